@@ -1,0 +1,1 @@
+"""Stories between our peers and the real Apache RocketMQ; see README.md beside this file."""

@@ -1,0 +1,146 @@
+"""Child processes of the interop tests: started in a group of their own, and never left behind.
+
+Invariant: a child dies with the process that started it, however that one ends (PR_SET_PDEATHSIG).
+Invariant: what a child prints goes to its log file, so that a full pipe never stops it.
+"""
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import attrs
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+START_TIMEOUT = 90.0
+"""Seconds; a broker needs 5 to 10 alone on two cores, and several may be starting at once."""
+STOP_TIMEOUT = 40.0
+"""Seconds; an Apache broker takes up to 10 to stop."""
+_LOG_TAIL = 4000
+
+
+class NotStartedError(Exception):
+    """A child process ended or stayed silent while it was being waited for."""
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@attrs.define
+class Process:
+    """One running program with its log file."""
+
+    name: str
+    log: Path
+    _popen: "subprocess.Popen[bytes]"
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        log: Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> "Process":
+        """Start `argv` with its output appended to `log`."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            popen = subprocess.Popen(
+                [str(word) for word in argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        return cls(name, log, popen)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._popen.poll() is None
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        return self.log.read_text(errors="replace")[-_LOG_TAIL:]
+
+    def wait_until(
+        self, claim: Callable[[], bool], what: str, timeout: float = START_TIMEOUT
+    ) -> None:
+        """Return once `claim()` holds; `NotStartedError` when the process ends or time runs out."""
+        deadline = time.monotonic() + timeout
+        while not claim():
+            if not self.is_running:
+                code = self._popen.returncode
+                raise NotStartedError(
+                    f"{self.name} ended with {code} before {what}:\n{self.tail()}"
+                )
+            if time.monotonic() > deadline:
+                raise NotStartedError(
+                    f"{self.name}: not {what} within {timeout:.0f} s:\n{self.tail()}"
+                )
+            time.sleep(0.1)
+
+    def stop(self, timeout: float = STOP_TIMEOUT) -> int:
+        """SIGTERM, wait, and kill what is left of the group; returns the exit code."""
+        if self.is_running:
+            self._popen.terminate()
+            try:
+                self._popen.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        self._kill_group()
+        return self._popen.returncode
+
+    def kill(self) -> None:
+        """SIGKILL for the whole group, and wait."""
+        self._kill_group()
+        self._popen.wait()
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+
+
+def wait_until(claim: Callable[[], bool], what: str, timeout: float = START_TIMEOUT) -> None:
+    """Return once `claim()` holds, looking ten times a second."""
+    deadline = time.monotonic() + timeout
+    while not claim():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not {what} within {timeout:.0f} s")
+        time.sleep(0.1)
+
+
+def free_port(*neighbours: int) -> int:
+    """A port of 127.0.0.1 that is free, and whose `neighbours` (distances) are free too.
+
+    Taken below the range the kernel gives out for port 0, so that no other program steps in.
+    """
+    for _ in range(1000):
+        port = random.randrange(20_000, 32_000)
+        with ExitStack() as stack:
+            try:
+                for distance in (0, *neighbours):
+                    listener = stack.enter_context(socket.socket())
+                    listener.bind(("127.0.0.1", port + distance))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port between 20000 and 32000")

@@ -1,0 +1,130 @@
+"""The least remoting client that can ask an Apache or a rocketrio server something.
+
+On purpose none of the code under test: the harness looks at both with the same eyes.
+Answers to: RemotingCommand in its JSON form.
+"""
+
+import json
+import re
+import socket
+import struct
+from typing import Any
+
+import attrs
+
+GET_BROKER_RUNTIME_INFO = 28
+GET_ALL_TOPIC_CONFIG = 21
+GET_ALL_CONSUMER_OFFSET = 43
+GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
+GET_BROKER_CLUSTER_INFO = 106
+GET_ROUTEINFO_BY_TOPIC = 105
+
+_UNQUOTED_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
+
+
+@attrs.frozen
+class Answer:
+    """One response: its code, remark, ext fields and body."""
+
+    code: int
+    remark: str
+    ext_fields: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON, integer keys without quotes allowed."""
+        return json.loads(_UNQUOTED_KEY.sub(r'\1"\2":', self.body.decode()))
+
+
+def ask(
+    address: str,
+    code: int,
+    ext_fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    timeout: float = 5.0,
+) -> Answer:
+    """Send one request on a connection of its own and return the answer, or raise OSError."""
+    host, port = address.rsplit(":", 1)
+    header = json.dumps(
+        {
+            "code": code,
+            "extFields": ext_fields or {},
+            "flag": 0,
+            "language": "JAVA",
+            "opaque": 1,
+            "serializeTypeCurrentRPC": "JSON",
+            "version": 407,
+        }
+    ).encode()
+    with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+        frame = struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+        connection.sendall(frame)
+        (length,) = struct.unpack(">i", _read_exactly(connection, 4))
+        frame = _read_exactly(connection, length)
+    (word,) = struct.unpack_from(">i", frame)
+    kind, header_length = word >> 24, word & 0xFFFFFF
+    if kind != 0:
+        return _binary_answer(frame[4 : 4 + header_length], frame[4 + header_length :])
+    answer = json.loads(frame[4 : 4 + header_length])
+    return Answer(
+        code=answer["code"],
+        remark=answer.get("remark") or "",
+        ext_fields=answer.get("extFields") or {},
+        body=frame[4 + header_length :],
+    )
+
+
+def _binary_answer(header: bytes, body: bytes) -> Answer:
+    """A header of serialize type ROCKETMQ: what a server with that default answers even to JSON."""
+    code, _language, _version, _opaque, _flag, size = struct.unpack_from(">hbhiii", header)
+    remark = header[17 : 17 + size].decode()
+    at = 17 + size + 4
+    ext_fields = {}
+    while at < len(header):
+        (size,) = struct.unpack_from(">h", header, at)
+        key, at = header[at + 2 : at + 2 + size].decode(), at + 2 + size
+        (size,) = struct.unpack_from(">i", header, at)
+        ext_fields[key], at = header[at + 4 : at + 4 + size].decode(), at + 4 + size
+    return Answer(code, remark, ext_fields, body)
+
+
+def _read_exactly(connection: socket.socket, size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size:
+        chunk = connection.recv(size - len(got))
+        if not chunk:
+            raise ConnectionError(f"peer closed after {len(got)} of {size} bytes")
+        got += chunk
+    return bytes(got)
+
+
+def answers(address: str) -> bool:
+    """Whether a name server at `address` answers at all."""
+    try:
+        return ask(address, GET_BROKER_CLUSTER_INFO, timeout=2.0).code == 0
+    except OSError:
+        return False
+
+
+def is_registered(name_server: str, broker_addr: str) -> bool:
+    """Whether the name server lists `broker_addr`."""
+    try:
+        body = ask(name_server, GET_BROKER_CLUSTER_INFO).body
+    except OSError:
+        return False
+    return f'"{broker_addr}"'.encode() in body
+
+
+def runtime_info(broker_addr: str) -> dict[str, str]:
+    """A broker's runtime table."""
+    answer = ask(broker_addr, GET_BROKER_RUNTIME_INFO)
+    if answer.code != 0:
+        raise ConnectionError(f"{broker_addr} answers {answer.code} {answer.remark}")
+    table: dict[str, str] = json.loads(answer.body)["table"]
+    return table
+
+
+def max_physical_offset(broker_addr: str) -> int:
+    """Where a broker's commit log ends."""
+    return int(runtime_info(broker_addr)["commitLogMaxOffset"])
