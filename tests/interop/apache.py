@@ -43,7 +43,7 @@ SMALL_STORE = {
     "maxMessageSize": "262144",
     "timerWheelEnable": "false",  # 38 MB for nothing here.
 }
-"""File sizes that let a short story cross several files. Both ends of a replication need the same."""
+"""File sizes that let a short story cross several files; replication needs them equal."""
 
 
 def _java(version: str, home: Path, serialize_type: SerializeType) -> list[str]:
@@ -239,7 +239,7 @@ def apache_cluster(
 ) -> Iterator[ApacheCluster]:
     """Start a cluster under `folder` and kill it at the end; a slave starts after its master.
 
-    Raises `UnavailableError` where the jars cannot be had, `NotStartedError` with the log's end otherwise.
+    Raises `UnavailableError` without the jars, `NotStartedError` with the log's end otherwise.
     """
     with ExitStack() as stack:
         name_server = ApacheNameServer(version, folder / "namesrv", serialize_type)

@@ -31,7 +31,8 @@ class NotStartedError(Exception):
     """A child process ended or stayed silent while it was being waited for."""
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Runs in the child: the kernel kills it when the starting thread ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -64,7 +65,7 @@ class Process:
                 cwd=cwd,
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         return cls(name, log, popen)
 
