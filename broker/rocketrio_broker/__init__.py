@@ -1,0 +1,1 @@
+"""A RocketMQ name server and broker on trio, with replication."""

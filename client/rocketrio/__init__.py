@@ -1,0 +1,1 @@
+"""The RocketMQ client for trio: what users import."""

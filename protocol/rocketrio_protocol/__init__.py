@@ -1,0 +1,1 @@
+"""The RocketMQ protocol without I/O: frames, commands, messages, the replication stream."""

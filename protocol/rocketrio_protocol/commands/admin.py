@@ -1,0 +1,234 @@
+"""Administration of one broker: topics, groups, statistics, configuration, what slaves copy.
+
+Answers to: RocketMQ reference, sections 2.11 and 7.
+"""
+
+from typing import ClassVar
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.header_fields import Header, RequestHeader, wire
+
+
+@attrs.define
+class CreateTopicRequestHeader(RequestHeader):
+    """Create or change a topic."""
+
+    code: ClassVar = RequestCode.UPDATE_AND_CREATE_TOPIC
+    topic: str
+    default_topic: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    topic_filter_type: str
+    order: bool
+    topic_sys_flag: int | None = None
+    attributes: str | None = None
+    force: bool | None = None
+
+
+@attrs.define
+class DeleteTopicInBrokerRequestHeader(RequestHeader):
+    """Remove a topic from this broker."""
+
+    code: ClassVar = RequestCode.DELETE_TOPIC_IN_BROKER
+    topic: str
+
+
+@attrs.define
+class GetAllTopicConfigRequestHeader(RequestHeader):
+    """All topics with their DataVersion (slaves ask)."""
+
+    code: ClassVar = RequestCode.GET_ALL_TOPIC_CONFIG
+
+
+@attrs.define
+class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
+    """All groups with their DataVersion (slaves ask)."""
+
+    code: ClassVar = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+
+
+@attrs.define
+class GetAllConsumerOffsetRequestHeader(RequestHeader):
+    """All committed offsets (slaves ask)."""
+
+    code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
+
+
+@attrs.define
+class GetAllDelayOffsetRequestHeader(RequestHeader):
+    """Progress of the delay levels (slaves ask)."""
+
+    code: ClassVar = RequestCode.GET_ALL_DELAY_OFFSET
+
+
+@attrs.define
+class UpdateAndCreateSubscriptionGroupRequestHeader(RequestHeader):
+    """Create or change a group; the body is SubscriptionGroupConfig."""
+
+    code: ClassVar = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+
+
+@attrs.define
+class DeleteSubscriptionGroupRequestHeader(RequestHeader):
+    """Remove a group, with its offsets where asked."""
+
+    code: ClassVar = RequestCode.DELETE_SUBSCRIPTIONGROUP
+    group_name: str
+    remove_offset: bool | None = None
+    clean_offset: bool | None = None
+
+
+@attrs.define
+class GetBrokerRuntimeInfoRequestHeader(RequestHeader):
+    """A table of text about the running broker."""
+
+    code: ClassVar = RequestCode.GET_BROKER_RUNTIME_INFO
+
+
+@attrs.define
+class GetBrokerConfigRequestHeader(RequestHeader):
+    """The configuration in Java properties form."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CONFIG
+
+
+@attrs.define
+class GetBrokerConfigResponseHeader(Header):
+    """The configuration's DataVersion as JSON."""
+
+    version: str
+
+
+@attrs.define
+class UpdateBrokerConfigRequestHeader(RequestHeader):
+    """Change settings at run time; the body is text in Java properties form."""
+
+    code: ClassVar = RequestCode.UPDATE_BROKER_CONFIG
+
+
+@attrs.define
+class GetTopicStatsInfoRequestHeader(RequestHeader):
+    """Bounds and last store time of a topic's queues."""
+
+    code: ClassVar = RequestCode.GET_TOPIC_STATS_INFO
+    topic: str
+
+
+@attrs.define
+class GetConsumeStatsRequestHeader(RequestHeader):
+    """Progress of a group, queue by queue."""
+
+    code: ClassVar = RequestCode.GET_CONSUME_STATS
+    consumer_group: str
+    topic: str | None = None
+
+
+@attrs.define
+class GetConsumerConnectionListRequestHeader(RequestHeader):
+    """Who is connected for a consumer group."""
+
+    code: ClassVar = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    consumer_group: str
+
+
+@attrs.define
+class GetProducerConnectionListRequestHeader(RequestHeader):
+    """Who is connected for a producer group."""
+
+    code: ClassVar = RequestCode.GET_PRODUCER_CONNECTION_LIST
+    producer_group: str
+
+
+@attrs.define
+class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
+    """The groups that consume a topic."""
+
+    code: ClassVar = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+    topic: str
+
+
+@attrs.define
+class QueryConsumeTimeSpanRequestHeader(RequestHeader):
+    """How far in time a group is on each queue of a topic."""
+
+    code: ClassVar = RequestCode.QUERY_CONSUME_TIME_SPAN
+    topic: str
+    group: str
+
+
+@attrs.define
+class GetSystemTopicListFromBrokerRequestHeader(RequestHeader):
+    """The broker's own topics."""
+
+    code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
+
+
+@attrs.define
+class QueryCorrectionOffsetRequestHeader(RequestHeader):
+    """The lowest offsets of other groups on a topic."""
+
+    code: ClassVar = RequestCode.QUERY_CORRECTION_OFFSET
+    topic: str
+    compare_group: str
+    filter_groups: str | None = None
+
+
+@attrs.define
+class CloneGroupOffsetRequestHeader(RequestHeader):
+    """Copy one group's offsets to another."""
+
+    code: ClassVar = RequestCode.CLONE_GROUP_OFFSET
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool | None = None
+
+
+@attrs.define
+class ViewBrokerStatsDataRequestHeader(RequestHeader):
+    """One statistic over minute, hour and day."""
+
+    code: ClassVar = RequestCode.VIEW_BROKER_STATS_DATA
+    stats_name: str
+    stats_key: str
+
+
+@attrs.define
+class GetBrokerConsumeStatsRequestHeader(RequestHeader):
+    """Progress of all groups."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CONSUME_STATS
+    is_order: bool
+
+
+@attrs.define
+class ResetOffsetRequestHeader(RequestHeader):
+    """An operator sets a group back (or forward) to a time."""
+
+    code: ClassVar = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+    topic: str
+    group: str
+    timestamp: int
+    is_force: bool
+    queue_id: int | None = None
+    offset: int | None = None
+
+
+@attrs.define
+class GetTopicConfigRequestHeader(RequestHeader):
+    """One topic's settings (5.x)."""
+
+    code: ClassVar = RequestCode.GET_TOPIC_CONFIG
+    topic: str
+    logical: bool | None = wire("lo", default=None)
+
+
+@attrs.define
+class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
+    """One group's settings (5.x)."""
+
+    code: ClassVar = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+    group: str

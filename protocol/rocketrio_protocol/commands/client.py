@@ -1,0 +1,95 @@
+"""Clients and groups: heartbeat (34), unregister (35), group members (38, 40), expression check (46).
+
+The bodies are JSON: `HeartbeatData` and friends read and write them. Answers to: RocketMQ reference, section 2.6.
+"""
+
+from typing import ClassVar
+
+import attrs
+import msgspec
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.header_fields import RequestHeader, wire
+
+
+@attrs.define
+class HeartBeatRequestHeader(RequestHeader):
+    """No fields; the body is HeartbeatData."""
+
+    code: ClassVar = RequestCode.HEART_BEAT
+
+
+@attrs.define
+class UnregisterClientRequestHeader(RequestHeader):
+    """One client leaves one group."""
+
+    code: ClassVar = RequestCode.UNREGISTER_CLIENT
+    client_id: str = wire("clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+@attrs.define
+class GetConsumerListByGroupRequestHeader(RequestHeader):
+    """The client ids of a group's members; the body of the answer is ConsumerIdList."""
+
+    code: ClassVar = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+    consumer_group: str
+
+
+@attrs.define
+class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
+    """Broker to client, oneway: the members of a group changed, rebalance now."""
+
+    code: ClassVar = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    consumer_group: str
+
+
+@attrs.define
+class CheckClientConfigRequestHeader(RequestHeader):
+    """No fields; the body names a subscription to check."""
+
+    code: ClassVar = RequestCode.CHECK_CLIENT_CONFIG
+
+
+class SubscriptionData(msgspec.Struct, rename="camel", omit_defaults=False):
+    """One topic of a consumer, with its expression; `sub_version` is the ms time of its last change."""
+
+    topic: str
+    sub_string: str = "*"
+    tags_set: list[str] = []
+    code_set: list[int] = []
+    sub_version: int = 0
+    expression_type: str | None = "TAG"
+    class_filter_mode: bool = False
+
+
+class ConsumerData(msgspec.Struct, rename="camel"):
+    """One consumer group of a client."""
+
+    group_name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    message_model: str = "CLUSTERING"
+    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[SubscriptionData] = []
+    unit_mode: bool = False
+
+
+class ProducerData(msgspec.Struct, rename="camel"):
+    """One producer group of a client."""
+
+    group_name: str
+
+
+class HeartbeatData(msgspec.Struct, rename="camel"):
+    """What a client tells every broker it knows, each 30 s."""
+
+    client_id: str = msgspec.field(name="clientID")
+    consumer_data_set: list[ConsumerData] = []
+    producer_data_set: list[ProducerData] = []
+
+
+class ConsumerIdList(msgspec.Struct, rename="camel"):
+    """Body of the answer to 38."""
+
+    consumer_id_list: list[str] = []

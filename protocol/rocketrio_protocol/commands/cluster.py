@@ -1,0 +1,182 @@
+"""The name server: registration (103, 104, 322), routes (105), cluster and topic lists, KV configuration.
+
+Answers to: RocketMQ reference, section 2.12. Bodies are in `route.py` and `topic_config.py`.
+"""
+
+from typing import ClassVar
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.header_fields import Header, RequestHeader
+
+
+@attrs.define
+class RegisterBrokerRequestHeader(RequestHeader):
+    """A broker's periodic registration; the body is RegisterBrokerBody."""
+
+    code: ClassVar = RequestCode.REGISTER_BROKER
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    ha_server_addr: str
+    broker_id: int
+    compressed: bool = False
+    body_crc32: int = 0
+
+
+@attrs.define
+class RegisterBrokerResponseHeader(Header):
+    """For slaves only: where their master is, when the name server knows one."""
+
+    ha_server_addr: str | None = None
+    master_addr: str | None = None
+
+
+@attrs.define
+class UnregisterBrokerRequestHeader(RequestHeader):
+    """One address of a broker name leaves."""
+
+    code: ClassVar = RequestCode.UNREGISTER_BROKER
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@attrs.define
+class QueryDataVersionRequestHeader(RequestHeader):
+    """Does the name server know this version of the broker's topics? The body is the DataVersion."""
+
+    code: ClassVar = RequestCode.QUERY_DATA_VERSION
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@attrs.define
+class QueryDataVersionResponseHeader(Header):
+    """Whether a registration is needed."""
+
+    changed: bool
+
+
+@attrs.define
+class GetRouteInfoRequestHeader(RequestHeader):
+    """Who serves a topic; the body of the answer is TopicRouteData."""
+
+    code: ClassVar = RequestCode.GET_ROUTEINFO_BY_TOPIC
+    topic: str
+    accept_standard_json_only: bool | None = None
+
+
+@attrs.define
+class GetBrokerClusterInfoRequestHeader(RequestHeader):
+    """All brokers; the body of the answer is ClusterInfo."""
+
+    code: ClassVar = RequestCode.GET_BROKER_CLUSTER_INFO
+
+
+@attrs.define
+class GetAllTopicListRequestHeader(RequestHeader):
+    """All topics; the body of the answer is TopicList."""
+
+    code: ClassVar = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+
+
+@attrs.define
+class GetTopicsByClusterRequestHeader(RequestHeader):
+    """The topics that brokers of one cluster serve."""
+
+    code: ClassVar = RequestCode.GET_TOPICS_BY_CLUSTER
+    cluster: str
+
+
+@attrs.define
+class GetSystemTopicListFromNsRequestHeader(RequestHeader):
+    """Cluster and broker names, which are topics too."""
+
+    code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
+
+
+@attrs.define
+class DeleteTopicInNamesrvRequestHeader(RequestHeader):
+    """Forget a topic's routes."""
+
+    code: ClassVar = RequestCode.DELETE_TOPIC_IN_NAMESRV
+    topic: str
+    cluster_name: str | None = None
+
+
+@attrs.define
+class WipeWritePermRequestHeader(RequestHeader):
+    """Take the write permission from all queues of a broker."""
+
+    code: ClassVar = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+    broker_name: str
+
+
+@attrs.define
+class WipeWritePermResponseHeader(Header):
+    """How many topics changed."""
+
+    wipe_topic_count: int
+
+
+@attrs.define
+class AddWritePermRequestHeader(RequestHeader):
+    """Give it back."""
+
+    code: ClassVar = RequestCode.ADD_WRITE_PERM_OF_BROKER
+    broker_name: str
+
+
+@attrs.define
+class AddWritePermResponseHeader(Header):
+    """How many topics changed."""
+
+    add_topic_count: int
+
+
+@attrs.define
+class PutKVConfigRequestHeader(RequestHeader):
+    """Store one value."""
+
+    code: ClassVar = RequestCode.PUT_KV_CONFIG
+    namespace: str
+    key: str
+    value: str
+
+
+@attrs.define
+class GetKVConfigRequestHeader(RequestHeader):
+    """Read one value."""
+
+    code: ClassVar = RequestCode.GET_KV_CONFIG
+    namespace: str
+    key: str
+
+
+@attrs.define
+class GetKVConfigResponseHeader(Header):
+    """The value."""
+
+    value: str | None = None
+
+
+@attrs.define
+class DeleteKVConfigRequestHeader(RequestHeader):
+    """Remove one value."""
+
+    code: ClassVar = RequestCode.DELETE_KV_CONFIG
+    namespace: str
+    key: str
+
+
+@attrs.define
+class GetKVListByNamespaceRequestHeader(RequestHeader):
+    """All values of a namespace; the body of the answer is KVTable."""
+
+    code: ClassVar = RequestCode.GET_KVLIST_BY_NAMESPACE
+    namespace: str

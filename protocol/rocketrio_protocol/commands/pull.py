@@ -1,0 +1,58 @@
+"""Pulling: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), one header for both.
+
+Answers to: PullMessageRequestHeader, PullMessageResponseHeader, PullSysFlag; RocketMQ reference, section 2.3.
+"""
+
+from enum import IntFlag
+from typing import ClassVar
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.header_fields import Header, RequestHeader
+
+
+class PullSysFlag(IntFlag):
+    """What the other fields of a pull mean."""
+
+    COMMIT_OFFSET = 1
+    SUSPEND = 2
+    SUBSCRIPTION = 4
+    CLASS_FILTER = 8
+    LITE_PULL = 16
+
+
+@attrs.define
+class PullMessageRequestHeader(RequestHeader):
+    """Read at most `max_msg_nums` messages of one queue from `queue_offset` on."""
+
+    code: ClassVar = RequestCode.PULL_MESSAGE
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_msg_nums: int
+    sys_flag: int
+    commit_offset: int
+    suspend_timeout_millis: int
+    sub_version: int
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: int | None = None
+
+
+@attrs.define
+class LitePullMessageRequestHeader(PullMessageRequestHeader):
+    """The same under the code that 5.x lite pull consumers use."""
+
+    code: ClassVar = RequestCode.LITE_PULL_MESSAGE
+
+
+@attrs.define
+class PullMessageResponseHeader(Header):
+    """Where to read next, from which broker id, and the queue's bounds."""
+
+    suggest_which_broker_id: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int

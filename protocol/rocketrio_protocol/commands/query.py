@@ -1,0 +1,41 @@
+"""Finding messages: by key or unique id (12), by position in the commit log (33), queue entries (321).
+
+Answers to: RocketMQ reference, section 2.5.
+"""
+
+from typing import ClassVar
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.header_fields import Header, RequestHeader, wire
+
+
+@attrs.define
+class QueryMessageRequestHeader(RequestHeader):
+    """Messages of a topic with a key, stored between two times (epoch ms)."""
+
+    code: ClassVar = RequestCode.QUERY_MESSAGE
+    topic: str
+    key: str
+    max_num: int
+    begin_timestamp: int
+    end_timestamp: int
+    unique_key_query: bool | None = wire("_UNIQUE_KEY_QUERY", default=None)
+
+
+@attrs.define
+class QueryMessageResponseHeader(Header):
+    """How far the index reaches."""
+
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
+
+
+@attrs.define
+class ViewMessageRequestHeader(RequestHeader):
+    """The message at a physical offset."""
+
+    code: ClassVar = RequestCode.VIEW_MESSAGE_BY_ID
+    offset: int
+    topic: str | None = None

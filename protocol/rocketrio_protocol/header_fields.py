@@ -1,0 +1,144 @@
+"""Header classes and the text map they travel as: `ext_fields`.
+
+An attribute is spelled `producer_group` here and `producerGroup` on the wire; `wire("a")` names another
+spelling. An attribute without default must be present, or the request is refused as Java refuses it.
+Numbers are decimal text and booleans `true` or `false`; a None is left out.
+
+The two directions are compiled per class on first use (as attrs compiles `__init__`): a loop over field
+descriptions costs four times as much, and every message passes here.
+
+Answers to: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader.
+"""
+
+import typing
+from collections.abc import Callable
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Self
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.errors import RemoteProtocolError
+
+ExtFields = dict[str, str]
+
+# Compiled once a class; the classes live as long as the process.
+_ENCODERS: typing.Final[dict[type, Callable[[Any], ExtFields]]] = {}
+_DECODERS: typing.Final[dict[type, Callable[[ExtFields], Any]]] = {}
+
+
+def wire(name: str, **options: Any) -> Any:
+    """An attrs field whose wire name is not the camelCase of its attribute."""
+    return attrs.field(metadata={"wire": name}, **options)
+
+
+class Header:
+    """Base of all header classes: attrs classes whose attributes are ext fields."""
+
+    __slots__ = ()
+
+    def to_ext_fields(self) -> ExtFields:
+        """The fields as text, ready to send."""
+        cls = type(self)
+        return (_ENCODERS.get(cls) or _compile_encoder(cls))(self)
+
+    @classmethod
+    def from_ext_fields(cls, ext_fields: ExtFields) -> Self:
+        """Read the fields. Raises RemoteProtocolError naming what is missing or wrong."""
+        try:
+            header: Self = (_DECODERS.get(cls) or _compile_decoder(cls))(ext_fields)
+        except KeyError as error:
+            raise RemoteProtocolError(
+                f"{cls.__name__}: the required field {error.args[0]!r} is missing"
+            ) from None
+        except ValueError:
+            raise RemoteProtocolError(_wrong_field(cls, ext_fields)) from None
+        return header
+
+
+class RequestHeader(Header):
+    """A header that says which request it belongs to."""
+
+    __slots__ = ()
+    code: ClassVar[RequestCode]
+
+
+class EmptyHeader(Header):
+    """The answer carries no field that anybody reads."""
+
+    __slots__ = ()
+
+
+def true_text(text: str) -> bool:
+    """Java's rule (`true` in any case), and the `1` of C++ clients."""
+    return text == "true" or text == "1" or text.lower() == "true"
+
+
+def wire_name(field: "attrs.Attribute[Any]") -> str:
+    """The name an attribute has in `ext_fields`."""
+    explicit = field.metadata.get("wire")
+    if explicit is not None:
+        return str(explicit)
+    first, *rest = field.name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
+    """`int` of both `int` and `int | None`."""
+    hint = typing.get_type_hints(cls)[field.name]
+    if isinstance(hint, UnionType):
+        (hint,) = [part for part in typing.get_args(hint) if part is not NoneType]
+    assert hint in (int, str, bool), f"{cls.__name__}.{field.name}: ext fields hold scalars"
+    return typing.cast(type, hint)
+
+
+def _compile_decoder(cls: type) -> Callable[[ExtFields], Any]:
+    arguments = []
+    names: dict[str, Any] = {"cls": cls, "true_text": true_text}
+    for field in _fields(cls):
+        name, parse = wire_name(field), _value_type(cls, field)
+        function = {int: "int", str: "", bool: "true_text"}[parse]
+        if field.default is attrs.NOTHING:
+            arguments.append(f"{function}(ext[{name!r}])")
+        else:
+            names[f"default_{field.name}"] = field.default
+            arguments.append(
+                f"{function}(v) if (v := ext.get({name!r})) is not None else default_{field.name}"
+            )
+    exec(f"def decode(ext):\n    return cls({', '.join(arguments)})", names)
+    _DECODERS[cls] = names["decode"]
+    return _DECODERS[cls]
+
+
+def _compile_encoder(cls: type) -> Callable[[Any], ExtFields]:
+    always, sometimes = [], []
+    for field in _fields(cls):
+        name, value = wire_name(field), f"h.{field.name}"
+        text = {int: "str(%s)", str: "%s", bool: "'true' if %s else 'false'"}[
+            _value_type(cls, field)
+        ]
+        optional = NoneType in typing.get_args(typing.get_type_hints(cls)[field.name])
+        if optional:
+            sometimes.append(f"    if {value} is not None: ext[{name!r}] = {text % value}")
+        else:
+            always.append(f"{name!r}: {text % value}")
+    lines = ["def encode(h):", f"    ext = {{{', '.join(always)}}}", *sometimes, "    return ext"]
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    _ENCODERS[cls] = names["encode"]
+    return _ENCODERS[cls]
+
+
+def _fields(cls: type) -> tuple["attrs.Attribute[Any]", ...]:
+    return attrs.fields(cls) if attrs.has(cls) else ()
+
+
+def _wrong_field(cls: type, ext_fields: ExtFields) -> str:
+    for field in _fields(cls):
+        text = ext_fields.get(wire_name(field))
+        if text is not None and _value_type(cls, field) is int:
+            try:
+                int(text)
+            except ValueError:
+                return f"{cls.__name__}: the field {wire_name(field)!r} is {text!r}, not a number"
+    return f"{cls.__name__}: a field cannot be read"
