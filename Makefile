@@ -1,0 +1,58 @@
+# make demo    sets everything up and runs the main job
+# make test    sets everything up and runs every test: quick, slow, real processes, Spark
+# make quick   the quick tests alone, under two minutes
+# make interop the same stories with the real Apache RocketMQ (from Maven Central)
+# make bench   the benchmarks, one JSON object a line
+# make check   format, lint, types
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+PYTEST := $(RUN) -m pytest -q
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test quick slow real spark interop soak bench check format clean
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "rocketrio needs Python 3.11 or later; '$(PYTHON)' is older. Name another: make PYTHON=python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(RUN) examples/demo
+
+test: check quick slow real spark
+
+quick: $(INSTALLED)
+	$(PYTEST) -m 'not slow and not real and not spark and not interop'
+
+slow: $(INSTALLED)
+	$(PYTEST) -m 'slow and not real and not spark and not interop'
+
+real: $(INSTALLED)
+	$(PYTEST) -m 'real and not spark and not interop'
+
+spark: $(INSTALLED)
+	$(PYTEST) -m 'spark and not interop'
+
+interop: $(INSTALLED)
+	$(PYTEST) -m interop tests/interop
+
+soak: $(INSTALLED)
+	$(RUN) -m tests.cluster.soak
+
+bench: $(INSTALLED)
+	$(RUN) benchmarks/run.py
+
+check: $(INSTALLED)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(INSTALLED)
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

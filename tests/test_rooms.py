@@ -1,0 +1,108 @@
+"""The house rules that a reader relies on: who may import whom, and how long a file may be.
+
+The table is that of docs/ARCHITECTURE.md; move a line of it by a decision record, not by an exception here.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAX_LINES = 400
+
+
+@attrs.frozen
+class Room:
+    """Files under `path` (but for `but`) may not import modules that start with one of `forbidden`."""
+
+    path: str
+    forbidden: tuple[str, ...]
+    but: tuple[str, ...] = ()
+
+
+BROKER, CLIENT, PROTOCOL = "rocketrio_broker", "rocketrio", "rocketrio_protocol"
+CLOCKS_AND_SOCKETS = ("socket", "select", "ssl", "threading", "time", "asyncio")
+ROOMS = (
+    Room(
+        f"protocol/{PROTOCOL}",
+        ("trio", BROKER, CLIENT, "pyspark", *CLOCKS_AND_SOCKETS),
+        but=(f"protocol/{PROTOCOL}/remoting",),
+    ),
+    Room(f"protocol/{PROTOCOL}/remoting", (BROKER, CLIENT, "pyspark")),
+    Room(f"client/{CLIENT}", (BROKER, "pyspark"), but=(f"client/{CLIENT}/spark",)),
+    Room(f"client/{CLIENT}/spark", (BROKER,)),
+    Room(
+        f"client/{CLIENT}/routing",
+        (f"{CLIENT}.pull", f"{CLIENT}.consumer", f"{CLIENT}.producer"),
+    ),
+    Room(f"broker/{BROKER}", (CLIENT, "pyspark")),
+    Room(
+        f"broker/{BROKER}/store",
+        (f"{BROKER}.ha", f"{BROKER}.processor", f"{BROKER}.broker", f"{BROKER}.embedded"),
+    ),
+    Room(
+        f"broker/{BROKER}/ha",
+        (f"{BROKER}.processor", f"{BROKER}.broker", f"{BROKER}.embedded"),
+    ),
+    Room(
+        f"broker/{BROKER}/processor",
+        (f"{BROKER}.broker", f"{BROKER}.embedded", f"{BROKER}.cli"),
+    ),
+)
+
+
+def source_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if ".venv" not in path.parts)
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: import in full, not relatively"
+            assert node.module is not None
+            for alias in node.names:
+                yield node.lineno, f"{node.module}.{alias.name}"
+
+
+def starts_with(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(prefix + ".")
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.path)
+def test_room_imports_only_what_it_may(room: Room) -> None:
+    wrong = []
+    for path in source_files(ROOT / room.path):
+        if any(path.is_relative_to(ROOT / other) for other in room.but):
+            continue
+        wrong += [
+            f"{path.relative_to(ROOT)}:{line} imports {module}"
+            for line, module in imported_modules(path)
+            if any(starts_with(module, prefix) for prefix in room.forbidden)
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["protocol", "broker", "client", "examples", "tests", "benchmarks"])
+def test_no_file_is_too_long(folder: str) -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in source_files(ROOT / folder)
+        if (lines := len(path.read_text().splitlines())) > MAX_LINES
+    }
+    assert not long, f"over {MAX_LINES} lines: {long}; one concept a file"
+
+
+@pytest.mark.parametrize("folder", ["protocol", "broker", "client"])
+def test_every_module_says_what_it_is(folder: str) -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in source_files(ROOT / folder)
+        if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent, silent
