@@ -22,7 +22,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	@$(RUN) examples/demo
 
-test: check quick slow real spark
+.NOTPARALLEL:
+
+test: quick check slow real spark
 
 quick: $(INSTALLED)
 	$(PYTEST) -m 'not slow and not real and not spark and not interop'
