@@ -1,0 +1,111 @@
+"""Bodies that a producer compressed: zlib always, LZ4 and ZSTD with the extra `codecs`.
+
+Invariant: nothing is allocated for a size that compressed bytes claim; output is limited.
+Answers to: UtilAll.compress / uncompress (4.x) and the Compressor classes (5.x), which write LZ4 in its
+frame format and plain ZSTD frames.
+"""
+
+import zlib
+from enum import IntEnum
+from importlib import import_module
+from typing import Any, Final
+
+from rocketrio_protocol.errors import ConfigError, LocalProtocolError, RemoteProtocolError
+
+ZLIB_LEVEL: Final = 5
+"""As zipCompressLevel of Java's producer."""
+COMPRESS_BODY_OVER: Final = 4096
+"""Bytes; as compressMsgBodyOverHowmuch of Java's producer."""
+MAX_BODY_SIZE: Final = 64 * 1024 * 1024
+"""Bytes a compressed body may grow to: sixteen times what producers accept by default (4 MiB)."""
+
+# The LZ4 binding allocates the room it is given at once: give what the input can produce at most.
+_LZ4_MAX_RATIO: Final = 255
+_LZ4_BLOCK_ROOM: Final = 64 * 1024
+# A block of four bytes may make 128 KiB: a piece of 1 KiB overshoots the limit by 32 MiB at worst.
+_ZSTD_PIECE_SIZE: Final = 1024
+
+
+class CompressionType(IntEnum):
+    """Bits 8 to 10 of sysFlag; 4.x producers before 4.9 leave them 0 and mean zlib."""
+
+    UNSPECIFIED = 0
+    LZ4 = 1
+    ZSTD = 2
+    ZLIB = 3
+
+
+def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB) -> bytes:
+    """The compressed body, in the form that every peer which knows `kind` reads."""
+    if kind in (CompressionType.ZLIB, CompressionType.UNSPECIFIED):
+        return zlib.compress(body, ZLIB_LEVEL)
+    if kind == CompressionType.LZ4:
+        return bytes(_codec("lz4.frame", kind).compress(body))
+    if kind == CompressionType.ZSTD:
+        return bytes(_codec("zstandard", kind).ZstdCompressor(level=ZLIB_LEVEL).compress(body))
+    raise LocalProtocolError(f"unknown compression {kind!r}")
+
+
+def decompress(stored: bytes | memoryview, kind: int, *, max_size: int = MAX_BODY_SIZE) -> bytes:
+    """The body as it was before compression; `kind` is the number in sysFlag."""
+    if kind in (CompressionType.ZLIB, CompressionType.UNSPECIFIED):
+        decompressor: Any = zlib.decompressobj()
+        errors: tuple[type[Exception], ...] = (zlib.error,)
+        room = max_size
+    elif kind == CompressionType.LZ4:
+        decompressor = _codec("lz4.frame", CompressionType.LZ4).LZ4FrameDecompressor()
+        errors = (RuntimeError, EOFError, ValueError)
+        room = min(max_size, len(stored) * _LZ4_MAX_RATIO + _LZ4_BLOCK_ROOM)
+    elif kind == CompressionType.ZSTD:
+        return _unzstd(stored, max_size)
+    else:
+        raise RemoteProtocolError(
+            f"a body is compressed in a way that no RocketMQ has used: type {kind} in sysFlag"
+        )
+    name = CompressionType(kind or CompressionType.ZLIB).name
+    try:
+        body: bytes = decompressor.decompress(stored, room + 1)
+    except errors as error:
+        raise _damaged(name, stored, str(error)) from error
+    if len(body) > max_size:
+        raise _too_large(name, max_size)
+    if not decompressor.eof:
+        raise _damaged(name, stored, "it is cut off")
+    return body
+
+
+def _unzstd(stored: bytes | memoryview, max_size: int) -> bytes:
+    zstandard = _codec("zstandard", CompressionType.ZSTD)
+    # Java's stream writes no content size into the frame, so only the incremental form decodes it.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=max_size).decompressobj()
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        for at in range(0, len(stored), _ZSTD_PIECE_SIZE):
+            pieces.append(decompressor.decompress(stored[at : at + _ZSTD_PIECE_SIZE]))
+            size += len(pieces[-1])
+            if size > max_size:
+                raise _too_large("ZSTD", max_size)
+            if decompressor.eof:
+                return b"".join(pieces)
+    except zstandard.ZstdError as error:
+        raise _damaged("ZSTD", stored, str(error)) from error
+    raise _damaged("ZSTD", stored, "it is cut off")
+
+
+def _damaged(name: str, stored: bytes | memoryview, why: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a {name} body of {len(stored)} stored bytes is damaged: {why}")
+
+
+def _too_large(name: str, max_size: int) -> RemoteProtocolError:
+    return RemoteProtocolError(f"a {name} body grows beyond {max_size} bytes and was refused")
+
+
+def _codec(module: str, kind: CompressionType) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigError(
+            f"a message body is compressed with {kind.name}, whose package is not installed:"
+            " pip install 'rocketrio[codecs]'"
+        ) from error

@@ -1,0 +1,345 @@
+"""Messages: what a producer gives (`Message`) and one stored record, read lazily (`MessageExt`).
+
+Invariant: making a MessageExt reads one length; every property is computed when it is read.
+Invariant: no length inside a record is believed beyond the record's own size.
+Answers to: Message, MessageExt, MessageQueue, MessageSysFlag.
+Unlike Java: a MessageExt is a view that keeps its whole chunk alive; `copy()` detaches it.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from enum import IntFlag
+from struct import Struct
+from typing import Any, Final
+
+import attrs
+
+from rocketrio_protocol.compression import decompress
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.host_address import unpack_host
+from rocketrio_protocol.message_id import offset_message_id
+from rocketrio_protocol.properties import decode_properties, encode_properties, property_value
+from rocketrio_protocol.property_names import (
+    FIELD_PROPERTIES,
+    KEY_SEPARATOR,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQUE_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
+)
+
+MAGIC_V1: Final = -626843481
+"""0xDAA320A7: the topic length is one byte."""
+MAGIC_V2: Final = -626843477
+"""0xDAA320AB: the topic length is two bytes; 5.x writes it for topics over 127 bytes."""
+
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+
+
+class SysFlag(IntFlag):
+    """Bits of a record's sysFlag; the two transaction bits together make `TRANSACTION_MASK`."""
+
+    COMPRESSED = 0x1
+    MULTI_TAGS = 0x2
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_COMMIT = 0x8
+    TRANSACTION_ROLLBACK = 0xC
+    BORN_HOST_IPV6 = 0x10
+    STORE_HOST_IPV6 = 0x20
+    NEED_UNWRAP = 0x40
+    INNER_BATCH = 0x80
+    COMPRESSION_LZ4 = 0x100
+    COMPRESSION_ZSTD = 0x200
+    COMPRESSION_ZLIB = 0x300
+
+
+TRANSACTION_MASK: Final = 0xC
+COMPRESSION_TYPE_MASK: Final = 0x700
+COMPRESSION_TYPE_SHIFT: Final = 8
+HOSTS_IPV6_MASK: Final = 0x30
+
+_COMPRESSED: Final = (
+    0x1  # plain numbers where every message passes: IntFlag arithmetic costs a microsecond
+)
+_BORN_HOST_IPV6: Final = 0x10
+_STORE_HOST_IPV6: Final = 0x20
+
+
+@attrs.frozen(order=True)
+class MessageQueue:
+    """One queue of one topic on one broker (a name, master and slaves share it)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+def _joined_keys(keys: str | Sequence[str]) -> str:
+    if isinstance(keys, str):
+        return keys
+    for key in keys:
+        if KEY_SEPARATOR in key:
+            raise LocalProtocolError(f"key {key!r} holds a blank, which separates keys")
+    return KEY_SEPARATOR.join(keys)
+
+
+@attrs.define
+class Message:
+    """What a producer sends: a body for a topic, with what it can be found and filtered by."""
+
+    topic: str
+    body: bytes
+    keys: str = attrs.field(default="", kw_only=True, converter=_joined_keys)
+    """Each blank-separated key is indexed at the broker. Given as a sequence, they are joined."""
+    tags: str | None = attrs.field(default=None, kw_only=True)
+    """What subscriptions filter by."""
+    properties: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    """The application's own, and those of RocketMQ that have no field here."""
+    flag: int = attrs.field(default=0, kw_only=True)
+    """A number of the application's; RocketMQ stores it and looks no further."""
+    delay_level: int = attrs.field(default=0, kw_only=True)
+    """1 to 18 by a broker's default list of delays; 0 delivers at once."""
+    wait_store_ok: bool = attrs.field(default=True, kw_only=True)
+    """Whether the broker answers only when flush and replication are done as its modes ask."""
+
+    def property_map(self, *, unique_key: str = "") -> dict[str, str]:
+        """All properties as they go on the wire; `unique_key` yields to one in `properties`."""
+        for name, field in FIELD_PROPERTIES.items():
+            if name in self.properties:
+                raise LocalProtocolError(
+                    f"give property {name} as `{field}=`, not in `properties`", topic=self.topic
+                )
+        wire = {PROPERTY_UNIQUE_KEY: unique_key} if unique_key else {}
+        wire.update(self.properties)
+        if self.keys:
+            wire[PROPERTY_KEYS] = self.keys
+        if self.tags:
+            wire[PROPERTY_TAGS] = self.tags
+        if self.delay_level:
+            wire[PROPERTY_DELAY_TIME_LEVEL] = str(self.delay_level)
+        wire[PROPERTY_WAIT_STORE_MSG_OK] = "true" if self.wait_store_ok else "false"
+        return wire
+
+    def encoded_properties(self, *, unique_key: str = "") -> str:
+        """The properties string of `property_map`."""
+        return encode_properties(self.property_map(unique_key=unique_key))
+
+
+@attrs.define(eq=False, repr=False)
+class MessageExt:
+    """One stored record inside a chunk of them; see the reference of the layout in `message_codec`.
+
+    Reading a property never changes the message, but for the decompressed body, which is kept.
+    """
+
+    buffer: bytes | bytearray | memoryview
+    start: int
+    size: int
+    broker_name: str = ""
+    """Set by the client that pulled it; a record does not know its broker."""
+    _body: bytes = attrs.field(init=False)  # unset until a compressed body was read
+
+    def __repr__(self) -> str:
+        return (
+            f"<MessageExt {self.topic}@{self.broker_name or '?'}:{self.queue_id}"
+            f" queue_offset={self.queue_offset} message_id={self.message_id}"
+            f" body={self._body_span()[1]} B>"
+        )
+
+    def _i32(self, offset: int) -> int:
+        value: int = _I32.unpack_from(self.buffer, self.start + offset)[0]
+        return value
+
+    def _i64(self, offset: int) -> int:
+        value: int = _I64.unpack_from(self.buffer, self.start + offset)[0]
+        return value
+
+    def _bytes(self, start: int, size: int) -> bytes:
+        return bytes(self.buffer[start : start + size])
+
+    @property
+    def body_crc(self) -> int:
+        """Of the stored body, as the broker computed it."""
+        return self._i32(8)
+
+    @property
+    def queue_id(self) -> int:
+        return self._i32(12)
+
+    @property
+    def flag(self) -> int:
+        return self._i32(16)
+
+    @property
+    def queue_offset(self) -> int:
+        return self._i64(20)
+
+    @property
+    def physical_offset(self) -> int:
+        return self._i64(28)
+
+    @property
+    def sys_flag(self) -> int:
+        return self._i32(36)
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self._i64(40)
+
+    @property
+    def born_host(self) -> tuple[str, int]:
+        """IP and port of the producer."""
+        return unpack_host(
+            self._bytes(self.start + 48, 20 if self.sys_flag & _BORN_HOST_IPV6 else 8)
+        )
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self._i64(68 if self.sys_flag & _BORN_HOST_IPV6 else 56)
+
+    @property
+    def store_host(self) -> tuple[str, int]:
+        """IP and port of the broker that stored it first."""
+        return unpack_host(self._store_host())
+
+    def _store_host(self) -> bytes:
+        sys_flag = self.sys_flag
+        at = 76 if sys_flag & _BORN_HOST_IPV6 else 64
+        return self._bytes(self.start + at, 20 if sys_flag & _STORE_HOST_IPV6 else 8)
+
+    @property
+    def reconsume_times(self) -> int:
+        return self._i32(self._body_size_at() - 12)
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        return self._i64(self._body_size_at() - 8)
+
+    def _body_size_at(self) -> int:
+        # Offset inside the record of the body's length field.
+        hosts = self.sys_flag & HOSTS_IPV6_MASK
+        at = 84 if not hosts else 108 if hosts == HOSTS_IPV6_MASK else 96
+        if at + 7 > self.size:
+            raise self._refused("its hosts do not fit")
+        return at
+
+    def _body_span(self) -> tuple[int, int]:
+        at = self._body_size_at()
+        size = self._i32(at)
+        if size < 0 or at + 4 + size > self.size:
+            raise self._refused(f"its body length is {size}")
+        return self.start + at + 4, size
+
+    def _topic_span(self) -> tuple[int, int]:
+        start, size = self._body_span()
+        at = start + size
+        end = self.start + self.size
+        length_size = 2 if self._i32(4) == MAGIC_V2 else 1
+        if at + length_size > end:
+            raise self._refused("there is no room for a topic")
+        topic_size = int.from_bytes(self.buffer[at : at + length_size], signed=True)
+        if topic_size < 0 or at + length_size + topic_size > end:
+            raise self._refused(f"its topic length is {topic_size}")
+        return at + length_size, topic_size
+
+    def _properties_span(self) -> tuple[int, int]:
+        start, size = self._topic_span()
+        at = start + size
+        end = self.start + self.size
+        if at + 2 > end:
+            raise self._refused("there is no room for properties")
+        properties_size = int.from_bytes(self.buffer[at : at + 2], signed=True)
+        if properties_size < 0 or at + 2 + properties_size > end:
+            raise self._refused(f"its properties length is {properties_size}")
+        return at + 2, properties_size
+
+    def _refused(self, why: str) -> RemoteProtocolError:
+        return RemoteProtocolError(
+            f"the record of {self.size} bytes at byte {self.start} cannot be read: {why}"
+        )
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as it lies in the log, compressed if the producer did so."""
+        return self._bytes(*self._body_span())
+
+    @property
+    def body(self) -> bytes:
+        """What the producer sent."""
+        sys_flag = self.sys_flag
+        if not sys_flag & _COMPRESSED:
+            return self._bytes(*self._body_span())
+        try:
+            return self._body
+        except AttributeError:
+            kind = (sys_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT
+            self._body = decompress(self.stored_body, kind)
+            return self._body
+
+    @property
+    def topic(self) -> str:
+        return self._bytes(*self._topic_span()).decode("utf-8", "replace")
+
+    @property
+    def stored_properties(self) -> bytes:
+        """The properties as they lie in the log."""
+        return self._bytes(*self._properties_span())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return decode_properties(self.stored_properties)
+
+    def property_value(self, name: str) -> str | None:
+        """One property, without decoding the others."""
+        return property_value(self.stored_properties, name)
+
+    @property
+    def keys(self) -> str:
+        """Blank-separated; empty without any."""
+        return self.property_value(PROPERTY_KEYS) or ""
+
+    @property
+    def tags(self) -> str | None:
+        return self.property_value(PROPERTY_TAGS)
+
+    @property
+    def message_id(self) -> str:
+        """The producer's unique key, or the offset id where it gave none."""
+        return self.property_value(PROPERTY_UNIQUE_KEY) or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """Names the broker that stored it and the place in its log."""
+        return offset_message_id(self._store_host(), self.physical_offset)
+
+    @property
+    def record(self) -> bytes:
+        """The stored record, byte for byte."""
+        return self._bytes(self.start, self.size)
+
+    def check_crc(self) -> bool:
+        """Whether the stored body is what the broker's checksum says."""
+        return self.body_crc == zlib.crc32(self.stored_body) & 0x7FFFFFFF
+
+    def copy(self) -> "MessageExt":
+        """The same message without the rest of its chunk: what to keep when its batch is done."""
+        return MessageExt(self.record, 0, self.size, self.broker_name)
+
+    def __copy__(self) -> "MessageExt":
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "MessageExt":
+        return self.copy()
+
+    def __getstate__(self) -> tuple[bytes, str]:
+        # Pickled alone, without its chunk.
+        return self.record, self.broker_name
+
+    def __setstate__(self, state: tuple[bytes, str]) -> None:
+        self.buffer, self.broker_name = state
+        self.start, self.size = 0, len(state[0])

@@ -1,0 +1,325 @@
+"""The stored record, both ways: as it lies in the commit log, in pull bodies, in replication.
+
+    0 i32 size | 4 i32 magic | 8 i32 body CRC | 12 i32 queue id | 16 i32 flag | 20 i64 queue offset
+    28 i64 physical offset | 36 i32 sysFlag | 40 i64 born ms | 48 born host | i64 store ms
+    store host | i32 reconsume times | i64 prepared offset | i32 n | body
+    i8 (V2: i16) n | topic | i16 n | properties
+    padding: i32 size to the end of the file | i32 magic | whatever was there
+
+Hosts have 8 bytes, or 20 for IPv6 as two bits of sysFlag say.
+Answers to: CommitLog's appender, MessageDecoder, CommitLog.checkMessageAndReturnSize.
+Unlike Java: the checker tells a torn record from a damaged one and from the end of the log.
+"""
+
+import struct
+import zlib
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+import attrs
+
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.host_address import IPV4_HOST_SIZE, IPV6_HOST_SIZE, pack_host, unpack_host
+from rocketrio_protocol.message import (
+    HOSTS_IPV6_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MessageExt,
+    SysFlag,
+)
+from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, property_value
+from rocketrio_protocol.property_names import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQUE_KEY
+
+# The host functions live elsewhere, because ids need them too; who encodes records finds them here.
+__all__ = [
+    "MAGIC_PADDING",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "MAX_TOPIC_SIZE_V1",
+    "MAX_TOPIC_SIZE_V2",
+    "PADDING_HEAD_SIZE",
+    "RECORD_OVERHEAD",
+    "RecordHeader",
+    "RecordStatus",
+    "decode_messages",
+    "encode_padding",
+    "encode_record",
+    "pack_host",
+    "record_size",
+    "scan_record",
+    "unpack_host",
+]
+
+MAGIC_PADDING: Final = -875286124
+"""0xCBD43194: nothing more in this file of the log."""
+PADDING_HEAD_SIZE: Final = 8
+RECORD_OVERHEAD: Final = 91
+"""Bytes of a V1 record with IPv4 hosts beyond its body, topic and properties."""
+MAX_TOPIC_SIZE_V1: Final = 127
+MAX_TOPIC_SIZE_V2: Final = 32767
+
+_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
+_STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
+
+_HEAD_BY_HOST_SIZES: Final = {
+    (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi")
+    for born in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
+    for store in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
+}
+_SIZE_AND_MAGIC: Final = Struct(">ii")
+_TWO_BYTES: Final = Struct(">h")
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(MAX_TOPIC_SIZE_V1 + 1))
+
+
+def record_size(
+    body_size: int,
+    topic_size: int,
+    properties_size: int,
+    born_host_size: int = IPV4_HOST_SIZE,
+    store_host_size: int = IPV4_HOST_SIZE,
+) -> int:
+    """Bytes of the record that `encode_record` will make."""
+    hosts = born_host_size + store_host_size - 2 * IPV4_HOST_SIZE
+    version = 0 if topic_size <= MAX_TOPIC_SIZE_V1 else 1
+    return RECORD_OVERHEAD + version + hosts + body_size + topic_size + properties_size
+
+
+def encode_record(
+    *,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    body: bytes | memoryview,
+    topic: bytes,
+    properties: bytes | memoryview,
+    body_crc: int | None = None,
+) -> bytes:
+    """One record; hosts are packed (`pack_host`); their lengths set the IPv6 bits of `sys_flag`."""
+    born_host_size, store_host_size = len(born_host), len(store_host)
+    if born_host_size != IPV4_HOST_SIZE or store_host_size != IPV4_HOST_SIZE:
+        sys_flag = _with_host_bits(sys_flag, born_host_size, store_host_size)
+    else:
+        sys_flag &= ~HOSTS_IPV6_MASK
+    body_size, topic_size, properties_size = len(body), len(topic), len(properties)
+    if properties_size > MAX_PROPERTIES_SIZE:
+        raise LocalProtocolError(
+            f"properties of {properties_size} bytes; {MAX_PROPERTIES_SIZE} is the limit"
+        )
+    if topic_size <= MAX_TOPIC_SIZE_V1:
+        magic, topic_length = MAGIC_V1, _ONE_BYTE[topic_size]
+    elif topic_size <= MAX_TOPIC_SIZE_V2:
+        magic, topic_length = MAGIC_V2, _TWO_BYTES.pack(topic_size)
+    else:
+        raise LocalProtocolError(f"a topic of {topic_size} bytes; {MAX_TOPIC_SIZE_V2} is the limit")
+    head = _HEAD_BY_HOST_SIZES[born_host_size, store_host_size].pack(
+        record_size(body_size, topic_size, properties_size, born_host_size, store_host_size),
+        magic,
+        zlib.crc32(body) & 0x7FFFFFFF if body_crc is None else body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp_ms,
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        body_size,
+    )
+    return b"".join((head, body, topic_length, topic, _TWO_BYTES.pack(properties_size), properties))
+
+
+def _with_host_bits(sys_flag: int, born_host_size: int, store_host_size: int) -> int:
+    for size in (born_host_size, store_host_size):
+        if size not in (IPV4_HOST_SIZE, IPV6_HOST_SIZE):
+            raise LocalProtocolError(f"a packed host has 8 or 20 bytes, not {size}: use pack_host")
+    sys_flag &= ~HOSTS_IPV6_MASK
+    if born_host_size == IPV6_HOST_SIZE:
+        sys_flag |= _BORN_HOST_IPV6
+    if store_host_size == IPV6_HOST_SIZE:
+        sys_flag |= _STORE_HOST_IPV6
+    return sys_flag
+
+
+def decode_messages(
+    buffer: bytes | bytearray | memoryview, broker_name: str = ""
+) -> list[MessageExt]:
+    """The messages of a pull answer's body, as views of it; only sizes and magics are checked here."""
+    messages: list[MessageExt] = []
+    append, unpack = messages.append, _SIZE_AND_MAGIC.unpack_from
+    position, limit = 0, len(buffer)
+    while position < limit:
+        try:
+            size, magic = unpack(buffer, position)
+        except struct.error:
+            raise _refused(
+                position, f"{limit - position} bytes are left, too few for a record"
+            ) from None
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            raise _refused(position, f"its magic is {magic & 0xFFFFFFFF:#010x}")
+        if size < RECORD_OVERHEAD:
+            raise _refused(position, f"its size is {size}")
+        append(MessageExt(buffer, position, size, broker_name))
+        position += size
+    if position > limit:
+        raise _refused(
+            messages[-1].start,
+            f"its size {messages[-1].size} goes beyond the {limit} bytes received",
+        )
+    return messages
+
+
+def _refused(position: int, why: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"no stored message at byte {position}: {why}")
+
+
+def encode_padding(size: int) -> bytes:
+    """The head of the padding that closes a file with `size` bytes left; the others stay as they are."""
+    if size < PADDING_HEAD_SIZE:
+        raise LocalProtocolError(f"padding needs {PADDING_HEAD_SIZE} bytes, {size} are left")
+    return _SIZE_AND_MAGIC.pack(size, MAGIC_PADDING)
+
+
+class RecordStatus(IntEnum):
+    """What lies at a position of the log."""
+
+    RECORD = 0
+    PADDING = 1
+    """The file ends here; `size` bytes of it are to be skipped."""
+    END = 2
+    """Nothing was written here: zeros, or too few bytes for a head."""
+    INCOMPLETE = 3
+    """A record or padding begins that goes beyond the limit: torn by a crash, or not yet received."""
+    CORRUPT = 4
+    """Something else than a record, or one that contradicts itself; `problem` says what."""
+
+
+@attrs.define
+class RecordHeader:
+    """What the checker found at one position: of a record, all that dispatch and recovery need."""
+
+    status: RecordStatus
+    size: int = 0
+    problem: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    sys_flag: int = 0
+    store_timestamp_ms: int = 0
+    prepared_transaction_offset: int = 0
+    topic: str = ""
+    properties: bytes = b""
+    """As stored; `tags`, `keys` and `uniq_key` look into them when read."""
+
+    @property
+    def tags(self) -> str | None:
+        return property_value(self.properties, PROPERTY_TAGS)
+
+    @property
+    def keys(self) -> str:
+        return property_value(self.properties, PROPERTY_KEYS) or ""
+
+    @property
+    def uniq_key(self) -> str | None:
+        return property_value(self.properties, PROPERTY_UNIQUE_KEY)
+
+
+# From the size to the prepared offset and body length, without what a checker does not need.
+_CHECKED_HEAD: Final = Struct(">iiii4xqqi8x8xq8x4xqi")
+_CHECKED_HEAD_IPV6: Final = {
+    _BORN_HOST_IPV6: Struct(">iiii4xqqi8x20xq8x4xqi"),
+    _STORE_HOST_IPV6: Struct(">iiii4xqqi8x8xq20x4xqi"),
+    HOSTS_IPV6_MASK: Struct(">iiii4xqqi8x20xq20x4xqi"),
+}
+
+
+def scan_record(
+    buffer: bytes | bytearray | memoryview, position: int, limit: int, *, check_crc: bool = True
+) -> RecordHeader:
+    """What lies at `position`, believing nothing; `limit` is at most the length of `buffer`."""
+    if position + PADDING_HEAD_SIZE > limit:
+        return RecordHeader(RecordStatus.END)
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return _not_a_record(size, magic, limit - position)
+    if size < RECORD_OVERHEAD:
+        return RecordHeader(RecordStatus.CORRUPT, problem=f"the size of a record is {size}")
+    end = position + size
+    if end > limit:
+        return _incomplete(size, limit - position)
+    _, _, crc, queue_id, queue_offset, physical_offset, sys_flag, store_ms, prepared, body_size = (
+        _CHECKED_HEAD.unpack_from(buffer, position)
+    )
+    body_at = position + 88
+    if hosts := sys_flag & HOSTS_IPV6_MASK:
+        head = _CHECKED_HEAD_IPV6[hosts]
+        body_at = position + head.size
+        if body_at + 3 > end:
+            return RecordHeader(RecordStatus.CORRUPT, problem=f"IPv6 hosts do not fit {size} bytes")
+        *_, store_ms, prepared, body_size = head.unpack_from(buffer, position)
+    topic_at = body_at + body_size + (1 if magic == MAGIC_V1 else 2)
+    if body_size < 0 or topic_at > end:
+        return RecordHeader(RecordStatus.CORRUPT, problem=f"the body length is {body_size}")
+    topic_size = (
+        buffer[topic_at - 1]
+        if magic == MAGIC_V1
+        else _TWO_BYTES.unpack_from(buffer, topic_at - 2)[0]
+    )
+    properties_at = topic_at + topic_size + 2
+    if (
+        not 0 <= topic_size <= (MAX_TOPIC_SIZE_V1 if magic == MAGIC_V1 else MAX_TOPIC_SIZE_V2)
+        or properties_at > end
+    ):
+        return RecordHeader(RecordStatus.CORRUPT, problem=f"the topic length is {topic_size}")
+    (properties_size,) = _TWO_BYTES.unpack_from(buffer, properties_at - 2)
+    if properties_size < 0 or properties_at + properties_size != end:
+        return RecordHeader(
+            RecordStatus.CORRUPT,
+            problem=f"its lengths {body_size}, {topic_size}, {properties_size} do not make {size}",
+        )
+    if check_crc and crc != zlib.crc32(buffer[body_at : body_at + body_size]) & 0x7FFFFFFF:
+        return RecordHeader(RecordStatus.CORRUPT, problem="the body's CRC is wrong")
+    return RecordHeader(
+        RecordStatus.RECORD,
+        size,
+        "",
+        queue_id,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        store_ms,
+        prepared,
+        str(buffer[topic_at : topic_at + topic_size], "utf-8", "replace"),
+        bytes(buffer[properties_at:end]),
+    )
+
+
+def _not_a_record(size: int, magic: int, available: int) -> RecordHeader:
+    if magic == MAGIC_PADDING:
+        if size < PADDING_HEAD_SIZE:
+            return RecordHeader(RecordStatus.CORRUPT, problem=f"the size of padding is {size}")
+        return (
+            _incomplete(size, available)
+            if size > available
+            else RecordHeader(RecordStatus.PADDING, size)
+        )
+    if size == 0 and magic == 0:
+        return RecordHeader(RecordStatus.END)
+    return RecordHeader(RecordStatus.CORRUPT, problem=f"the magic is {magic & 0xFFFFFFFF:#010x}")
+
+
+def _incomplete(size: int, available: int) -> RecordHeader:
+    return RecordHeader(
+        RecordStatus.INCOMPLETE, size, f"{size} bytes are claimed, {available} are there"
+    )

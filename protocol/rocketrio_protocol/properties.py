@@ -1,0 +1,124 @@
+r"""The properties string of a message, and the hashes that queues and indexes keep of it.
+
+    name 0x01 value 0x02 name 0x01 value 0x02 ...      UTF-8, at most 32767 bytes
+
+Invariant: a name that occurs twice means its last value (batches hold names twice).
+Invariant: parts without a name or without a value are skipped, never an error, as in Java.
+Answers to: MessageDecoder.messageProperties2String, string2messageProperties; String.hashCode.
+Unlike Java: text that would be torn by the separators is refused when encoding, not stored broken.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from operator import mul
+from typing import Final
+
+from rocketrio_protocol.errors import LocalProtocolError
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+MAX_PROPERTIES_SIZE: Final = 32767
+"""Bytes; the length field of a stored record is a signed 16-bit number."""
+
+_NAME_VALUE_BYTE: Final = b"\x01"
+_PROPERTY_BYTE: Final = b"\x02"
+
+# 31^n modulo 2^32 for texts up to this many UTF-16 units: topics and keys are far shorter.
+_POWER_COUNT: Final = 512
+_POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(_POWER_COUNT)))
+
+_HASH_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
+
+
+def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool = True) -> str:
+    """The properties string; 4.4 and 5.x end it with a separator, 4.9 does not: all read both."""
+    if not properties:
+        return ""
+    parts: list[str] = []
+    for name, value in properties.items():
+        if not name or not value or _holds_separator(name) or _holds_separator(value):
+            raise LocalProtocolError(
+                f"property {name!r}={value!r} cannot be stored: name and value must not be empty"
+                " nor hold the characters \\x01 and \\x02"
+            )
+        parts.append(f"{name}\x01{value}")
+    text = PROPERTY_SEPARATOR.join(parts)
+    return text + PROPERTY_SEPARATOR if trailing_separator else text
+
+
+def _holds_separator(text: str) -> bool:
+    return NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text
+
+
+def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, str]:
+    """The map of a properties string; bytes that are not UTF-8 become U+FFFD."""
+    text = raw if isinstance(raw, str) else str(raw, "utf-8", "replace")
+    if not text:
+        return {}
+    if text[-1] == PROPERTY_SEPARATOR:
+        text = text[:-1]
+    pairs = [part.split(NAME_VALUE_SEPARATOR, 1) for part in text.split(PROPERTY_SEPARATOR)]
+    try:
+        properties: dict[str, str] = dict(pairs)  # odd ones raise
+    except ValueError:
+        properties = {}
+    else:
+        if "" not in properties and "" not in properties.values():
+            return properties
+        properties.clear()
+    for pair in pairs:
+        if len(pair) == 2 and pair[0] and pair[1]:
+            properties[pair[0]] = pair[1]
+    return properties
+
+
+def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None:
+    """One property out of the stored bytes, without building the map; the last one counts."""
+    stored = bytes(raw)
+    label = name.encode() + _NAME_VALUE_BYTE
+    inner_label = _PROPERTY_BYTE + label
+    limit = len(stored)
+    while (found := stored.rfind(inner_label, 0, limit)) >= 0:
+        if value := _value_at(stored, found + len(inner_label)):
+            return value
+        # An empty value does not count; the next search may share this one's leading separator.
+        limit = found + 1
+    return (_value_at(stored, len(label)) or None) if stored.startswith(label) else None
+
+
+def _value_at(stored: bytes, start: int) -> str:
+    end = stored.find(_PROPERTY_BYTE, start)
+    return stored[start : len(stored) if end < 0 else end].decode("utf-8", "replace")
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode: the polynomial in 31 over UTF-16 units, as a signed 32-bit number."""
+    units = (
+        text.encode() if text.isascii() else memoryview(text.encode("utf-16-be", "surrogatepass"))
+    )
+    if isinstance(units, memoryview):
+        numbers = [int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2)]
+        return _polynomial(numbers)
+    return _polynomial(units)
+
+
+def _polynomial(units: bytes | list[int]) -> int:
+    if len(units) <= _POWER_COUNT:
+        total: int = sum(map(mul, units, _POWERS[_POWER_COUNT - len(units) :]))
+    else:
+        total = 0
+        for unit in units:
+            total = (total * 31 + unit) & 0xFFFFFFFF
+    return ((total & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+
+
+@lru_cache(_HASH_CACHE_SIZE)
+def tags_code(tags: str | None) -> int:
+    """What a queue entry keeps of a message's tags; 0 without any, several are hashed as one text."""
+    return java_string_hash(tags) if tags else 0
+
+
+def index_key_hash(topic: str, key: str) -> int:
+    """The hash under which the key index files a key of a topic; never negative."""
+    signed = java_string_hash(f"{topic}#{key}")
+    return 0 if signed == -0x80000000 else abs(signed)

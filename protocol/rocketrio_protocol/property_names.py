@@ -1,0 +1,41 @@
+"""Names of the message properties that RocketMQ itself gives a meaning to.
+
+Everything else in a property map belongs to the application and passes through untouched.
+Answers to: MessageConst.
+"""
+
+from typing import Final
+
+PROPERTY_KEYS: Final = "KEYS"
+PROPERTY_TAGS: Final = "TAGS"
+PROPERTY_WAIT_STORE_MSG_OK: Final = "WAIT"
+PROPERTY_DELAY_TIME_LEVEL: Final = "DELAY"
+PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID: Final = "REAL_QID"
+PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
+PROPERTY_MIN_OFFSET: Final = "MIN_OFFSET"
+PROPERTY_MAX_OFFSET: Final = "MAX_OFFSET"
+PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
+PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+PROPERTY_RECONSUME_TIME: Final = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+PROPERTY_CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
+PROPERTY_MSG_REGION: Final = "MSG_REGION"
+PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
+PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_CLUSTER: Final = "CLUSTER"
+
+KEY_SEPARATOR: Final = " "
+"""Between the keys of one message inside the value of KEYS."""
+
+FIELD_PROPERTIES: Final = {
+    PROPERTY_KEYS: "keys",
+    PROPERTY_TAGS: "tags",
+    PROPERTY_DELAY_TIME_LEVEL: "delay_level",
+    PROPERTY_WAIT_STORE_MSG_OK: "wait_store_ok",
+}
+"""Properties that have a field of their own in `Message`: property name to field name."""
