@@ -1,0 +1,36 @@
+"""Runs every benchmark beside this file and passes its JSON lines on: `python benchmarks/run.py [NAME ...]`.
+
+A line is one figure: `{"name": ..., "value": ..., "unit": ..., ...}`. What goes wrong stands on standard error, and the
+exit code is then 1.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+TIME_LIMIT = 600
+"""Seconds one benchmark may take."""
+
+
+def main() -> int:
+    """Run those named (`codec` for `bench_codec.py`), or all."""
+    chosen = sys.argv[1:]
+    known = {path.stem.removeprefix("bench_"): path for path in sorted(FOLDER.glob("bench_*.py"))}
+    unknown = sorted(set(chosen) - set(known))
+    if unknown:
+        print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    failed = []
+    for name in chosen or known:
+        print(f"# {name}", file=sys.stderr)
+        done = subprocess.run([sys.executable, known[name]], timeout=TIME_LIMIT, check=False)
+        if done.returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
