@@ -137,6 +137,9 @@ class ApacheBroker:
     settings: dict[str, str] = attrs.field(factory=dict)
     store: Path = attrs.field(default=attrs.Factory(lambda self: self.home / "store", True))
     port: int = attrs.field(factory=lambda: free_port(-2, 1))
+    # With proxies before both: where the name server really is, and where it shows this broker.
+    listed_at: str | None = None
+    listed_as: str | None = None
     process: Process | None = None
 
     @property
@@ -190,9 +193,10 @@ class ApacheBroker:
     def wait_ready(self) -> None:
         """Return once it is registered and answers."""
         assert self.process is not None
+        name_server = self.listed_at or self.name_server
         self.process.wait_until(
-            lambda: wire.is_registered(self.name_server, self.address),
-            f"listed by {self.name_server}",
+            lambda: wire.is_registered(name_server, self.listed_as or self.address),
+            f"listed by {name_server}",
         )
 
     def stop(self) -> None:

@@ -34,6 +34,7 @@ final class Admin {
         if (admin == null) {
             admin = new DefaultMQAdminExt(10_000);
             admin.setNamesrvAddr(nameServer);
+            admin.setClientIP("127.0.0.1");
             admin.setInstanceName("admin");
             admin.start();
         }

@@ -34,6 +34,7 @@ final class Producing {
         if (producer == null) {
             producer = new DefaultMQProducer("java-producer");
             producer.setNamesrvAddr(nameServer);
+            producer.setClientIP("127.0.0.1");
             producer.setInstanceName("producing");
             producer.setSendMsgTimeout(10_000);
             producer.start();

@@ -35,6 +35,7 @@ final class Pulling {
         if (consumer == null) {
             consumer = new DefaultMQPullConsumer(group);
             consumer.setNamesrvAddr(nameServer);
+            consumer.setClientIP("127.0.0.1");
             consumer.setInstanceName("pulling-" + group);
             consumer.start();
             consumers.put(group, consumer);

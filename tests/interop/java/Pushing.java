@@ -42,6 +42,7 @@ final class Pushing {
         BlockingQueue<MessageExt> inbox = new LinkedBlockingQueue<>();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(nameServer);
+        consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("pushing-" + group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPullThresholdForQueue(MAX_QUEUED_BY_CLIENT);
@@ -82,6 +83,7 @@ final class Pushing {
         String group = request.getString("group");
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
         consumer.setNamesrvAddr(nameServer);
+        consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("lite-" + group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(false);
