@@ -9,6 +9,7 @@ A class carries what a caller decides by (`retryable`, `stale_route`, `remedy`);
     ├── BrokerError               a response code of failure; one class a code that callers tell apart
     ├── NotReachable              └── RequestTimeout
     ├── RouteNotFound
+    ├── TooManyRequests           a limit of our own: nothing was sent
     ├── ClosedError
     └── ConfigError               a setting that cannot be used
 """
@@ -94,6 +95,13 @@ class RouteNotFound(Error):
 
     stale_route = True
     remedy = "Create the topic, or check the name server addresses"
+
+
+class TooManyRequests(Error):
+    """More requests or bytes wait on one connection than its limit allows; nothing was sent."""
+
+    retryable = True
+    remedy = "Keep fewer requests in flight, or look at why the peer does not take them"
 
 
 class ClosedError(Error):

@@ -1,0 +1,213 @@
+"""One connection without its socket: received bytes in; requests, finished calls and bytes to send out.
+
+Both ends may ask. A call is kept in `response_table` under its opaque until its answer comes or it is
+forgotten; what it holds (a waiting task, say) is the driver's affair.
+
+Invariant: commands that are whole before a fault in the stream are handed out; nothing is after it.
+Invariant: no MSGPACK header goes to a peer that has not shown that it reads them, by announcing it in
+the ext field `rocketrioCodecs` of a request or by sending one (docs/decisions/0002-msgpack-negotiation.md).
+Answers to: NettyRemotingAbstract (responseTable, processResponseCommand).
+Unlike Java: opaque numbers count per connection, not per process.
+"""
+
+from typing import Final, Generic, TypeVar
+
+import attrs
+
+from rocketrio_protocol.codes import LanguageCode, SerializeType
+from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body, FrameDecoder
+
+CODECS_FIELD: Final = "rocketrioCodecs"
+"""Ext field by which a requester says which header encodings of ours it reads."""
+
+RESPONSE_TABLE_LIMIT: Final = 65_535
+"""Calls waiting on one connection (com.rocketmq.remoting.clientAsyncSemaphoreValue)."""
+
+OUT_SIZE_LIMIT: Final = 4 * FRAME_SIZE_LIMIT
+"""Bytes that may wait to be sent on one connection: four of the largest frames."""
+
+_OPAQUE_LIMIT: Final = 2**31 - 1
+_OWN_CODECS: Final = SerializeType.MSGPACK.name
+
+CallT = TypeVar("CallT")
+
+
+class RemotingConnection(Generic[CallT]):
+    """Protocol state of one connection, either end."""
+
+    def __init__(
+        self,
+        *,
+        serialize_type: SerializeType = SerializeType.JSON,
+        msgpack_allowed: bool = True,
+        frame_size_limit: int = FRAME_SIZE_LIMIT,
+        response_table_limit: int = RESPONSE_TABLE_LIMIT,
+        out_size_limit: int = OUT_SIZE_LIMIT,
+        first_opaque: int = 0,
+    ) -> None:
+        """`serialize_type` is what our requests prefer; MSGPACK is first announced, and JSON until agreed."""
+        self.error: RemoteProtocolError | None = None
+        """Why nothing further can be received; the connection must be closed."""
+        self.response_table: dict[int, CallT] = {}
+        self.peer_reads_msgpack = False
+        self.peer_language: LanguageCode | None = None
+        self.peer_version: int | None = None
+        self.late_answer_count = 0
+        """Answers that nobody waited for any more."""
+        self.out_size = 0
+        """Bytes in the frames that wait to be sent."""
+        self._out: list[Body] = []
+        self._announcing = serialize_type is SerializeType.MSGPACK
+        self._request_type = SerializeType.JSON if self._announcing else serialize_type
+        self._prefers_msgpack = self._announcing or msgpack_allowed
+        self._decoder = FrameDecoder(frame_size_limit=frame_size_limit)
+        self._response_table_limit = response_table_limit
+        self._out_size_limit = out_size_limit
+        self._next_opaque = first_opaque
+
+    @property
+    def request_type(self) -> SerializeType:
+        """The encoding our next request goes out in."""
+        return self._request_type
+
+    # ------------------------------------------------------------------------------------- receiving
+
+    def receive(
+        self, data: Body
+    ) -> tuple[list[RemotingCommand], list[tuple[CallT, RemotingCommand]]]:
+        """What `data` completes: requests in order, and calls with their answers. Never raises; see `error`.
+
+        `data` may be overwritten afterwards.
+        """
+        requests: list[RemotingCommand] = []
+        finished: list[tuple[CallT, RemotingCommand]] = []
+        if self.error is not None:
+            return requests, finished
+        for frame in self._decoder.feed(data):
+            try:
+                command = RemotingCommand.decode(frame)
+            except RemoteProtocolError as error:
+                self.error = error
+                return requests, finished
+            if command.flag & FLAG_RESPONSE:
+                self._finish(command, finished)
+            else:
+                if CODECS_FIELD in command.ext_fields:
+                    self._hear_codecs(command)
+                elif command.serialize_type is SerializeType.MSGPACK:
+                    self._agree_on_msgpack()
+                requests.append(command)
+        if requests:
+            self.peer_language, self.peer_version = requests[-1].language, requests[-1].version
+        self.error = self._decoder.error
+        return requests, finished
+
+    def receive_eof(self) -> None:
+        """The peer sends no more; `error` is set when that was in the middle of a frame."""
+        self._decoder.feed_eof()
+        if self.error is None:
+            self.error = self._decoder.error
+
+    def _finish(
+        self, answer: RemotingCommand, finished: list[tuple[CallT, RemotingCommand]]
+    ) -> None:
+        if (
+            self._announcing
+        ):  # Every request so far carried the announcement: this answer settles it.
+            self._announcing = False
+        if answer.serialize_type is SerializeType.MSGPACK:
+            self._agree_on_msgpack()
+        call = self.response_table.pop(answer.opaque, None)
+        if call is None:
+            self.late_answer_count += 1
+        else:
+            finished.append((call, answer))
+
+    def _hear_codecs(self, request: RemotingCommand) -> None:
+        codecs = request.ext_fields.pop(CODECS_FIELD).split(",")
+        if self._prefers_msgpack and _OWN_CODECS in codecs:
+            self._agree_on_msgpack()
+            request.serialize_type = SerializeType.MSGPACK  # What its answer is written in.
+
+    def _agree_on_msgpack(self) -> None:
+        self.peer_reads_msgpack = True
+        if self._prefers_msgpack:
+            self._request_type = SerializeType.MSGPACK
+
+    # --------------------------------------------------------------------------------------- sending
+
+    def start_call(self, request: RemotingCommand, call: CallT) -> int:
+        """Queue a request whose answer finishes `call`; its opaque. Raises as `send_request` does."""
+        if len(self.response_table) >= self._response_table_limit:
+            raise TooManyRequests(
+                f"{len(self.response_table)} requests wait for answers on one connection already"
+            )
+        opaque = self.send_request(request)
+        self.response_table[opaque] = call
+        return opaque
+
+    def forget_call(self, opaque: int) -> CallT | None:
+        """Nobody waits for this answer any more; when it comes it is dropped."""
+        return self.response_table.pop(opaque, None)
+
+    def forget_all_calls(self) -> list[CallT]:
+        """The calls that cannot be answered any more, because the connection ended."""
+        calls = list(self.response_table.values())
+        self.response_table.clear()
+        return calls
+
+    def send_request(self, request: RemotingCommand) -> int:
+        """Queue a request under an opaque and in the encoding of this connection; its opaque.
+
+        Raises LocalProtocolError for what cannot be encoded, TooManyRequests at the limit; nothing is sent then.
+        """
+        opaque = self._next_opaque
+        while opaque in self.response_table:
+            opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
+        request.opaque = opaque
+        request.serialize_type = self._request_type
+        if self._announcing:
+            # A copy: the caller may send the same command to a peer of another kind.
+            announced = {**request.ext_fields, CODECS_FIELD: _OWN_CODECS}
+            self.send_frame(attrs.evolve(request, ext_fields=announced).encode())
+        else:
+            self.send_frame(request.encode())
+        self._next_opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
+        return opaque
+
+    def send_oneway(self, request: RemotingCommand) -> None:
+        """Queue a request that wants no answer. Raises as `send_request` does."""
+        request.flag |= FLAG_ONEWAY
+        self.send_request(request)
+
+    def send_answer(self, answer: RemotingCommand) -> None:
+        """Queue an answer in its own encoding. Raises LocalProtocolError, TooManyRequests."""
+        if answer.serialize_type is SerializeType.MSGPACK and not self.peer_reads_msgpack:
+            raise LocalProtocolError("This peer has not shown that it reads MSGPACK headers")
+        self.send_frame(answer.encode())
+
+    def send_frame(self, frame: Body) -> None:
+        """Queue a whole frame that was encoded already. Raises TooManyRequests at the limit."""
+        size = len(frame)
+        if self.out_size + size > self._out_size_limit:
+            raise TooManyRequests(
+                f"{self.out_size} bytes wait to be sent already, and the peer does not take them"
+            )
+        self._out.append(frame)
+        self.out_size += size
+
+    def take_output(self) -> Body:
+        """All that waits to be sent, as one run of bytes; empty when nothing does."""
+        out = self._out
+        if not out:
+            return b""
+        self._out = []
+        self.out_size = 0
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def put_back(self, rest: Body) -> None:
+        """What `take_output` gave and the transport did not take: it stays first in line."""
+        self._out.insert(0, rest)
+        self.out_size += len(rest)

@@ -1,0 +1,320 @@
+"""One live connection of either end: calls out, requests in, and the two tasks that move its bytes.
+
+The reader takes one chunk, acts on every request in it synchronously, and sends all answers in one go.
+Everything queued from elsewhere (calls, held answers) wakes the writer, which sends what was queued in
+one scheduling tick together.
+
+Invariant: only whole frames are queued and only this file's tasks send, so no timeout cuts a frame in two.
+Invariant: while the peer does not read its answers, nothing more is read from it.
+Invariant: when the connection ends every pending call fails at once.
+Answers to: Channel and ResponseFuture of NettyRemotingAbstract; RocketMQ reference, sections 1.1 and 1.6.
+Unlike Java: a call that times out leaves the connection open; the late answer is dropped.
+"""
+
+import logging
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode, code_name
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.connection import RemotingConnection
+from rocketrio_protocol.errors import (
+    Error,
+    LocalProtocolError,
+    NotReachable,
+    RequestTimeout,
+    TooManyRequests,
+)
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.remoting.dispatch import Dispatcher
+from rocketrio_protocol.remoting.ports import Transport
+from rocketrio_protocol.remoting.sweeper import Sweeper
+
+IDLE_TIMEOUT: Final = 120.0
+"""Seconds without a byte in either direction until a connection is closed (serverChannelMaxIdleTimeSeconds)."""
+
+RECEIVE_SIZE: Final = 128 * 1024
+"""Bytes of one read, and so the most that one connection is served before the others: a larger read is slower."""
+
+HIGH_WATER_MARK: Final = 64 * 1024
+"""Unsent bytes above which a connection is not read (Netty's writeBufferHighWaterMark)."""
+
+log = logging.getLogger("rocketrio_protocol")
+
+
+@attrs.define(eq=False)
+class _Call:
+    """One awaiting call."""
+
+    task: trio.lowlevel.Task
+    code: int
+    timeout: float
+    deadline: float
+    answer: RemotingCommand | None = None
+    error: Error | None = None
+
+
+class Channel:
+    """One connection. Made by a server or a pool, which runs it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        connection: "RemotingConnection[_Call]",
+        dispatcher: Dispatcher,
+        sweeper: Sweeper,
+        receive_buffer: memoryview,
+        idle_timeout: float = IDLE_TIMEOUT,
+    ) -> None:
+        """`receive_buffer` may be shared by all channels of a thread: each read is acted on before the next."""
+        self.local_addr = transport.local_addr
+        self.remote_addr = transport.remote_addr
+        self.closed = False
+        self._transport = transport
+        self._connection = connection
+        self._dispatcher = dispatcher
+        self._sweeper = sweeper
+        self._buffer = receive_buffer
+        self._idle_timeout = idle_timeout
+        self._last_active = trio.current_time()
+        self._scope = trio.CancelScope()
+        self._reason: str | None = None
+        self._parked_writer: trio.lowlevel.Task | None = None
+        self._in_round = False  # The reader acts on a chunk, and sends what that queues itself.
+        self._unsent_size = 0  # Bytes the writer has taken from the connection and not sent yet.
+        self._drained = trio.lowlevel.ParkingLot()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<Channel {self.local_addr} -> {self.remote_addr} {state}>"
+
+    @property
+    def peer_language(self) -> LanguageCode | None:
+        """What the peer's last request said it is written in."""
+        return self._connection.peer_language
+
+    @property
+    def peer_version(self) -> int | None:
+        """The protocol version number of the peer's last request."""
+        return self._connection.peer_version
+
+    @property
+    def pending_count(self) -> int:
+        """Calls that wait for their answers."""
+        return len(self._connection.response_table)
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes queued that the operating system has not taken."""
+        return self._connection.out_size + self._unsent_size
+
+    # ------------------------------------------------------------------------------- asking, answering
+
+    async def call(
+        self, request: RemotingCommand | RequestHeader, body: Body = b"", *, timeout: float
+    ) -> RemotingCommand:
+        """Ask the peer; its answer, whatever the code.
+
+        Raises NotReachable when the connection ends first, RequestTimeout after `timeout` seconds,
+        LocalProtocolError and TooManyRequests when nothing was sent. A cancel or timeout leaves the
+        connection as it is; the peer may still carry the request out, and its answer is dropped.
+        """
+        if isinstance(request, RequestHeader):
+            request = RemotingCommand.request(request, body)
+        if self.closed:
+            raise self._gone(request.code)
+        deadline = trio.current_time() + timeout
+        call = _Call(trio.lowlevel.current_task(), request.code, timeout, deadline)
+        connection = self._connection
+        opaque = connection.start_call(request, call)
+        if deadline < self._sweeper.next_look:
+            self._sweeper.look_before(deadline)
+        if self._parked_writer is not None:
+            self._wake_writer()
+
+        def forget(_: object) -> trio.lowlevel.Abort:
+            connection.forget_call(opaque)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(forget)
+        if call.answer is None:
+            assert call.error is not None
+            raise call.error
+        return call.answer
+
+    def send_oneway(self, request: RemotingCommand | RequestHeader, body: Body = b"") -> None:
+        """Queue a request that wants no answer. Raises NotReachable, LocalProtocolError, TooManyRequests."""
+        if isinstance(request, RequestHeader):
+            request = RemotingCommand.request(request, body)
+        if self.closed:
+            raise self._gone(request.code)
+        self._connection.send_oneway(request)
+        self._wake_writer()
+
+    def reply(self, answer: RemotingCommand | bytes) -> None:
+        """Queue an answer, now or long after its request; dropped when the peer has gone meanwhile.
+
+        An answer that cannot be encoded becomes one that says so; a peer that takes no answers is dropped.
+        """
+        if self.closed:
+            return
+        try:
+            if isinstance(answer, bytes):
+                self._connection.send_frame(answer)
+            else:
+                self._send_answer(answer)
+        except TooManyRequests as error:
+            self.close(f"the peer does not read its answers: {error.what}")
+            return
+        self._wake_writer()
+
+    def close(self, reason: str = "closed here") -> None:
+        """End the connection at once: pending calls fail, queued bytes that were not taken are lost."""
+        if not self.closed:
+            self._reason = reason
+            self._end()
+            self._scope.cancel()
+
+    def _send_answer(self, answer: RemotingCommand) -> None:
+        try:
+            self._connection.send_answer(answer)
+        except LocalProtocolError as error:
+            log.error("an answer cannot be sent peer=%s error=%s", self.remote_addr, error)
+            failure = attrs.evolve(
+                answer, code=ResponseCode.SYSTEM_ERROR, remark=str(error), ext_fields={}, body=b""
+            )
+            self._connection.send_answer(failure)
+
+    # -------------------------------------------------------------------------------------- the tasks
+
+    async def run(self, on_end: Callable[["Channel"], None] | None = None) -> None:
+        """Move bytes until either end closes. Never raises for what the peer or the network does."""
+        self._sweeper.add(self)
+        self._sweeper.look_before(self._last_active + self._idle_timeout)
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    await self._read()
+                    nursery.cancel_scope.cancel()
+        finally:
+            self._end()
+            if on_end is not None:
+                on_end(self)
+            await self._transport.aclose()
+
+    def sweep(self, now: float) -> float:
+        """End calls that are due, and the connection when it is idle; when to look again."""
+        table = self._connection.response_table
+        due = [opaque for opaque, call in table.items() if call.deadline <= now]
+        for opaque in due:
+            call = table.pop(opaque)
+            call.error = RequestTimeout(
+                f"No answer to {code_name(call.code, RequestCode)} within {call.timeout:g} s",
+                broker_addr=self.remote_addr,
+            )
+            trio.lowlevel.reschedule(call.task)
+        idle_at = self._last_active + self._idle_timeout
+        if idle_at <= now:
+            self.close(f"idle for {self._idle_timeout:g} s")
+            return inf
+        return min(idle_at, min((call.deadline for call in table.values()), default=inf))
+
+    async def _read(self) -> None:
+        transport, connection, buffer = self._transport, self._connection, self._buffer
+        dispatch, reschedule = self._dispatcher.dispatch, trio.lowlevel.reschedule
+        while True:
+            try:
+                size = await transport.receive_into(buffer)
+            except NotReachable as error:
+                return self.close(error.what)
+            if size == 0:
+                connection.receive_eof()
+                return self.close("the peer closed it")
+            self._last_active = trio.current_time()
+            requests, finished = connection.receive(buffer[:size])
+            for call, answer in finished:
+                call.answer = answer
+                reschedule(call.task)
+            self._in_round = True
+            for request in requests:
+                dispatch(self, request)
+            self._in_round = False
+            self._send_now()
+            if connection.error is not None:
+                log.warning("bad bytes peer=%s error=%s", self.remote_addr, connection.error)
+                return self.close(connection.error.what)
+            while self.unsent_size > HIGH_WATER_MARK:
+                await self._drained.park()
+
+    def _send_now(self) -> None:
+        """Send what is queued as far as the transport takes it; the rest is the writer's."""
+        if self._unsent_size or not self._connection.out_size:
+            return
+        data = self._connection.take_output()
+        try:
+            sent = self._transport.send_nowait(data)
+        except NotReachable:
+            return  # The reader finds out next, and says so.
+        if sent < len(data):
+            self._connection.put_back(memoryview(data)[sent:])
+            self._wake_writer()
+
+    async def _write(self) -> None:
+        connection, transport = self._connection, self._transport
+        while True:
+            if not connection.out_size:
+                await self._park_writer()
+            data = connection.take_output()
+            if not data:
+                continue
+            self._last_active = trio.current_time()
+            try:
+                sent = transport.send_nowait(data)
+                if sent < len(data):
+                    self._unsent_size = len(data) - sent
+                    await transport.send_all(memoryview(data)[sent:])
+            except NotReachable as error:
+                return self.close(error.what)
+            self._unsent_size = 0
+            self._drained.unpark_all()
+
+    async def _park_writer(self) -> None:
+        def leave(_: object) -> trio.lowlevel.Abort:
+            self._parked_writer = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._parked_writer = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(leave)
+
+    def _wake_writer(self) -> None:
+        writer = self._parked_writer
+        if writer is not None and not self._in_round:
+            self._parked_writer = None
+            trio.lowlevel.reschedule(writer)
+
+    # ------------------------------------------------------------------------------------------ ending
+
+    def _end(self) -> None:
+        """Fail what waits; nothing is queued from here on."""
+        if self.closed:
+            return
+        self.closed = True
+        log.debug("closed peer=%s reason=%s", self.remote_addr, self._reason or "cancelled")
+        self._sweeper.discard(self)
+        for call in self._connection.forget_all_calls():
+            call.error = self._gone(call.code)
+            trio.lowlevel.reschedule(call.task)
+
+    def _gone(self, code: int) -> NotReachable:
+        return NotReachable(
+            f"No answer to {code_name(code, RequestCode)}, the connection is gone "
+            f"({self._reason or 'closed here'})",
+            broker_addr=self.remote_addr,
+        )

@@ -1,0 +1,111 @@
+"""From request code to processor, and from what the processor does to the answer.
+
+A processor is a plain function on the hot path: it returns the answer, or None when `channel.reply` will
+be called later. One that must wait returns a coroutine, which gets a task of its own.
+
+Invariant: every request that wants an answer gets one, also when its processor has a bug.
+Invariant: a fault of a processor never reaches the connection.
+Answers to: NettyRemotingAbstract.processRequestCommand; RocketMQ reference, section 1.6.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import trio
+
+from rocketrio_protocol.codes import RequestCode, ResponseCode, code_name
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import Error
+
+if TYPE_CHECKING:
+    from rocketrio_protocol.remoting.channel import Channel
+
+Answer: TypeAlias = RemotingCommand | None
+Processor: TypeAlias = Callable[["Channel", RemotingCommand], Answer | Coroutine[Any, Any, Answer]]
+"""Acts on one request; see the head of this file."""
+
+WAITING_REQUESTS_LIMIT: Final = 1024
+"""Requests that may wait inside coroutines at once (a tenth of Java's queue of 10,000 per thread pool)."""
+
+log = logging.getLogger("rocketrio_protocol")
+
+
+class Dispatcher:
+    """Hands requests to their processors."""
+
+    def __init__(
+        self,
+        processors: Mapping[int, Processor],
+        *,
+        nursery: trio.Nursery,
+        default: Processor | None = None,
+    ) -> None:
+        """`default` gets the codes that `processors` lacks; waiting requests live in `nursery`."""
+        self.waiting_count = 0
+        self._processors = processors
+        self._default = default or _not_supported
+        self._nursery = nursery
+
+    def dispatch(self, channel: "Channel", request: RemotingCommand) -> None:
+        """Act on one request; its answer is queued on the channel now or later."""
+        processor = self._processors.get(request.code, self._default)
+        try:
+            answer = processor(channel, request)
+        except Exception as fault:
+            answer = _failure(channel, request, fault)
+        if type(answer) is RemotingCommand:
+            if not request.is_oneway:
+                channel.reply(answer)
+        elif answer is not None:
+            assert isinstance(answer, Coroutine), f"{processor} returned {answer!r}"
+            self._wait_for(channel, request, answer)
+
+    def _wait_for(
+        self, channel: "Channel", request: RemotingCommand, work: Coroutine[Any, Any, Answer]
+    ) -> None:
+        if self.waiting_count >= WAITING_REQUESTS_LIMIT:
+            work.close()
+            refusal = request.response(
+                code=ResponseCode.SYSTEM_BUSY,
+                remark=f"[OVERLOAD]{self.waiting_count} requests wait already, try later",
+            )
+            if not request.is_oneway:
+                channel.reply(refusal)
+            return
+        self.waiting_count += 1
+        self._nursery.start_soon(self._finish, channel, request, work)
+
+    async def _finish(
+        self, channel: "Channel", request: RemotingCommand, work: Coroutine[Any, Any, Answer]
+    ) -> None:
+        try:
+            answer = await work
+        except Exception as fault:
+            answer = _failure(channel, request, fault)
+        finally:
+            self.waiting_count -= 1
+        if answer is not None and not request.is_oneway:
+            channel.reply(answer)
+
+
+def _not_supported(channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+    return request.response(
+        code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        remark=f" request type {request.code} not supported",
+    )
+
+
+def _failure(channel: "Channel", request: RemotingCommand, fault: Exception) -> RemotingCommand:
+    """The answer for a fault. One of our own family says what to answer; any other is a bug of ours."""
+    if isinstance(fault, Error):
+        code = ResponseCode.SYSTEM_ERROR if fault.code is None else fault.code
+        return request.response(code=code, remark=fault.remark or fault.what)
+    log.error(
+        "a processor failed request=%s peer=%s",
+        code_name(request.code, RequestCode),
+        channel.remote_addr,
+        exc_info=fault,
+    )
+    remark = f"{type(fault).__name__}: {fault}"
+    return request.response(code=ResponseCode.SYSTEM_ERROR, remark=remark)

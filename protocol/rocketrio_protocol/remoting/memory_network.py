@@ -1,0 +1,265 @@
+"""A network in memory: `dial` and `listen` by `host:port`, with faults on demand.
+
+Each host sees the network through `network.host("10.0.0.1")`, whose `dial` and `listen` are the ports of
+that name. Nothing takes time, so that under a virtual clock only timeouts move it.
+
+Invariant: bytes written to a connection arrive once and in order, or the connection breaks; a silent or
+partitioned connection keeps them until the fault is healed, as TCP sends again.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+import trio
+
+from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, join_addr, split_addr
+from rocketrio_protocol.remoting.streams import StreamTransport
+
+PIPE_SIZE: Final = 256 * 1024
+"""Bytes on their way in one direction: about what the kernel keeps on a loopback connection."""
+
+FIRST_FREE_PORT: Final = 49_152
+"""Where ports for dialling, and for listening on port 0, are counted from (RFC 6335)."""
+
+
+class MemoryPipe:
+    """One direction of a connection: a bounded run of bytes."""
+
+    def __init__(self) -> None:
+        self.held = False
+        """Nothing is delivered: the network between is silent."""
+        self._data = bytearray()
+        self.ended = False
+        self._broken = False
+        self._changed = trio.lowlevel.ParkingLot()
+
+    async def put(self, data: bytes | bytearray | memoryview) -> None:
+        position = 0
+        await trio.lowlevel.checkpoint()
+        while position < len(data):
+            if self._broken or self.ended:
+                raise trio.BrokenResourceError("the peer closed the connection")
+            room = PIPE_SIZE - len(self._data)
+            if room > 0:
+                self._data += data[position : position + room]
+                position += room
+                self._changed.unpark_all()
+            else:
+                await self._changed.park()
+
+    async def take(self, limit: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        while True:
+            if self._broken:
+                raise trio.BrokenResourceError("the connection was reset")
+            if self._data and not self.held:
+                taken = bytes(self._data[:limit])
+                del self._data[:limit]
+                self._changed.unpark_all()
+                return taken
+            if self.ended and not self.held:
+                return b""
+            await self._changed.park()
+
+    def end(self) -> None:
+        """The writer writes no more; what it wrote still arrives."""
+        self.ended = True
+        self._changed.unpark_all()
+
+    def break_(self) -> None:
+        """What is on its way is lost, and both ends hear of it."""
+        self._broken = True
+        self._changed.unpark_all()
+
+    def hold(self, held: bool) -> None:
+        """Stop delivering, or deliver again."""
+        self.held = held
+        self._changed.unpark_all()
+
+
+class MemoryStream(trio.abc.Stream):
+    """One end of a connection in memory."""
+
+    def __init__(self, incoming: MemoryPipe, outgoing: MemoryPipe) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._closed = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closed:
+            raise trio.ClosedResourceError
+        await self._outgoing.put(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._closed:
+            raise trio.ClosedResourceError
+        return await self._incoming.take(PIPE_SIZE if max_bytes is None else max_bytes)
+
+    async def aclose(self) -> None:
+        self._closed = True
+        self._outgoing.end()
+        self._incoming.end()
+        await trio.lowlevel.checkpoint()
+
+
+def memory_stream_pair() -> tuple[MemoryStream, MemoryStream]:
+    """Two ends of one connection."""
+    there, back = MemoryPipe(), MemoryPipe()
+    return MemoryStream(back, there), MemoryStream(there, back)
+
+
+class MemoryListener:
+    """A place in a memory network where connections arrive."""
+
+    def __init__(self, addr: str) -> None:
+        self.addr = addr
+        self.closed = False
+        self._arrived: deque[StreamTransport] = deque()
+        self._changed = trio.lowlevel.ParkingLot()
+
+    async def accept(self) -> StreamTransport:
+        await trio.lowlevel.checkpoint()
+        while not self._arrived:
+            if self.closed:
+                raise ClosedError(f"The listener on {self.addr} is closed")
+            await self._changed.park()
+        return self._arrived.popleft()
+
+    def close(self) -> None:
+        self.closed = True
+        self._changed.unpark_all()
+
+    def arrive(self, transport: StreamTransport) -> None:
+        """A connection was made to this place."""
+        self._arrived.append(transport)
+        self._changed.unpark()
+
+
+class _Link:
+    """One connection between two hosts, as the network sees it."""
+
+    def __init__(self, dialer: str, server: str, pipes: tuple[MemoryPipe, MemoryPipe]) -> None:
+        self.hosts = frozenset((dialer, server))
+        self.pipes = pipes
+
+    @property
+    def is_over(self) -> bool:
+        return all(pipe.ended for pipe in self.pipes)
+
+
+class MemoryNetwork:
+    """All hosts, listeners and connections of one network, and the faults between them."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, MemoryListener] = {}
+        self._links: list[_Link] = []
+        self._partitions: set[frozenset[str]] = set()
+        self._silent: set[str] = set()
+        self._refusing: set[str] = set()
+        self._healed = trio.lowlevel.ParkingLot()
+        self._ports: Iterator[int] = count(FIRST_FREE_PORT)
+
+    def host(self, name: str) -> "MemoryHost":
+        """The network as the host of that name sees it; names are IP addresses where brokers store them."""
+        return MemoryHost(self, name)
+
+    # ---------------------------------------------------------------------------------------- faults
+
+    def partition(self, host: str, other: str) -> None:
+        """Nothing passes between two hosts: connections go silent, dialling times out."""
+        self._partitions.add(frozenset((host, other)))
+        self._apply()
+
+    def silence(self, host: str) -> None:
+        """Nothing passes between a host and any other, as when its cable is pulled."""
+        self._silent.add(host)
+        self._apply()
+
+    def heal(self) -> None:
+        """End every partition, silence and refusal; what was held back arrives."""
+        self._partitions.clear()
+        self._silent.clear()
+        self._refusing.clear()
+        self._apply()
+
+    def refuse(self, addr: str) -> None:
+        """Dialling this address fails at once, as if nobody listened; connections that stand remain."""
+        self._refusing.add(addr)
+
+    def cut(self, host: str, other: str | None = None) -> None:
+        """Break every connection of a host, or those with one other: both ends hear of it at once."""
+        for link in [link for link in self._links if self._concerns(link, host, other)]:
+            self._links.remove(link)
+            for pipe in link.pipes:
+                pipe.break_()
+
+    # --------------------------------------------------------------------------------- what hosts use
+
+    def listen(self, addr: str) -> MemoryListener:
+        host, port = split_addr(addr)
+        bound = addr if port else join_addr(host, next(self._ports))
+        standing = self._listeners.get(bound)
+        if standing is not None and not standing.closed:
+            raise ConfigError(f"Cannot listen on {bound}: somebody does already")
+        self._listeners[bound] = listener = MemoryListener(bound)
+        return listener
+
+    async def dial(self, dialer: str, addr: str, timeout: float) -> StreamTransport:
+        host, _ = split_addr(addr)
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(timeout):
+            while self._is_held(frozenset((dialer, host))):
+                await self._healed.park()
+            listener = self._listeners.get(addr)
+            if listener is None or listener.closed or addr in self._refusing:
+                raise NotReachable(f"No connection to {addr} (refused)", broker_addr=addr)
+            return self._connect(dialer, listener, host)
+        raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
+
+    def _connect(self, dialer: str, listener: MemoryListener, host: str) -> StreamTransport:
+        there, back = MemoryPipe(), MemoryPipe()
+        self._links = [link for link in self._links if not link.is_over]
+        self._links.append(_Link(dialer, host, (there, back)))
+        dialer_addr = join_addr(dialer, next(self._ports))
+        listener.arrive(
+            StreamTransport(
+                MemoryStream(there, back), local_addr=listener.addr, remote_addr=dialer_addr
+            )
+        )
+        return StreamTransport(
+            MemoryStream(back, there), local_addr=dialer_addr, remote_addr=listener.addr
+        )
+
+    def _is_held(self, hosts: frozenset[str]) -> bool:
+        return hosts in self._partitions or (len(hosts) > 1 and not hosts.isdisjoint(self._silent))
+
+    def _apply(self) -> None:
+        for link in self._links:
+            for pipe in link.pipes:
+                pipe.hold(self._is_held(link.hosts))
+        self._healed.unpark_all()
+
+    @staticmethod
+    def _concerns(link: _Link, host: str, other: str | None) -> bool:
+        return link.hosts == {host, other} if other is not None else host in link.hosts
+
+
+class MemoryHost:
+    """The ports of one host of a memory network."""
+
+    def __init__(self, network: MemoryNetwork, name: str) -> None:
+        self.name = name
+        self._network = network
+
+    async def dial(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> StreamTransport:
+        return await self._network.dial(self.name, addr, timeout)
+
+    async def listen(self, addr: str) -> MemoryListener:
+        await trio.lowlevel.checkpoint()
+        return self._network.listen(addr)

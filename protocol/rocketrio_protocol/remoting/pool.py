@@ -1,0 +1,179 @@
+"""The connections a client keeps: one per address, dialled when first needed.
+
+Invariant: one dial at a time per address, shared by all who wait for it; a caller's cancel does not stop it.
+Answers to: NettyRemotingClient (channelTables, createChannel).
+Unlike Java: nothing is dialled again in the background; the next call does.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+import trio
+
+from rocketrio_protocol.codes import SerializeType
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.connection import RemotingConnection
+from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
+from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
+from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, split_addr
+from rocketrio_protocol.remoting.sweeper import Sweeper
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+CALL_TIMEOUT: Final = 3.0
+"""Seconds a call may take, its dial included (sendMsgTimeout and most timeoutMillis of Java's client)."""
+
+
+@asynccontextmanager
+async def open_channel_pool(
+    dial: Dial,
+    *,
+    processors: Mapping[int, Processor] | None = None,
+    serialize_type: SerializeType = SerializeType.JSON,
+    connect_timeout: float = CONNECT_TIMEOUT,
+    idle_timeout: float = IDLE_TIMEOUT,
+) -> AsyncGenerator["ChannelPool"]:
+    """A pool that lives as long as the block; leaving it closes every connection.
+
+    `processors` act on what servers ask of us. `serialize_type` is how our requests are written;
+    MSGPACK is used with servers that agree and JSON with all others.
+    """
+    async with background_nursery() as nursery:
+        pool = ChannelPool(
+            dial,
+            nursery=nursery,
+            processors=processors or {},
+            serialize_type=serialize_type,
+            connect_timeout=connect_timeout,
+            idle_timeout=idle_timeout,
+        )
+        nursery.start_soon(pool.sweeper.run)
+        yield pool
+
+
+class _Dialling:
+    """A dial under way, and those who wait for it."""
+
+    def __init__(self) -> None:
+        self.over = trio.Event()
+        self.channel: Channel | None = None
+        self.error: NotReachable | None = None
+
+
+class ChannelPool:
+    """Calls by address. Made by `open_channel_pool`."""
+
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        nursery: trio.Nursery,
+        processors: Mapping[int, Processor],
+        serialize_type: SerializeType,
+        connect_timeout: float,
+        idle_timeout: float,
+    ) -> None:
+        self.sweeper = Sweeper()
+        self._dial = dial
+        self._nursery = nursery
+        self._dispatcher = Dispatcher(processors, nursery=nursery)
+        self._serialize_type = serialize_type
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._channels: dict[str, Channel] = {}
+        self._dialling: dict[str, _Dialling] = {}
+        self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+
+    def __repr__(self) -> str:
+        return f"<ChannelPool to {', '.join(self._channels) or 'nobody'}>"
+
+    @property
+    def open_addrs(self) -> list[str]:
+        """Addresses with a standing connection."""
+        return list(self._channels)
+
+    async def call(
+        self,
+        addr: str,
+        request: RemotingCommand | RequestHeader,
+        body: Body = b"",
+        *,
+        timeout: float = CALL_TIMEOUT,
+    ) -> RemotingCommand:
+        """Ask the server at `addr`; its answer, whatever the code. Raises as `Channel.call` does."""
+        channel = self._channels.get(addr)
+        if channel is None or channel.closed:
+            started = trio.current_time()
+            channel = await self.channel(addr, timeout=timeout)
+            timeout -= trio.current_time() - started
+        return await channel.call(request, body, timeout=timeout)
+
+    async def send_oneway(
+        self,
+        addr: str,
+        request: RemotingCommand | RequestHeader,
+        body: Body = b"",
+        *,
+        timeout: float = CALL_TIMEOUT,
+    ) -> None:
+        """Send what wants no answer; waits only for a connection. Raises as `Channel.send_oneway` does."""
+        channel = await self.channel(addr, timeout=timeout)
+        channel.send_oneway(request, body)
+
+    async def channel(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Channel:
+        """The connection to `addr`, dialled if there is none. Raises NotReachable, ConfigError.
+
+        A cancel or timeout leaves the dial under way for the next caller.
+        """
+        standing = self._channels.get(addr)
+        if standing is not None and not standing.closed:
+            return standing
+        split_addr(addr)  # Raises for what is no address at all.
+        dialling = self._dialling.get(addr)
+        if dialling is None:
+            dialling = self._dialling[addr] = _Dialling()
+            self._nursery.start_soon(self._connect, addr, dialling)
+        with trio.move_on_after(timeout):
+            await dialling.over.wait()
+        if dialling.channel is not None:
+            return dialling.channel
+        if dialling.error is None:
+            raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
+        # One error object raised in many tasks would gather all their tracebacks.
+        raise NotReachable(dialling.error.what, broker_addr=addr) from dialling.error
+
+    def drop(self, addr: str) -> None:
+        """Close the connection to `addr`, if there is one; its pending calls fail."""
+        channel = self._channels.get(addr)
+        if channel is not None:
+            channel.close("dropped")
+
+    async def _connect(self, addr: str, dialling: _Dialling) -> None:
+        try:
+            transport = await self._dial(addr, timeout=self._connect_timeout)
+            dialling.channel = self._channels[addr] = self._made(transport)
+        except NotReachable as error:
+            dialling.error = error
+        finally:
+            del self._dialling[addr]
+            dialling.over.set()
+        if dialling.channel is not None:
+            await dialling.channel.run(partial(self._ended, addr))
+
+    def _made(self, transport: Transport) -> Channel:
+        return Channel(
+            transport,
+            connection=RemotingConnection(serialize_type=self._serialize_type),
+            dispatcher=self._dispatcher,
+            sweeper=self.sweeper,
+            receive_buffer=self._buffer,
+            idle_timeout=self._idle_timeout,
+        )
+
+    def _ended(self, addr: str, channel: Channel) -> None:
+        if self._channels.get(addr) is channel:
+            del self._channels[addr]

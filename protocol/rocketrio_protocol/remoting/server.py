@@ -1,0 +1,129 @@
+"""Serves remoting connections: accepts, runs one channel each, tells an observer of their coming and going.
+
+Invariant: a fault of one connection ends that connection only; a fault of ours ends the server, loudly.
+Answers to: NettyRemotingServer.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import trio
+
+from rocketrio_protocol.connection import RemotingConnection
+from rocketrio_protocol.errors import ClosedError
+from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
+from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
+from rocketrio_protocol.remoting.ports import Listener, Transport
+from rocketrio_protocol.remoting.sweeper import Sweeper
+
+CONNECTION_LIMIT: Final = 10_000
+"""Connections one server keeps; each takes two tasks and a file descriptor, some 20 KiB."""
+
+log = logging.getLogger("rocketrio_protocol")
+
+
+class ChannelObserver(Protocol):
+    """Hears of every channel of a server. Both methods are called synchronously and must not raise."""
+
+    def channel_opened(self, channel: Channel) -> None:
+        """Before its first request is acted on."""
+        ...
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Exactly once for each opened one, after its pending calls have failed."""
+        ...
+
+
+async def serve_remoting(
+    listeners: Sequence[Listener],
+    processors: Mapping[int, Processor],
+    *,
+    default: Processor | None = None,
+    observer: ChannelObserver | None = None,
+    msgpack_allowed: bool = True,
+    idle_timeout: float = IDLE_TIMEOUT,
+    connection_limit: int = CONNECTION_LIMIT,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve every listener until cancelled or until all are closed; closes them and all connections then.
+
+    `processors` is read at each request, so that codes may be added while it serves; `default` gets the
+    codes it lacks, which are otherwise answered as not supported.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            server = _Server(
+                dispatcher=Dispatcher(processors, nursery=nursery, default=default),
+                observer=observer,
+                msgpack_allowed=msgpack_allowed,
+                idle_timeout=idle_timeout,
+                connection_limit=connection_limit,
+            )
+            async with trio.open_nursery() as accepting:
+                nursery.start_soon(server.sweeper.run)
+                for listener in listeners:
+                    accepting.start_soon(server.accept, listener, nursery)
+                task_status.started()
+            nursery.cancel_scope.cancel()
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+class _Server:
+    """What the connections of one server share."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        observer: ChannelObserver | None,
+        msgpack_allowed: bool,
+        idle_timeout: float,
+        connection_limit: int,
+    ) -> None:
+        self.sweeper = Sweeper()
+        self._dispatcher = dispatcher
+        self._observer = observer
+        self._msgpack_allowed = msgpack_allowed
+        self._idle_timeout = idle_timeout
+        self._connection_limit = connection_limit
+        self._connection_count = 0
+        self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+
+    async def accept(self, listener: Listener, nursery: trio.Nursery) -> None:
+        """Take connections until the listener is closed."""
+        while True:
+            try:
+                transport = await listener.accept()
+            except ClosedError:
+                return
+            if self._connection_count >= self._connection_limit:
+                log.error(
+                    "too many connections limit=%d refused=%s",
+                    self._connection_limit,
+                    transport.remote_addr,
+                )
+                await transport.aclose()
+                continue
+            self._connection_count += 1
+            nursery.start_soon(self._serve, transport)
+
+    async def _serve(self, transport: Transport) -> None:
+        channel = Channel(
+            transport,
+            connection=RemotingConnection(msgpack_allowed=self._msgpack_allowed),
+            dispatcher=self._dispatcher,
+            sweeper=self.sweeper,
+            receive_buffer=self._buffer,
+            idle_timeout=self._idle_timeout,
+        )
+        if self._observer is not None:
+            self._observer.channel_opened(channel)
+        await channel.run(self._ended)
+
+    def _ended(self, channel: Channel) -> None:
+        self._connection_count -= 1
+        if self._observer is not None:
+            self._observer.channel_closed(channel)

@@ -1,0 +1,98 @@
+"""Small helpers for tasks: what happens on a period, in the background, or until it works.
+
+Invariant: `retry_forever` is the only place of the product that catches every Exception and goes on.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NoReturn, Self
+
+import trio
+
+log = logging.getLogger("rocketrio_protocol")
+
+
+class every:  # noqa: N801 - reads as a word: `async for _ in every(30)`.
+    """Ticks at a fixed rate: `async for _ in every(30):`, the first after `first_after` seconds.
+
+    A tick that passed while the body was busy is left out, not made up for.
+    """
+
+    def __init__(self, seconds: float, *, first_after: float = 0.0) -> None:
+        if seconds <= 0:
+            raise ValueError(f"a period must be longer than {seconds} s")
+        self._seconds = seconds
+        self._next = trio.current_time() + first_after
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> None:
+        await trio.sleep_until(self._next)
+        behind = trio.current_time() - self._next
+        self._next += self._seconds * (1 + behind // self._seconds)
+
+
+@asynccontextmanager
+async def background_nursery() -> AsyncGenerator[trio.Nursery]:
+    """A nursery whose tasks end with the body, and which raises one fault as itself, not in a group.
+
+    For context managers that keep services running behind a caller's back: an error of the caller's own
+    code comes out as it was raised. Several faults at once still come as a group.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            yield nursery
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        fault = _only_fault(group)
+        if fault is None:
+            raise
+        # Raising sets the context to the group, which tells the reader nothing new.
+        cause, context, suppress = fault.__cause__, fault.__context__, fault.__suppress_context__
+        try:
+            raise fault
+        finally:
+            fault.__cause__, fault.__context__ = cause, context
+            fault.__suppress_context__ = suppress
+            del fault, cause, context
+
+
+async def retry_forever(
+    attempt: Callable[[], Awaitable[object]],
+    *,
+    name: str,
+    pause: float,
+    longest_pause: float | None = None,
+) -> NoReturn:
+    """Run `attempt` again and again: `pause` seconds after a return, after a fault too but logged.
+
+    Each fault in a row doubles the pause, up to `longest_pause` (by default it stays the same).
+    `name` tells the log what failed. Only a cancel ends it.
+    """
+    wait = pause
+    while True:
+        try:
+            await attempt()
+            wait = pause
+        except Exception as fault:
+            log.warning("will retry what=%s pause=%g error=%s", name, wait, _described(fault))
+            log.debug("fault of %s", name, exc_info=True)
+            await trio.sleep(wait)
+            wait = max(wait, min(wait * 2, longest_pause or pause))
+        else:
+            await trio.sleep(wait)
+
+
+def _only_fault(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    fault: BaseException = group
+    while isinstance(fault, BaseExceptionGroup):
+        if len(fault.exceptions) != 1:
+            return None
+        fault = fault.exceptions[0]
+    return fault
+
+
+def _described(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {fault}"
