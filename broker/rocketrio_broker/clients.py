@@ -1,0 +1,223 @@
+"""Who is connected: consumers and producers by group, as their heartbeats tell.
+
+The tables are plain: they take the time as an argument, return what changed, and send nothing.
+
+Invariant: a channel stands in a group at most once; a group without channels is not in the table.
+Answers to: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo; RocketMQ reference, section 2.6.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import attrs
+
+from rocketrio_protocol.codes import LanguageCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.client import ConsumerData, SubscriptionData
+
+logger = logging.getLogger("rocketrio_broker.clients")
+
+CHANNEL_EXPIRED_TIMEOUT: Final = 120.0  # channelExpiredTimeout of ConsumerManager
+SCAN_INTERVAL: Final = 10.0  # ClientHousekeepingService
+
+
+class ClientChannel(Protocol):
+    """What the tables need of a connection."""
+
+    @property
+    def remote_addr(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    def send_oneway(self, command: RemotingCommand) -> None: ...
+    def close(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class ClientChannelInfo:
+    """One client behind one connection."""
+
+    channel: ClientChannel
+    client_id: str
+    language: LanguageCode
+    version: int
+    last_update: float = 0.0
+    """Time of the last heartbeat, on the clock of deadlines."""
+
+
+@attrs.define(eq=False)
+class ConsumerGroupInfo:
+    """One consumer group: its connections and what they subscribe to."""
+
+    group: str
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    subscription_table: dict[str, SubscriptionData] = attrs.Factory(dict)
+    channels: dict[ClientChannel, ClientChannelInfo] = attrs.Factory(dict)
+
+    def client_ids(self) -> list[str]:
+        """The members, each once."""
+        return list(dict.fromkeys(info.client_id for info in self.channels.values()))
+
+    def update_subscription(self, subscriptions: list[SubscriptionData]) -> bool:
+        """Take over what a member subscribes to; true when a topic came or went.
+
+        Members with different subscriptions overwrite each other, as in Java: a group has one subscription.
+        """
+        changed = False
+        for subscription in subscriptions:
+            known = self.subscription_table.get(subscription.topic)
+            if known is None:
+                changed = True
+            elif subscription.sub_version <= known.sub_version:
+                continue
+            self.subscription_table[subscription.topic] = subscription
+        wanted = {subscription.topic for subscription in subscriptions}
+        for topic in self.subscription_table.keys() - wanted:
+            logger.info("subscription removed group=%s topic=%s", self.group, topic)
+            del self.subscription_table[topic]
+            changed = True
+        return changed
+
+
+class ConsumerManager:
+    """All consumer groups of a broker."""
+
+    def __init__(self) -> None:
+        self.consumer_table: dict[str, ConsumerGroupInfo] = {}
+
+    def group(self, group: str) -> ConsumerGroupInfo | None:
+        """The group, if a member is connected."""
+        return self.consumer_table.get(group)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group subscribes to on the topic."""
+        info = self.consumer_table.get(group)
+        return None if info is None else info.subscription_table.get(topic)
+
+    def client_ids(self, group: str) -> list[str]:
+        """Client ids of the group's members."""
+        info = self.consumer_table.get(group)
+        return [] if info is None else info.client_ids()
+
+    def channels(self, group: str) -> list[ClientChannel]:
+        """Connections of the group's members."""
+        info = self.consumer_table.get(group)
+        return [] if info is None else list(info.channels)
+
+    def channel(self, group: str, client_id: str) -> ClientChannelInfo | None:
+        """The connection of one member."""
+        info = self.consumer_table.get(group)
+        clients = () if info is None else info.channels.values()
+        return next((client for client in clients if client.client_id == client_id), None)
+
+    def groups_of_topic(self, topic: str) -> list[str]:
+        """Groups with a connected member that subscribes to the topic."""
+        return [
+            group for group, info in self.consumer_table.items() if topic in info.subscription_table
+        ]
+
+    def register(self, data: ConsumerData, client: ClientChannelInfo, *, now: float) -> bool:
+        """A heartbeat of one group; true when the members have to be told."""
+        info = self.consumer_table.get(data.group_name)
+        if info is None:
+            info = self.consumer_table[data.group_name] = ConsumerGroupInfo(data.group_name)
+        info.consume_type = data.consume_type
+        info.message_model = data.message_model
+        info.consume_from_where = data.consume_from_where
+        known = info.channels.get(client.channel)
+        if known is None or known.client_id != client.client_id:
+            logger.info(
+                "consumer connected group=%s client_id=%s addr=%s",
+                data.group_name, client.client_id, client.channel.remote_addr,
+            )  # fmt: skip
+            info.channels[client.channel] = attrs.evolve(client, last_update=now)
+        else:
+            known.last_update = now
+        changed = info.update_subscription(data.subscription_data_set)
+        return known is None or changed
+
+    def unregister(self, group: str, channel: ClientChannel) -> bool:
+        """One member leaves; true when the others have to be told."""
+        info = self.consumer_table.get(group)
+        if info is None or info.channels.pop(channel, None) is None:
+            return False
+        logger.info("consumer gone group=%s addr=%s", group, channel.remote_addr)
+        if not info.channels:
+            del self.consumer_table[group]
+        return True
+
+    def channel_closed(self, channel: ClientChannel) -> list[str]:
+        """A connection ended; returns the groups whose members have to be told."""
+        return [group for group in list(self.consumer_table) if self.unregister(group, channel)]
+
+    def scan_not_active(self, now: float) -> tuple[list[str], list[ClientChannel]]:
+        """Forget who has been silent for too long; returns the groups to tell and the connections to close."""
+        silent = [
+            (group, client.channel)
+            for group, info in self.consumer_table.items()
+            for client in info.channels.values()
+            if now - client.last_update > CHANNEL_EXPIRED_TIMEOUT
+        ]
+        groups = [group for group, channel in silent if self.unregister(group, channel)]
+        return list(dict.fromkeys(groups)), [channel for _, channel in silent]
+
+
+class ProducerManager:
+    """All producer groups of a broker."""
+
+    def __init__(self) -> None:
+        self.group_channel_table: dict[str, dict[ClientChannel, ClientChannelInfo]] = {}
+
+    def clients(self, group: str) -> list[ClientChannelInfo]:
+        """Who is connected for the group."""
+        return list(self.group_channel_table.get(group, {}).values())
+
+    def available_channel(
+        self, group: str, *, choose: Callable[[list[ClientChannel]], ClientChannel]
+    ) -> ClientChannel | None:
+        """A live connection of the group, to ask it about a transaction."""
+        alive = [
+            channel for channel in self.group_channel_table.get(group, {}) if not channel.closed
+        ]
+        return choose(alive) if alive else None
+
+    def register(self, group: str, client: ClientChannelInfo, *, now: float) -> None:
+        """A heartbeat of one group."""
+        channels = self.group_channel_table.setdefault(group, {})
+        known = channels.get(client.channel)
+        if known is None:
+            logger.info(
+                "producer connected group=%s client_id=%s addr=%s",
+                group, client.client_id, client.channel.remote_addr,
+            )  # fmt: skip
+            channels[client.channel] = attrs.evolve(client, last_update=now)
+        else:
+            known.last_update = now
+
+    def unregister(self, group: str, channel: ClientChannel) -> None:
+        """One member leaves."""
+        channels = self.group_channel_table.get(group)
+        if channels is None or channels.pop(channel, None) is None:
+            return
+        logger.info("producer gone group=%s addr=%s", group, channel.remote_addr)
+        if not channels:
+            del self.group_channel_table[group]
+
+    def channel_closed(self, channel: ClientChannel) -> None:
+        """A connection ended."""
+        for group in list(self.group_channel_table):
+            self.unregister(group, channel)
+
+    def scan_not_active(self, now: float) -> list[ClientChannel]:
+        """Forget who has been silent for too long; returns the connections to close."""
+        silent = [
+            (group, client.channel)
+            for group, channels in self.group_channel_table.items()
+            for client in channels.values()
+            if now - client.last_update > CHANNEL_EXPIRED_TIMEOUT
+        ]
+        for group, channel in silent:
+            self.unregister(group, channel)
+        return [channel for _, channel in silent]

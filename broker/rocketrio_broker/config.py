@@ -1,0 +1,199 @@
+"""The settings of one broker, with RocketMQ's names and defaults; times in seconds, sizes in bytes.
+
+`config_loading.py` builds them from file, environment and command line; `LiveConfig` is the copy that the parts of a
+running broker share, and that UPDATE_BROKER_CONFIG (25) changes.
+
+Answers to: BrokerConfig, NamesrvConfig; RocketMQ reference, section 12.
+"""
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import attrs
+from attrs import validators
+
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
+from rocketrio_protocol.topic_config import DataVersion
+from rocketrio_protocol.topic_names import topic_name_problem
+
+ROLES: Final = ("async-master", "sync-master", "slave")
+
+FIRST_SLAVE_ID: Final = 1
+_HA_PORT_DISTANCE: Final = 1  # haListenPort = listenPort + 1
+
+
+def _field(default: Any, help_text: str, *checks: Any) -> Any:
+    return attrs.field(default=default, validator=list(checks), metadata={"help": help_text})
+
+
+_positive = validators.gt(0)
+_not_negative = validators.ge(0)
+
+
+@attrs.frozen(kw_only=True)
+class BrokerConfig:
+    """How one broker runs."""
+
+    cluster_name: str = _field("DefaultCluster", "Cluster the broker belongs to.")
+    broker_name: str = _field(
+        "broker-a", "Name that a master and its slaves share; clients see one broker per name."
+    )
+    broker_id: int = _field(
+        MASTER_ID,
+        "0 for the master, 1 and up for its slaves; one of a kind per name.",
+        _not_negative,
+    )
+    role: Literal["async-master", "sync-master", "slave"] = _field(
+        "async-master",
+        "async-master: answers before slaves have a message; sync-master: waits for one; "
+        "slave: follows the master.",
+        validators.in_(ROLES),
+    )
+    listen: str = _field("127.0.0.1:10911", "Address to serve clients on; port 0 takes a free one.")
+    ha_listen: str | None = _field(
+        None, "Address to serve slaves on; by default the port after that of `listen`."
+    )
+    address: str | None = _field(
+        None, "Address that clients are told, where it differs from `listen` (NAT, 0.0.0.0)."
+    )
+    ha_address: str | None = _field(None, "Address that slaves are told, where it differs.")
+    namesrv: str = _field("", "Name servers, host:port, several separated by `;`.")
+    data: Path = attrs.field(
+        default=Path("rocketrio-data"),
+        metadata={"help": "Directory that holds everything the broker keeps."},
+    )
+
+    broker_permission: int = _field(
+        6, "6: read and write; 4: read only, name servers then keep producers away.", _not_negative
+    )
+    auto_create_topic_enable: bool = _field(
+        True, "Whether a message to an unknown topic creates it."
+    )
+    default_topic_queue_nums: int = _field(
+        8, "Most queues of a topic created that way; clients normally ask for 4.", _positive
+    )
+    auto_create_subscription_group: bool = _field(
+        True, "Whether an unknown consumer group is created when it first connects."
+    )
+    trace_topic_enable: bool = _field(False, "Whether the topic for message traces is created.")
+    trace_on: bool = _field(True, "What answers to sends say about tracing (TRACE_ON).")
+    region_id: str = _field("DefaultRegion", "What answers to sends call the region (MSG_REGION).")
+
+    long_polling_enable: bool = _field(
+        True, "Whether a pull at the end of a queue waits as long as it asks to."
+    )
+    short_polling_time: float = _field(
+        1.0, "Seconds such a pull waits where long polling is off.", _positive
+    )
+    slave_read_enable: bool = _field(False, "Whether readers far behind are sent to a slave.")
+    notify_consumer_ids_changed_enable: bool = _field(
+        True, "Whether members of a group are told when one comes or goes."
+    )
+    max_pull_message_size: int = _field(
+        1024,
+        "Most messages of one pull, whatever it asks for (also limited by the store).",
+        _positive,
+    )
+
+    register_name_server_period: float = _field(
+        30.0,
+        "Seconds between registrations at the name servers.",
+        validators.ge(1),
+        validators.le(60),
+    )
+    register_broker_timeout: float = _field(6.0, "Seconds one registration may take.", _positive)
+    compressed_register: bool = _field(False, "Whether registrations are compressed.")
+    flush_consumer_offset_interval: float = _field(
+        5.0, "Seconds between writes of consumerOffset.json.", _positive
+    )
+
+    ha_send_heartbeat_interval: float = _field(
+        5.0,
+        "Seconds of silence after which either end of a replication connection speaks.",
+        _positive,
+    )
+    ha_housekeeping_interval: float = _field(
+        20.0, "Seconds of silence after which a replication connection is dropped.", _positive
+    )
+    ha_transfer_batch_size: int = _field(
+        32_768, "Most bytes of one replication transfer.", _positive
+    )
+    ha_slave_fallbehind_max: int = _field(
+        256 << 20, "Bytes a slave may be behind and still count as in step.", _positive
+    )
+    ha_master_address: str | None = _field(
+        None, "Replication address of the master, where the slave shall not ask the name server."
+    )
+    slave_sync_period: float = _field(
+        10.0, "Seconds between a slave's copies of topics, groups and offsets.", _positive
+    )
+    store: StoreConfig = attrs.field(
+        factory=StoreConfig, metadata={"help": "How messages are kept."}
+    )
+
+    def __attrs_post_init__(self) -> None:
+        for what, name in (("cluster_name", self.cluster_name), ("broker_name", self.broker_name)):
+            problem = topic_name_problem(name)
+            if problem is not None:
+                raise ConfigError(f"{what} is {name!r}, which cannot be a topic: {problem}")
+        if (self.role == "slave") == (self.broker_id == MASTER_ID):
+            raise ConfigError(
+                f"broker_id is {self.broker_id} and role is {self.role}: "
+                "a master has id 0 and a slave any other"
+            )
+        for addr in (
+            self.listen,
+            self.ha_listen,
+            self.address,
+            self.ha_address,
+            *self.name_servers,
+        ):
+            if addr is not None:
+                split_addr(addr)
+
+    @property
+    def is_slave(self) -> bool:
+        """Follows a master."""
+        return self.role == "slave"
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        """The name servers one by one."""
+        return tuple(addr for part in self.namesrv.split(";") if (addr := part.strip()))
+
+    @property
+    def config_directory(self) -> Path:
+        """Where topics, groups and offsets are kept."""
+        return self.data / "config"
+
+    def ha_listen_for(self, bound: str) -> str:
+        """Where to serve slaves once it is known where clients are served."""
+        if self.ha_listen is not None:
+            return self.ha_listen
+        host, port = split_addr(bound)
+        wanted = split_addr(self.listen)[1]
+        # With a free port for clients the next one may be taken: slaves get any.
+        return join_addr(host, port + _HA_PORT_DISTANCE if wanted else 0)
+
+
+class LiveConfig:
+    """The settings a running broker goes by: read `broker` at each use, it may have been replaced."""
+
+    def __init__(self, broker: BrokerConfig, *, wall_clock: WallClock) -> None:
+        self._wall_clock = wall_clock
+        self.broker = broker
+        self.data_version = DataVersion(timestamp=wall_clock.now_ms())
+        self.changes = Watermark()
+        """Counts the replacements, for parts that have to act on them."""
+
+    def replace(self, broker: BrokerConfig) -> None:
+        """Go by other settings from now on."""
+        if broker == self.broker:
+            return
+        self.broker = broker
+        self.data_version = self.data_version.next_version(self._wall_clock.now_ms())
+        self.changes.advance(self.changes.value + 1)

@@ -1,0 +1,98 @@
+"""The consumer groups of one broker: their settings, their version, and `config/subscriptionGroup.json`.
+
+Invariant: every change bumps the DataVersion and is in the file before the caller goes on.
+Answers to: SubscriptionGroupManager; RocketMQ reference, sections 2.11, 5.7 and 5.8.
+"""
+
+import logging
+from typing import Final
+
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_protocol import topic_names
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.topic_config import (
+    DataVersion,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
+
+logger = logging.getLogger("rocketrio_broker.groups")
+
+_SYSTEM_GROUPS: Final = frozenset(topic_names.SYSTEM_GROUPS)
+
+
+def is_system_group(group: str) -> bool:
+    """Belongs to RocketMQ's own tools."""
+    return group in _SYSTEM_GROUPS or group.startswith(topic_names.SYSTEM_GROUP_PREFIX)
+
+
+class SubscriptionGroupManager:
+    """The table of consumer groups."""
+
+    def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
+        self._config = config
+        self._file = file
+        self._wall_clock = wall_clock
+        self.subscription_group_table: dict[str, SubscriptionGroupConfig] = {
+            group: SubscriptionGroupConfig(group) for group in topic_names.SYSTEM_GROUPS
+        }
+        self.data_version = DataVersion(timestamp=wall_clock.now_ms())
+
+    def load(self) -> None:
+        """Take over what the file holds; groups that every broker has are added to it."""
+        stored = self._file.load(SubscriptionGroupWrapper)
+        if stored is not None:
+            self.subscription_group_table.update(stored.subscription_group_table)
+            self.data_version = stored.data_version
+
+    def find(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's settings, made with the defaults if it is new; None when that is not allowed."""
+        known = self.subscription_group_table.get(group)
+        if known is not None:
+            return known
+        may_create = self._config.broker.auto_create_subscription_group or is_system_group(group)
+        if not may_create or topic_names.group_name_problem(group):
+            return None
+        created = SubscriptionGroupConfig(group)
+        logger.info("group created group=%s", group)
+        self.update(created)
+        return created
+
+    def update(self, group: SubscriptionGroupConfig) -> None:
+        """Create the group or replace its settings."""
+        self.subscription_group_table[group.group_name] = group
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        """Forget the group; False when there was none."""
+        if self.subscription_group_table.pop(group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def wrapper(self) -> SubscriptionGroupWrapper:
+        """All groups with their version: the answer to 201, and the file's content."""
+        return SubscriptionGroupWrapper(self.data_version, self.subscription_group_table)
+
+    def replace(self, wrapper: SubscriptionGroupWrapper) -> bool:
+        """Take over a master's table with its version; False when it is the one already here."""
+        if wrapper.data_version == self.data_version:
+            return False
+        self.subscription_group_table = dict(wrapper.subscription_group_table)
+        self.data_version = wrapper.data_version
+        self.persist()
+        return True
+
+    def persist(self) -> None:
+        """Write the file."""
+        self._file.write(self.wrapper())
+
+    @property
+    def file(self) -> ConfigFile:
+        """Where the table is kept; its owner syncs it on a period."""
+        return self._file
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next_version(self._wall_clock.now_ms())
+        self.persist()

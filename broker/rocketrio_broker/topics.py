@@ -1,0 +1,178 @@
+"""The topics of one broker: their settings, their version, and their file `config/topics.json`.
+
+Invariant: every change bumps the DataVersion, is in the file before the caller goes on, and advances `changes`,
+on which registration waits.
+Answers to: TopicConfigManager; RocketMQ reference, sections 2.2 (step 5), 5.7 and 5.8.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol import topic_names
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.topic_config import (
+    READ_WRITE,
+    DataVersion,
+    Permission,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+
+logger = logging.getLogger("rocketrio_broker.topics")
+
+SCHEDULE_QUEUES: Final = 18  # one a delay level
+_INHERITED: Final = READ_WRITE | Permission.INHERIT
+
+
+class TopicConfigManager:
+    """The table of topics."""
+
+    def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
+        self._config = config
+        self._file = file
+        self._wall_clock = wall_clock
+        self.changes = Watermark()
+        """Counts the changes since the start."""
+        self.topic_config_table: dict[str, TopicConfig] = {
+            topic.topic_name: topic for topic in self._system_topics()
+        }
+        self.system_topics: Final = topic_names.SYSTEM_TOPICS | set(self.topic_config_table)
+        self.data_version = DataVersion(timestamp=wall_clock.now_ms())
+
+    def load(self) -> None:
+        """Take over what the file holds; topics that every broker has are added to it."""
+        stored = self._file.load(TopicConfigSerializeWrapper)
+        if stored is not None:
+            self.topic_config_table.update(stored.topic_config_table)
+            self.data_version = stored.data_version
+
+    def topic_config(self, topic: str) -> TopicConfig | None:
+        """The topic's settings; None when the broker does not know it."""
+        return self.topic_config_table.get(topic)
+
+    def is_system_topic(self, topic: str) -> bool:
+        """Belongs to the broker itself, so that nobody may create or change it by request."""
+        return topic in self.system_topics or topic.startswith(topic_names.SYSTEM_TOPIC_PREFIX)
+
+    def create_in_send(
+        self, topic: str, *, default_topic: str, queue_nums: int, sys_flag: int = 0
+    ) -> TopicConfig | None:
+        """The topic, made from a template if it is new; None when the template does not allow that."""
+        known = self.topic_config_table.get(topic)
+        if known is not None:
+            return known
+        template = self.topic_config_table.get(default_topic)
+        if template is None or not template.perm & Permission.INHERIT:
+            return None
+        queues = max(0, min(queue_nums, template.write_queue_nums))
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=template.perm & ~Permission.INHERIT,
+            topic_filter_type=template.topic_filter_type,
+            topic_sys_flag=sys_flag,
+        )
+        logger.info("topic created topic=%s template=%s queues=%d", topic, default_topic, queues)
+        self.update(created)
+        return created
+
+    def create_in_send_back(
+        self, topic: str, *, queue_nums: int = 1, perm: int = READ_WRITE, sys_flag: int = 0
+    ) -> TopicConfig:
+        """The topic, made with these settings if it is new: retry, dead-letter and reply topics."""
+        known = self.topic_config_table.get(topic)
+        if known is not None:
+            return known
+        created = TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queue_nums,
+            write_queue_nums=queue_nums,
+            perm=perm,
+            topic_sys_flag=sys_flag,
+        )
+        logger.info("topic created topic=%s queues=%d", topic, queue_nums)
+        self.update(created)
+        return created
+
+    def update(self, topic: TopicConfig) -> None:
+        """Create the topic or replace its settings."""
+        self.topic_config_table[topic.topic_name] = topic
+        self._changed()
+
+    def delete(self, topic: str) -> bool:
+        """Forget the topic; False when there was none."""
+        if self.topic_config_table.pop(topic, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def wrapper(self) -> TopicConfigSerializeWrapper:
+        """All topics with their version: the answer to 21, and the file's content."""
+        return TopicConfigSerializeWrapper(
+            data_version=self.data_version, topic_config_table=self.topic_config_table
+        )
+
+    def registered_wrapper(self) -> TopicConfigSerializeWrapper:
+        """What name servers are told: a broker that is not fully readable and writable says so for each topic."""
+        permission = self._config.broker.broker_permission
+        if permission & READ_WRITE == READ_WRITE:
+            return self.wrapper()
+        table = {
+            name: TopicConfig(
+                topic_name=name,
+                read_queue_nums=topic.read_queue_nums,
+                write_queue_nums=topic.write_queue_nums,
+                perm=permission,
+            )
+            for name, topic in self.topic_config_table.items()
+        }
+        return TopicConfigSerializeWrapper(self.data_version, table)
+
+    def replace(self, wrapper: TopicConfigSerializeWrapper) -> bool:
+        """Take over a master's table with its version; False when it is the one already here."""
+        if wrapper.data_version == self.data_version:
+            return False
+        self.topic_config_table = dict(wrapper.topic_config_table)
+        self.data_version = wrapper.data_version
+        self.persist()
+        self.changes.advance(self.changes.value + 1)
+        return True
+
+    def persist(self) -> None:
+        """Write the file."""
+        self._file.write(self.wrapper())
+
+    @property
+    def file(self) -> ConfigFile:
+        """Where the table is kept; its owner syncs it on a period."""
+        return self._file
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next_version(self._wall_clock.now_ms())
+        self.persist()
+        self.changes.advance(self.changes.value + 1)
+
+    def _system_topics(self) -> Iterable[TopicConfig]:
+        broker = self._config.broker
+        yield _topic(topic_names.SELF_TEST_TOPIC, 1)
+        if broker.auto_create_topic_enable:
+            yield _topic(
+                topic_names.AUTO_CREATE_TOPIC, broker.default_topic_queue_nums, perm=_INHERITED
+            )
+        yield _topic(topic_names.BENCHMARK_TOPIC, 1024)
+        yield _topic(broker.cluster_name, 16, perm=_INHERITED)
+        yield _topic(broker.broker_name, 1, perm=_INHERITED)
+        yield _topic(topic_names.OFFSET_MOVED_TOPIC, 1)
+        yield _topic(topic_names.SCHEDULE_TOPIC, SCHEDULE_QUEUES)
+        if broker.trace_topic_enable:
+            yield _topic(topic_names.TRACE_TOPIC, 1)
+        yield _topic(f"{broker.cluster_name}_{topic_names.REPLY_TOPIC_POSTFIX}", 1)
+
+
+def _topic(name: str, queues: int, *, perm: int = READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
