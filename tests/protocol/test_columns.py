@@ -1,0 +1,240 @@
+"""Columns hold what `MessageExt` says: on everything Apache wrote, on anything we can make, on damage."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.golden.golden import VERSIONS, unpack_store
+from tests.protocol.records import plain_fields, record_fields
+
+from rocketrio_protocol import columns as columns_module
+from rocketrio_protocol.column_block import record_starts
+from rocketrio_protocol.columns import COLUMN_TYPES, decode_columns
+from rocketrio_protocol.compression import compress
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message_codec import (
+    RecordStatus,
+    decode_messages,
+    encode_record,
+    scan_record,
+)
+
+
+@pytest.fixture(autouse=True)
+def always_by_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise blocks of a few messages would take the path that the vectors are compared with.
+    monkeypatch.setattr(columns_module, "_FEW_MESSAGES", 0)
+
+
+def _timestamp(milliseconds: int) -> datetime | None:
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+
+
+def _host(host: tuple[str, int]) -> str:
+    return f"[{host[0]}]:{host[1]}" if ":" in host[0] else f"{host[0]}:{host[1]}"
+
+
+_EXPECTED: dict[str, Callable[[MessageExt], Any]] = {
+    "keys": lambda m: m.keys or None,
+    "unique_key": lambda m: m.properties.get("UNIQ_KEY"),
+    "properties_text": lambda m: m.stored_properties.decode("utf-8", "replace"),
+    "store_size": lambda m: m.size,
+    "born_host": lambda m: _host(m.born_host),
+    "store_host": lambda m: _host(m.store_host),
+}
+
+
+def _assert_equal_to_messages(chunk: bytes, *, inflate: bool = True) -> None:
+    messages = decode_messages(chunk)
+    decoded = decode_columns(chunk, COLUMN_TYPES, inflate=inflate)
+    assert list(decoded) == list(COLUMN_TYPES)
+    for name, array in decoded.items():
+        assert isinstance(array, pa.Array)
+        assert array.type == COLUMN_TYPES[name]
+        array.validate(full=True)
+        if name.endswith("_timestamp"):
+            numbers = array.cast(pa.int64()).to_pylist()
+            times = [getattr(message, f"{name}_ms") for message in messages]
+            assert numbers == [
+                time * 1000 if abs(time) <= (2**63 - 1) // 1000 else None for time in times
+            ]
+        elif name == "properties":
+            assert [dict(pairs) for pairs in array.to_pylist()] == [m.properties for m in messages]
+            assert all(len(pairs) == len(dict(pairs)) for pairs in array.to_pylist())
+        elif name == "body" and not inflate:
+            assert array.to_pylist() == [message.stored_body for message in messages]
+        else:
+            expected = _EXPECTED.get(name, lambda message, name=name: getattr(message, name))
+            assert array.to_pylist() == [expected(message) for message in messages], name
+
+
+@settings(max_examples=200)
+@given(st.lists(record_fields(), max_size=6), st.booleans())
+def test_columns_hold_what_messages_say(many: list[dict[str, Any]], inflate: bool) -> None:
+    _assert_equal_to_messages(b"".join(encode_record(**fields) for fields in many), inflate=inflate)
+
+
+_names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "KEYX", "\u00e9"])
+_values = st.sampled_from(["v", "longer value", "\u4e2d", "KEYS"])
+_pairs = st.lists(st.tuples(_names, _values), max_size=5)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(_pairs, st.booleans()), min_size=1, max_size=8), st.booleans())
+def test_well_formed_properties_of_every_shape(
+    many: list[tuple[list[tuple[str, str]], bool]], alike: bool
+) -> None:
+    # Repeated names, messages without any, with and without the last separator; and all alike, as from one producer.
+    many = [many[0]] * len(many) if alike else many
+    strings = [
+        "\x02".join(f"{name}\x01{value}" for name, value in pairs)
+        + "\x02" * (trailing and bool(pairs))
+        for pairs, trailing in many
+    ]
+    _assert_equal_to_messages(
+        b"".join(
+            encode_record(**plain_fields(properties=text.encode(), body=b"x" * place))
+            for place, text in enumerate(strings)
+        )
+    )
+
+
+def test_a_block_of_more_names_than_bits() -> None:
+    texts = [
+        "\x02".join(f"name-{(row * 5 + i) % 90}\x01{i}" for i in (0, 1, 2, 0)) for row in range(90)
+    ]
+    _assert_equal_to_messages(
+        b"".join(encode_record(**plain_fields(properties=t.encode())) for t in texts)
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_recorded_commit_logs_by_columns(version: str, tmp_path: Path) -> None:
+    root = unpack_store(version, "master", tmp_path)
+    log = (root / "commitlog" / "00000000000000000000").read_bytes()
+    end = 0
+    while (header := scan_record(log, end, len(log))).status is RecordStatus.RECORD:
+        end += header.size
+    assert end > 5000
+    _assert_equal_to_messages(log[:end])
+
+
+def test_few_messages_take_the_other_way_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns_module, "_FEW_MESSAGES", 64)
+    hosts = {"born_host": pack_host("::1", 1), "topic": b"t" * 200}
+    records = [
+        encode_record(**plain_fields()),
+        encode_record(**plain_fields(**hosts, properties=b"")),
+    ]
+    for count in (0, 1, 20, 40):
+        _assert_equal_to_messages(b"".join(records) * count)
+
+
+def test_mixed_rows_of_ipv6_long_topics_and_compressed_bodies() -> None:
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"born_host": pack_host("2001:db8::7", 9)},
+        {"store_host": pack_host("2001:db8::8", 9), "topic": b"l" * 130},
+        {"body": compress(b"inflated " * 50), "sys_flag": 0x301},
+        {"properties": b""},
+    ]
+    records = [encode_record(**plain_fields(queue_offset=at, **kinds[at % 5])) for at in range(50)]
+    _assert_equal_to_messages(b"".join(records))
+    _assert_equal_to_messages(b"".join(records), inflate=False)
+
+
+def test_any_kind_of_buffer_is_taken() -> None:
+    chunk = encode_record(**plain_fields()) * 3
+    for buffer in (bytearray(chunk), memoryview(chunk), memoryview(b"ab" + chunk)[2:]):
+        assert decode_columns(buffer, ["body", "tags"])["body"].to_pylist() == [b"hello"] * 3
+
+
+def test_columns_outlive_their_chunk() -> None:
+    chunk = bytearray(encode_record(**plain_fields()) * 3)
+    decoded = decode_columns(chunk, COLUMN_TYPES)
+    expected = {name: array.to_pylist() for name, array in decoded.items()}
+    chunk[:] = bytes(len(chunk))
+    assert {name: array.to_pylist() for name, array in decoded.items()} == expected
+
+
+def test_only_wanted_columns_in_their_order() -> None:
+    chunk = encode_record(**plain_fields())
+    assert list(decode_columns(chunk, ["body", "queue_id"])) == ["body", "queue_id"]
+    with pytest.raises(
+        LocalProtocolError, match="unknown column bodies; known are topic, queue_id"
+    ):
+        decode_columns(chunk, ["bodies"])
+
+
+def test_checksums_are_compared_when_asked() -> None:
+    chunk = encode_record(**plain_fields()) * 2 + encode_record(
+        **plain_fields(body_crc=1, queue_offset=77)
+    )
+    decode_columns(chunk, ["body"])
+    with pytest.raises(RemoteProtocolError, match="orders queue 3 offset 77 does not match"):
+        decode_columns(chunk, ["queue_id"], check_crc=True)
+
+
+def test_times_beyond_what_arrow_can_hold_are_null() -> None:
+    chunk = b"".join(
+        encode_record(**plain_fields(born_timestamp_ms=t)) for t in (0, 2**63 - 1, -(2**63))
+    )
+    assert decode_columns(chunk, ["born_timestamp"])["born_timestamp"].to_pylist() == [
+        _timestamp(0),
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("equal_sizes", [True, False])
+def test_starts_are_found_for_equal_and_other_sizes(equal_sizes: bool) -> None:
+    records = [
+        encode_record(**plain_fields(body=b"x" * (5 if equal_sizes else at))) for at in range(20)
+    ]
+    starts = record_starts(b"".join(records)).tolist()
+    assert starts == [sum(map(len, records[:at])) for at in range(20)]
+
+
+@settings(max_examples=300)
+@given(st.lists(record_fields(), min_size=1, max_size=4), st.data())
+def test_damage_raises_only_protocol_errors(
+    many: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    chunk = bytearray(b"".join(encode_record(**fields) for fields in many))
+    for _ in range(data.draw(st.integers(1, 3))):
+        chunk[data.draw(st.integers(0, len(chunk) - 1))] ^= data.draw(st.integers(1, 255))
+    del chunk[len(chunk) - data.draw(st.integers(0, 30)) :]
+    with suppress(RemoteProtocolError):
+        decode_columns(chunk, COLUMN_TYPES, inflate=False)
+        _assert_equal_to_messages(bytes(chunk), inflate=False)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "why"),
+    [
+        (4, 0x55, "magic"),
+        (84, 0x70, "its body does not fit"),
+        (93, 0x70, "its topic does not fit"),
+        (100, 0x70, "its properties do not fit"),
+        (39, 0x30, "at byte 143"),
+        (0, 0x70, "it goes beyond"),
+    ],
+)
+def test_damage_is_refused_with_its_place(at: int, value: int, why: str) -> None:
+    record = encode_record(**plain_fields())
+    chunk = bytearray(record * 3)
+    chunk[len(record) + at] = value
+    with pytest.raises(RemoteProtocolError, match=f"at byte {len(record)}: .*") as caught:
+        decode_columns(chunk, ["body"])
+    assert why in str(caught.value)
