@@ -1,0 +1,76 @@
+"""One name server: its tables, its requests, and the scan for silent brokers.
+
+Name servers know nothing of each other: every broker registers with each of them.
+
+Invariant: a broker whose connection ends is forgotten at once, a silent one after 120 s.
+Answers to: NamesrvController, BrokerHousekeepingService.
+"""
+
+from collections.abc import Sequence
+
+import trio
+
+from rocketrio_broker.kv_config import KVConfigManager
+from rocketrio_broker.processor.name_server import NameServerProcessor, NameServerSettings
+from rocketrio_broker.route_info_manager import SCAN_INTERVAL, RouteInfoManager
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.ports import Listener
+from rocketrio_protocol.remoting.server import serve_remoting
+from rocketrio_protocol.remoting.tasks import every
+
+
+class NameServer:
+    """Serves routes: `await nursery.start(name_server.run)`."""
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        *,
+        kv_config: KVConfigManager | None = None,
+        settings: NameServerSettings | None = None,
+    ) -> None:
+        self._listeners = listeners
+        self.routes = RouteInfoManager()
+        self.kv_config = KVConfigManager() if kv_config is None else kv_config
+        self.settings = NameServerSettings() if settings is None else settings
+
+    def __repr__(self) -> str:
+        return f"<NameServer {self.addr}, {len(self.routes.broker_live_table)} brokers>"
+
+    @property
+    def addr(self) -> str:
+        """Where it serves: the first listener's address."""
+        return self._listeners[0].addr
+
+    def channel_opened(self, channel: Channel) -> None:
+        """A client or broker connected; nothing to do until it speaks."""
+
+    def channel_closed(self, channel: Channel) -> None:
+        """Brokers that registered over the connection are gone."""
+        self.routes.channel_closed(channel)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled."""
+        processor = NameServerProcessor(
+            routes=self.routes, kv_config=self.kv_config, settings=self.settings
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._scan)
+            await nursery.start(_serve, self._listeners, processor, self)
+            task_status.started()
+
+    async def _scan(self) -> None:
+        async for _ in every(SCAN_INTERVAL, first_after=SCAN_INTERVAL):
+            self.routes.scan_not_active_broker(trio.current_time())
+
+
+async def _serve(
+    listeners: Sequence[Listener],
+    processor: NameServerProcessor,
+    observer: NameServer,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    await serve_remoting(
+        listeners, processor.processors(), observer=observer, task_status=task_status
+    )

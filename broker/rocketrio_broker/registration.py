@@ -1,0 +1,185 @@
+"""Keeps a broker registered with every name server, and tells a slave where its master is.
+
+One task a name server: at start, on a period, and at once when the topics change; a name server that cannot be
+reached is tried again soon and then less often, and holds up nobody else.
+
+Invariant: `registered` reaches the number of a change of the topics only after every name server that was
+reachable has been told of it.
+Answers to: BrokerOuterAPI, BrokerController.registerBrokerAll; RocketMQ reference, sections 2.12 and 7.
+Unlike Java: the master's address is the first that any name server of the list knows (as 5.x), not the first answer.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands import cluster
+from rocketrio_protocol.errors import Error, broker_error
+from rocketrio_protocol.register_body import body_crc32, encode_register_body
+from rocketrio_protocol.remoting.pool import ChannelPool
+from rocketrio_protocol.topic_config import RegisterBrokerBody
+
+logger = logging.getLogger("rocketrio_broker.registration")
+
+RETRY_PAUSE: Final = 1.0
+"""Seconds until a name server that failed is tried again; doubles up to the period of registration."""
+UNREGISTER_GRACE: Final = 3.0
+"""Seconds a stopping broker spends on taking leave."""
+
+
+@attrs.frozen
+class MasterAddrs:
+    """Where a slave finds its master; None where no name server knows."""
+
+    addr: str | None = None
+    ha_addr: str | None = None
+
+
+class BrokerRegistration:
+    """Registers one broker: `await nursery.start(registration.run)` returns after the first round."""
+
+    def __init__(
+        self,
+        *,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        pool: ChannelPool,
+        broker_addr: str,
+        ha_server_addr: str,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._pool = pool
+        self._broker_addr = broker_addr
+        self._ha_server_addr = ha_server_addr
+        self._name_servers = config.broker.name_servers
+        self._answers: dict[str, MasterAddrs] = {}
+        self._told: dict[str, int] = {}
+        """Name servers whose last registration worked, with the change of the topics it carried."""
+        self._failing: set[str] = set()
+        self.registered = Watermark()
+        """The change of the topics that all reachable name servers know."""
+        self.master = MasterAddrs()
+        self.master_changes = Watermark()
+        """Counts the changes of `master`: a slave waits on it, then reads `master`."""
+
+    def __repr__(self) -> str:
+        return f"<BrokerRegistration of {self._broker_addr} at {', '.join(self._told) or 'nobody'}>"
+
+    async def wait_registered(self) -> None:
+        """Wait until the topics as they are now are known to the reachable name servers, for a limited time.
+
+        A cancel leaves the registration under way.
+        """
+        if self._told:
+            with trio.move_on_after(self._config.broker.register_broker_timeout):
+                await self.registered.wait_reached(self._topics.changes.value)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Register until cancelled, then take leave."""
+        try:
+            async with trio.open_nursery() as nursery:
+                async with trio.open_nursery() as first_round:
+                    for name_server in self._name_servers:
+                        first_round.start_soon(nursery.start, self._keep_registered, name_server)
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(UNREGISTER_GRACE, shield=True):
+                async with trio.open_nursery() as nursery:
+                    for name_server in self._told:
+                        nursery.start_soon(self._unregister, name_server)
+
+    async def _keep_registered(
+        self, name_server: str, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        pause = RETRY_PAUSE
+        while True:
+            change = self._topics.changes.value
+            try:
+                self._learn(name_server, change, await self._register(name_server))
+                wait = self._config.broker.register_name_server_period
+                pause = RETRY_PAUSE
+            except Error as error:
+                self._lost(name_server, error)
+                wait = pause
+                pause = min(pause * 2, self._config.broker.register_name_server_period)
+            task_status.started()
+            task_status = trio.TASK_STATUS_IGNORED
+            with trio.move_on_after(wait):
+                await self._topics.changes.wait_past(change)
+
+    async def _register(self, name_server: str) -> MasterAddrs:
+        config = self._config.broker
+        body = encode_register_body(
+            RegisterBrokerBody(self._topics.registered_wrapper()),
+            compressed=config.compressed_register,
+        )
+        header = cluster.RegisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self._broker_addr,
+            cluster_name=config.cluster_name,
+            ha_server_addr=self._ha_server_addr,
+            broker_id=config.broker_id,
+            compressed=config.compressed_register,
+            body_crc32=body_crc32(body),
+        )
+        response = await self._pool.call(
+            name_server, header, body, timeout=config.register_broker_timeout
+        )
+        if response.code != ResponseCode.SUCCESS:
+            raise broker_error(
+                "The name server refused the registration",
+                code=response.code,
+                remark=response.remark,
+                broker_addr=name_server,
+            )
+        answer = response.header(cluster.RegisterBrokerResponseHeader)
+        return MasterAddrs(answer.master_addr or None, answer.ha_server_addr or None)
+
+    async def _unregister(self, name_server: str) -> None:
+        config = self._config.broker
+        header = cluster.UnregisterBrokerRequestHeader(
+            broker_name=config.broker_name,
+            broker_addr=self._broker_addr,
+            cluster_name=config.cluster_name,
+            broker_id=config.broker_id,
+        )
+        try:
+            await self._pool.call(name_server, header, timeout=UNREGISTER_GRACE)
+        except Error as error:
+            # It will forget this broker anyway once the connection is closed.
+            logger.info("unregistration failed name_server=%s error=%s", name_server, error)
+
+    def _learn(self, name_server: str, change: int, answer: MasterAddrs) -> None:
+        if name_server not in self._told:
+            logger.info("registered name_server=%s addr=%s", name_server, self._broker_addr)
+        self._told[name_server] = change
+        self._failing.discard(name_server)
+        self._answers[name_server] = answer
+        self._advance()
+        known = (self._answers.get(addr) for addr in self._name_servers)
+        master = next((addrs for addrs in known if addrs and addrs.addr), MasterAddrs())
+        if master != self.master:
+            logger.info("master addr=%s ha_addr=%s", master.addr, master.ha_addr)
+            self.master = master
+            self.master_changes.advance(self.master_changes.value + 1)
+
+    def _lost(self, name_server: str, error: Error) -> None:
+        """What it said of the master stays: an unreachable name server does not mean a dead master."""
+        self._told.pop(name_server, None)
+        if name_server not in self._failing:
+            self._failing.add(name_server)
+            logger.warning(
+                "cannot register, will retry name_server=%s error=%s", name_server, error
+            )
+        self._advance()
+
+    def _advance(self) -> None:
+        self.registered.advance(min(self._told.values(), default=self._topics.changes.value))

@@ -1,0 +1,61 @@
+"""Text in the form of Java properties: what GET_ and UPDATE_BROKER_CONFIG (26, 25) carry.
+
+    key=value      one a line; `:` and blanks separate too; `#` and `!` begin comments; `\\` at the end joins lines
+
+Answers to: java.util.Properties, MixAll.string2Properties and properties2String.
+Unlike Java: written without escapes, as MixAll writes, and sorted.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.frame import Body
+
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_PLAIN: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_KEY: Final = re.compile(r"(?P<key>(?:[^\\\s=:]|\\.)*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
+
+
+def parse_properties(data: Body) -> dict[str, str]:
+    """Read the text. Raises RemoteProtocolError when it is not UTF-8."""
+    try:
+        text = bytes(data).decode()
+    except UnicodeDecodeError as error:
+        raise RemoteProtocolError(f"The properties are not UTF-8 text: {error}") from error
+    properties = {}
+    for line in _logical_lines(text):
+        match = _KEY.fullmatch(line)
+        assert match is not None  # Its groups match anything.
+        properties[_unescaped(match["key"])] = _unescaped(match["value"])
+    return properties
+
+
+def format_properties(properties: Mapping[str, str]) -> bytes:
+    """Write the text."""
+    return "".join(f"{key}={properties[key]}\n" for key in sorted(properties)).encode()
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    joined = ""
+    for raw in re.split(r"\r\n|\r|\n", text):
+        line = joined + raw.lstrip()
+        joined = ""
+        if not line or line[0] in "#!":
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        if backslashes % 2:
+            joined = line[:-1]
+        else:
+            yield line
+    if joined:
+        yield joined
+
+
+def _unescaped(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        what = match[1]
+        return chr(int(what[1:], 16)) if len(what) == 5 else _PLAIN.get(what, what)
+
+    return _ESCAPE.sub(plain, text)
