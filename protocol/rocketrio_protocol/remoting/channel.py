@@ -5,7 +5,7 @@ Everything queued from elsewhere (calls, held answers) wakes the writer, which s
 one scheduling tick together.
 
 Invariant: only whole frames are queued and only this file's tasks send, so no timeout cuts a frame in two.
-Invariant: while the peer does not read its answers, nothing more is read from it.
+Invariant: while the peer does not read its answers, none of its further requests is acted on.
 Invariant: when the connection ends every pending call fails at once.
 Answers to: Channel and ResponseFuture of NettyRemotingAbstract; RocketMQ reference, sections 1.1 and 1.6.
 Unlike Java: a call that times out leaves the connection open; the late answer is dropped.
@@ -19,7 +19,13 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode, code_name
+from rocketrio_protocol.codes import (
+    LanguageCode,
+    RequestCode,
+    ResponseCode,
+    SerializeType,
+    code_name,
+)
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import RemotingConnection
 from rocketrio_protocol.errors import (
@@ -42,7 +48,13 @@ RECEIVE_SIZE: Final = 128 * 1024
 """Bytes of one read, and so the most that one connection is served before the others: a larger read is slower."""
 
 HIGH_WATER_MARK: Final = 64 * 1024
-"""Unsent bytes above which a connection is not read (Netty's writeBufferHighWaterMark)."""
+"""Bytes of unsent answers above which no further request is acted on (Netty's writeBufferHighWaterMark).
+
+Answers only: two peers that stop reading while their own requests wait would wait for each other.
+"""
+
+LAST_WORDS_TIMEOUT: Final = 1.0
+"""Seconds that answers to good requests get before a connection is closed for a bad one."""
 
 log = logging.getLogger("rocketrio_protocol")
 
@@ -57,6 +69,20 @@ class _Call:
     deadline: float
     answer: RemotingCommand | None = None
     error: Error | None = None
+
+
+@attrs.frozen
+class ChannelStatistics:
+    """A channel at one moment."""
+
+    pending_count: int
+    """Calls that wait for their answers."""
+    late_answer_count: int
+    """Answers that came after their calls had given up."""
+    unsent_size: int
+    """Bytes queued that the operating system has not taken."""
+    request_type: SerializeType
+    """The encoding of our requests."""
 
 
 class Channel:
@@ -87,8 +113,10 @@ class Channel:
         self._reason: str | None = None
         self._parked_writer: trio.lowlevel.Task | None = None
         self._in_round = False  # The reader acts on a chunk, and sends what that queues itself.
-        self._unsent_size = 0  # Bytes the writer has taken from the connection and not sent yet.
-        self._drained = trio.lowlevel.ParkingLot()
+        self._sending_size = 0  # Bytes the writer has taken from the connection and not sent yet.
+        self._sending_answer_size = 0  # How many of these are answers,
+        self._queued_answer_size = 0  # and of those it has not taken.
+        self._sent = trio.lowlevel.ParkingLot()  # The reader, until the writer has sent more.
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -105,14 +133,18 @@ class Channel:
         return self._connection.peer_version
 
     @property
-    def pending_count(self) -> int:
-        """Calls that wait for their answers."""
-        return len(self._connection.response_table)
-
-    @property
     def unsent_size(self) -> int:
         """Bytes queued that the operating system has not taken."""
-        return self._connection.out_size + self._unsent_size
+        return self._connection.out_size + self._sending_size
+
+    def statistics(self) -> ChannelStatistics:
+        """How this connection stands."""
+        return ChannelStatistics(
+            pending_count=len(self._connection.response_table),
+            late_answer_count=self._connection.late_answer_count,
+            unsent_size=self.unsent_size,
+            request_type=self._connection.request_type,
+        )
 
     # ------------------------------------------------------------------------------- asking, answering
 
@@ -164,6 +196,7 @@ class Channel:
         """
         if self.closed:
             return
+        size_before = self._connection.out_size
         try:
             if isinstance(answer, bytes):
                 self._connection.send_frame(answer)
@@ -172,6 +205,7 @@ class Channel:
         except TooManyRequests as error:
             self.close(f"the peer does not read its answers: {error.what}")
             return
+        self._queued_answer_size += self._connection.out_size - size_before
         self._wake_writer()
 
     def close(self, reason: str = "closed here") -> None:
@@ -228,7 +262,7 @@ class Channel:
 
     async def _read(self) -> None:
         transport, connection, buffer = self._transport, self._connection, self._buffer
-        dispatch, reschedule = self._dispatcher.dispatch, trio.lowlevel.reschedule
+        reschedule = trio.lowlevel.reschedule
         while True:
             try:
                 size = await transport.receive_into(buffer)
@@ -242,29 +276,44 @@ class Channel:
             for call, answer in finished:
                 call.answer = answer
                 reschedule(call.task)
-            self._in_round = True
-            for request in requests:
-                dispatch(self, request)
-            self._in_round = False
-            self._send_now()
+            await self._act_on(requests)
             if connection.error is not None:
                 log.warning("bad bytes peer=%s error=%s", self.remote_addr, connection.error)
+                with trio.move_on_after(LAST_WORDS_TIMEOUT):
+                    while self.unsent_size:
+                        await self._sent.park()
                 return self.close(connection.error.what)
-            while self.unsent_size > HIGH_WATER_MARK:
-                await self._drained.park()
+
+    async def _act_on(self, requests: list[RemotingCommand]) -> None:
+        """One round; waits only while the peer does not read its answers."""
+        dispatch = self._dispatcher.dispatch
+        self._in_round = True
+        for request in requests:
+            dispatch(self, request)
+            if self._queued_answer_size > HIGH_WATER_MARK:
+                self._in_round = False
+                self._send_now()
+                while self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
+                    await self._sent.park()
+                self._in_round = True
+        self._in_round = False
+        self._send_now()
 
     def _send_now(self) -> None:
         """Send what is queued as far as the transport takes it; the rest is the writer's."""
-        if self._unsent_size or not self._connection.out_size:
+        connection = self._connection
+        if self._sending_size or not connection.out_size:
             return
-        data = self._connection.take_output()
+        data = connection.take_output()
         try:
             sent = self._transport.send_nowait(data)
         except NotReachable:
             return  # The reader finds out next, and says so.
         if sent < len(data):
-            self._connection.put_back(memoryview(data)[sent:])
+            connection.put_back(memoryview(data)[sent:])
             self._wake_writer()
+        else:
+            self._queued_answer_size = 0
 
     async def _write(self) -> None:
         connection, transport = self._connection, self._transport
@@ -273,17 +322,18 @@ class Channel:
                 await self._park_writer()
             data = connection.take_output()
             if not data:
-                continue
+                continue  # The reader has sent it.
+            self._sending_answer_size, self._queued_answer_size = self._queued_answer_size, 0
             self._last_active = trio.current_time()
             try:
                 sent = transport.send_nowait(data)
                 if sent < len(data):
-                    self._unsent_size = len(data) - sent
+                    self._sending_size = len(data) - sent
                     await transport.send_all(memoryview(data)[sent:])
             except NotReachable as error:
                 return self.close(error.what)
-            self._unsent_size = 0
-            self._drained.unpark_all()
+            self._sending_size = self._sending_answer_size = 0
+            self._sent.unpark_all()
 
     async def _park_writer(self) -> None:
         def leave(_: object) -> trio.lowlevel.Abort:

@@ -12,10 +12,10 @@ from typing import Final
 
 import trio
 
-from rocketrio_protocol.codes import SerializeType
+from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import RemotingConnection
-from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.errors import NotReachable, broker_error
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
@@ -53,6 +53,24 @@ async def open_channel_pool(
         )
         nursery.start_soon(pool.sweeper.run)
         yield pool
+
+
+def check(
+    answer: RemotingCommand,
+    what: str,
+    *,
+    broker_addr: str | None = None,
+    topic: str | None = None,
+) -> RemotingCommand:
+    """The answer, if it tells of success; otherwise raises the BrokerError of its code.
+
+    `what` says in a few words what was asked, as the error's text begins with it.
+    """
+    if answer.code == ResponseCode.SUCCESS:
+        return answer
+    raise broker_error(
+        what, code=answer.code, remark=answer.remark, broker_addr=broker_addr, topic=topic
+    )
 
 
 class _Dialling:

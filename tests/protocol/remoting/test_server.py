@@ -1,17 +1,38 @@
-"""What a server answers, over both transports."""
+"""What a server answers, survives and tells its observer, over both transports."""
 
-from tests.protocol.remoting.networks import ECHO, Network, echo, served
+import logging
+
+import pytest
+import trio
+from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TopicNotExist
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import WAITING_REQUESTS_LIMIT
 from rocketrio_protocol.remoting.pool import open_channel_pool
+
+SLOW = 11
+
+
+async def read_to_end(network: Network, addr: str, sent: bytes) -> bytes:
+    """What a peer answers to raw bytes until it closes the connection."""
+    transport = await network.dial(addr)
+    received, buffer = bytearray(), memoryview(bytearray(4096))
+    try:
+        await transport.send_all(sent)
+        while size := await transport.receive_into(buffer):
+            received += buffer[:size]
+    finally:
+        await transport.aclose()
+    return bytes(received)
 
 
 async def test_request_is_answered_with_its_fields_and_body(network: Network) -> None:
     async with served(network, {ECHO: echo}) as addr, open_channel_pool(network.dial) as pool:
-        request = RemotingCommand(ECHO, ext_fields={"topic": "T"})
-        request.body = b"payload"
+        request = RemotingCommand(ECHO, ext_fields={"topic": "T"}, body=b"payload")
         answer = await pool.call(addr, request)
         assert (answer.code, answer.ext_fields, bytes(answer.body)) == (
             0,
@@ -29,17 +50,301 @@ async def test_unknown_code_is_answered_not_supported(network: Network) -> None:
         assert answer.remark == " request type 4242 not supported"
 
 
+async def test_default_processor_gets_the_codes_the_table_lacks(network: Network) -> None:
+    async with (
+        served(network, {}, default=echo) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        assert (await pool.call(addr, RemotingCommand(4242, body=b"x"))).body == b"x"
+
+
 async def test_bug_in_a_processor_is_answered_with_its_text_and_logged(
-    network: Network, caplog: object
+    network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         raise ZeroDivisionError("by nought")
 
+    async def broken_later(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        await trio.lowlevel.checkpoint()
+        raise ZeroDivisionError("by nought")
+
     async with (
-        served(network, {ECHO: echo, 11: broken}) as addr,
+        served(network, {ECHO: echo, 11: broken, 12: broken_later}) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        for code in (11, 12):
+            caplog.clear()
+            answer = await pool.call(addr, RemotingCommand(code))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.remark == "ZeroDivisionError: by nought"
+            assert "by nought" in caplog.text
+            assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
+
+
+async def test_error_of_ours_is_answered_with_its_code_and_remark(network: Network) -> None:
+    def missing(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        raise TopicNotExist("No such topic", code=17, remark="topic[T] not exist")
+
+    def refused(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        raise LocalProtocolError("the field queueId is missing")
+
+    async with (
+        served(network, {11: missing, 12: refused}) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        answer = await pool.call(addr, RemotingCommand(11))
+        assert (answer.code, answer.remark) == (17, "topic[T] not exist")
+        answer = await pool.call(addr, RemotingCommand(12))
+        assert (answer.code, answer.remark) == (1, "the field queueId is missing")
+
+
+async def test_answer_over_the_frame_limit_becomes_an_error_answer(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    def oversized(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(body=bytes(FRAME_SIZE_LIMIT))
+
+    async with (
+        served(network, {11: oversized}) as addr,
         open_channel_pool(network.dial) as pool,
     ):
         answer = await pool.call(addr, RemotingCommand(11))
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert answer.remark == "ZeroDivisionError: by nought"
+        assert "over the limit" in str(answer.remark)
+        assert "cannot be sent" in caplog.text
+
+
+async def test_oneway_request_is_acted_on_and_not_answered(network: Network) -> None:
+    seen: list[bytes] = []
+
+    def note(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        seen.append(bytes(request.body))
+        return request.response(body=b"not wanted")
+
+    async with (
+        served(network, {11: note, ECHO: echo}) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        await pool.send_oneway(addr, RemotingCommand(11, body=b"once"))
+        await pool.send_oneway(addr, RemotingCommand(4242))
+        channel = await pool.channel(addr)
+        await pool.call(addr, RemotingCommand(ECHO))
+        assert seen == [b"once"]
+        assert channel.statistics().late_answer_count == 0
+
+
+async def test_slow_request_does_not_hold_up_the_next_one(network: Network) -> None:
+    release = trio.Event()
+    order: list[str] = []
+
+    async def slow(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        await release.wait()
+        return request.response(body=b"slow")
+
+    async with (
+        served(network, {SLOW: slow, ECHO: echo}) as addr,
+        open_channel_pool(network.dial) as pool,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def ask_slowly() -> None:
+            assert (await pool.call(addr, RemotingCommand(SLOW))).body == b"slow"
+            order.append("slow")
+
+        nursery.start_soon(ask_slowly)
+        await pool.call(addr, RemotingCommand(ECHO))
+        order.append("quick")
+        release.set()
+    assert order == ["quick", "slow"]
+
+
+async def test_too_many_slow_requests_are_answered_busy(memory_network: Network) -> None:
+    async def never(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async with (
+        served(memory_network, {SLOW: never}) as addr,
+        open_channel_pool(memory_network.dial) as pool,
+        trio.open_nursery() as nursery,
+    ):
+        channel = await pool.channel(addr)
+        for _ in range(WAITING_REQUESTS_LIMIT):
+            channel.send_oneway(RemotingCommand(SLOW))
+        answer = await pool.call(addr, RemotingCommand(SLOW))
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert str(answer.remark).startswith("[OVERLOAD]")
+        nursery.cancel_scope.cancel()
+
+
+async def test_held_request_is_answered_later_by_reply(network: Network) -> None:
+    held: list[tuple[Channel, RemotingCommand]] = []
+
+    def hold(channel: Channel, request: RemotingCommand) -> None:
+        held.append((channel, request))
+
+    def release(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        for holder, held_request in held:
+            holder.reply(held_request.response(body=b"arrived"))
+        return request.response()
+
+    async with (
+        served(network, {SLOW: hold, ECHO: release}) as addr,
+        open_channel_pool(network.dial) as pool,
+        open_channel_pool(network.dial) as other,
+        trio.open_nursery() as nursery,
+    ):
+        answers: list[bytes] = []
+
+        async def wait() -> None:
+            answers.append(bytes((await pool.call(addr, RemotingCommand(SLOW))).body))
+
+        nursery.start_soon(wait)
+        while not held:
+            await trio.lowlevel.checkpoint()
+        await other.call(addr, RemotingCommand(ECHO))
+    assert answers == [b"arrived"]
+
+
+async def test_reply_to_a_peer_that_has_gone_is_dropped(network: Network) -> None:
+    held: list[tuple[Channel, RemotingCommand]] = []
+    log = ChannelLog()
+
+    def hold(channel: Channel, request: RemotingCommand) -> None:
+        held.append((channel, request))
+
+    async with served(network, {SLOW: hold}, observer=log) as addr:
+        async with open_channel_pool(network.dial) as pool:
+            await pool.send_oneway(addr, RemotingCommand(SLOW))
+            while not held:
+                await trio.lowlevel.checkpoint()
+        while not log.closed:
+            await trio.lowlevel.checkpoint()
+        channel, request = held[0]
+        channel.reply(request.response())
+        with pytest.raises(NotReachable):
+            channel.send_oneway(RemotingCommand(40))
+
+
+async def test_server_asks_its_client_over_the_clients_connection(network: Network) -> None:
+    async def ask_back(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        answer = await channel.call(RemotingCommand(307, body=b"how are you"), timeout=3)
+        return request.response(body=answer.body)
+
+    def state(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(body=bytes(request.body) + b"? well")
+
+    async with (
+        served(network, {SLOW: ask_back}) as addr,
+        open_channel_pool(network.dial, processors={307: state}) as pool,
+    ):
+        answer = await pool.call(addr, RemotingCommand(SLOW))
+        assert answer.body == b"how are you? well"
+
+
+async def test_bad_bytes_end_their_connection_only_after_what_came_before(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = ChannelLog()
+    async with (
+        served(network, {ECHO: echo}, observer=log) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        await pool.call(addr, RemotingCommand(ECHO))
+        good = RemotingCommand(ECHO, opaque=5, body=b"good").encode()
+        with trio.fail_after(5):
+            answered = await read_to_end(network, addr, good + b"GET / HTTP/1.1\r\n\r\n" + good)
+        assert answered.count(b"good") == 1
+        assert "bad bytes" in caplog.text
         assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
+        assert len(log.closed) == 1
+
+
+async def test_observer_hears_of_each_channel_once(network: Network) -> None:
+    log = ChannelLog()
+    async with served(network, {ECHO: echo}, observer=log) as addr:
+        for _ in range(3):
+            async with open_channel_pool(network.dial) as pool:
+                await pool.call(addr, RemotingCommand(ECHO))
+        while len(log.closed) < 3:
+            await trio.lowlevel.checkpoint()
+        async with open_channel_pool(network.dial) as pool:
+            await pool.call(addr, RemotingCommand(ECHO))
+            assert len(log.opened) == 4
+    assert log.closed == log.opened
+
+
+async def test_connections_over_the_limit_are_closed_at_once(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with (
+        served(network, {ECHO: echo}, connection_limit=1) as addr,
+        open_channel_pool(network.dial) as first,
+        open_channel_pool(network.dial) as second,
+    ):
+        await first.call(addr, RemotingCommand(ECHO))
+        with pytest.raises(NotReachable):
+            await second.call(addr, RemotingCommand(ECHO))
+        await first.call(addr, RemotingCommand(ECHO))
+        assert "too many connections" in caplog.text
+
+
+async def test_server_that_is_stopped_lets_its_clients_know(network: Network) -> None:
+    async with open_channel_pool(network.dial) as pool:
+        async with served(network, {ECHO: echo}) as addr:
+            channel = await pool.channel(addr)
+            await pool.call(addr, RemotingCommand(ECHO))
+        with trio.fail_after(5):
+            while not channel.closed:
+                await trio.lowlevel.checkpoint()
+        with pytest.raises(NotReachable, match=addr):
+            await pool.call(addr, RemotingCommand(ECHO))
+
+
+async def test_peer_that_does_not_read_is_not_read_from(network: Network) -> None:
+    acted: list[int] = []
+    chunk = bytes(1024 * 1024)
+
+    def big(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        acted.append(request.opaque)
+        return request.response(body=chunk)
+
+    async with served(network, {SLOW: big}) as addr:
+        transport = await network.dial(addr)
+        request = RemotingCommand(SLOW)
+        buffer = memoryview(bytearray(256 * 1024))
+        try:
+            for request.opaque in range(100):
+                await transport.send_all(request.encode())
+                await trio.testing.wait_all_tasks_blocked(0.0005)
+            assert len(acted) < 50  # The kernel's buffers hold some 6 MiB on loopback.
+            received = 0
+            with trio.fail_after(10):
+                while received < 100 * len(chunk):
+                    received += await transport.receive_into(buffer)
+            assert acted == list(range(100))
+        finally:
+            await transport.aclose()
+
+
+async def test_answers_that_pile_up_unread_end_the_connection(network: Network) -> None:
+    log = ChannelLog()
+    chunk = bytes(8 * 1024 * 1024)
+
+    def hold(channel: Channel, request: RemotingCommand) -> None:
+        return None
+
+    async with served(network, {SLOW: hold}, observer=log) as addr:
+        transport = await network.dial(addr)
+        try:
+            await transport.send_all(RemotingCommand(SLOW).encode())
+            while not log.opened:
+                await trio.lowlevel.checkpoint()
+            (channel,) = log.opened
+            for _ in range(20):
+                channel.reply(RemotingCommand(0, flag=1, body=chunk))
+                await trio.testing.wait_all_tasks_blocked(0.0005)
+            assert channel.closed
+        finally:
+            await transport.aclose()

@@ -1,0 +1,147 @@
+"""One connection an address: dialling, sharing, dialling again."""
+
+import pytest
+import trio
+import trio.testing
+from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
+
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import (
+    BrokerSystemError,
+    ConfigError,
+    NotReachable,
+    TopicNotExist,
+)
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.remoting.pool import check, open_channel_pool
+from rocketrio_protocol.remoting.server import serve_remoting
+
+
+async def test_callers_share_one_connection_and_one_dial(network: Network) -> None:
+    log = ChannelLog()
+    async with (
+        served(network, {ECHO: echo}, observer=log) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(pool.call, addr, RemotingCommand(ECHO))
+        assert len(log.opened) == 1
+        assert pool.open_addrs == [addr]
+
+
+async def test_address_where_nobody_listens_is_not_reachable(network: Network) -> None:
+    listener = await network.listen(network.listen_addr)
+    listener.close()
+    async with open_channel_pool(network.dial) as pool:
+        for _ in range(2):
+            with pytest.raises(NotReachable, match=listener.addr):
+                await pool.call(listener.addr, RemotingCommand(ECHO))
+
+
+async def test_text_that_is_no_address_is_refused_to_its_caller(network: Network) -> None:
+    async with open_channel_pool(network.dial) as pool:
+        for addr in ("nowhere", "host:", ":80", "host:http", "host:70000"):
+            with pytest.raises(ConfigError, match="host:port"):
+                await pool.call(addr, RemotingCommand(ECHO))
+
+
+async def test_dropped_connection_is_dialled_again_by_the_next_call(network: Network) -> None:
+    log = ChannelLog()
+    async with (
+        served(network, {ECHO: echo}, observer=log) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        await pool.call(addr, RemotingCommand(ECHO))
+        pool.drop(addr)
+        await pool.call(addr, RemotingCommand(ECHO))
+        await pool.call(addr, RemotingCommand(ECHO))
+        assert len(log.opened) == 2
+        assert pool.open_addrs == [addr]
+        pool.drop("10.0.0.77:1")
+
+
+async def test_dial_into_silence_times_out_with_the_caller_or_the_dial_whichever_is_first(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    network.silence("10.0.0.1")
+    async with open_channel_pool(network.host("10.0.0.9").dial) as pool:
+        for timeout, took in ((1.0, 1.0), (3.0, 2.0), (60.0, 3.0)):
+            start = trio.current_time()
+            with pytest.raises(NotReachable, match=r"10\.0\.0\.1:10911"):
+                await pool.call("10.0.0.1:10911", RemotingCommand(ECHO), timeout=timeout)
+            # The second call joins the dial that the first one left under way.
+            assert trio.current_time() - start == pytest.approx(took)
+
+
+async def test_cancelled_caller_does_not_stop_the_dial_of_the_others(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    listener = await network.host("10.0.0.1").listen("10.0.0.1:10911")
+    network.silence("10.0.0.1")
+    async with (
+        trio.open_nursery() as nursery,
+        open_channel_pool(network.host("10.0.0.9").dial) as pool,
+    ):
+        nursery.start_soon(serve_remoting, [listener], {ECHO: echo})
+        answers: list[int] = []
+
+        async def ask() -> None:
+            answers.append((await pool.call(listener.addr, RemotingCommand(ECHO))).code)
+
+        async with trio.open_nursery() as callers:
+            with trio.CancelScope() as first:
+                async with trio.open_nursery() as impatient:
+                    impatient.start_soon(ask)
+                    await trio.sleep(1)
+                    callers.start_soon(ask)
+                    await trio.sleep(0.5)
+                    first.cancel()
+            network.heal()
+        assert answers == [0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_time_spent_dialling_counts_against_the_call(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    listener = await network.host("10.0.0.1").listen("10.0.0.1:10911")
+    async with (
+        trio.open_nursery() as nursery,
+        open_channel_pool(network.host("10.0.0.9").dial) as pool,
+    ):
+        network.silence("10.0.0.1")
+        start = trio.current_time()
+
+        async def heal_then_hold() -> None:
+            await trio.sleep(2)
+            network.heal()  # The dial succeeds; nobody accepts, so nobody answers.
+
+        nursery.start_soon(heal_then_hold)
+        with pytest.raises(NotReachable):
+            await pool.call(listener.addr, RemotingCommand(ECHO), timeout=2.5)
+        assert trio.current_time() - start == pytest.approx(2.5)
+
+
+async def test_leaving_the_pool_gives_the_callers_own_error_back(network: Network) -> None:
+    async with served(network, {ECHO: echo}) as addr:
+
+        async def use_it_wrongly() -> None:
+            async with open_channel_pool(network.dial) as pool:
+                await pool.call(addr, RemotingCommand(ECHO))
+                raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            await use_it_wrongly()
+
+
+def test_check_raises_the_error_of_a_failed_answer() -> None:
+    fine = RemotingCommand(0, flag=1)
+    assert check(fine, "Send") is fine
+    with pytest.raises(TopicNotExist, match=r"Send at b:1 \(topic T\).*TOPIC_NOT_EXIST.*gone"):
+        check(RemotingCommand(17, remark="gone"), "Send", broker_addr="b:1", topic="T")
+    with pytest.raises(BrokerSystemError):
+        check(RemotingCommand(1), "Send")
