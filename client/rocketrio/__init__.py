@@ -1,1 +1,47 @@
-"""The RocketMQ client for trio: what users import."""
+"""The RocketMQ client for trio: what users import.
+
+    async with open_producer(name_servers=["10.0.0.1:9876"]) as producer:
+        await producer.send(Message("orders", b"..."))
+    async with open_consumer("orders", group="billing", name_servers=["10.0.0.1:9876"]) as consumer:
+        async for message in consumer: ...
+
+Several of them in one process share connections and tables by `client=`, see `open_client`.
+"""
+
+from rocketrio.api import NOT_FOUND
+from rocketrio.instance import ClientInstance, open_client
+from rocketrio.pull import PullAPIWrapper
+from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigError,
+    Error,
+    NotReachable,
+    ProtocolError,
+    RequestTimeout,
+    RouteNotFound,
+)
+from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+
+__all__ = [
+    "MASTER_ID",
+    "NOT_FOUND",
+    "BrokerError",
+    "ClientInstance",
+    "ClosedError",
+    "ConfigError",
+    "Error",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "NotReachable",
+    "ProtocolError",
+    "PullAPIWrapper",
+    "PullResult",
+    "PullStatus",
+    "RequestTimeout",
+    "RouteNotFound",
+    "open_client",
+]

@@ -1,0 +1,254 @@
+"""Typed calls to one broker: a header out, the answer as a value or as an error of ours.
+
+Every call says where it goes; who chooses the address is `instance` and `pull`. None retries.
+Answers to: MQClientAPIImpl.
+Unlike Java: "no offset" is an answer of its own (`NOT_FOUND`) and only code 22 means it.
+"""
+
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.client import (
+    ConsumerIdList,
+    GetConsumerListByGroupRequestHeader,
+    HeartbeatData,
+    HeartBeatRequestHeader,
+    UnregisterClientRequestHeader,
+)
+from rocketrio_protocol.commands.offset import (
+    GetEarliestMsgStoretimeRequestHeader,
+    GetMaxOffsetRequestHeader,
+    GetMinOffsetRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
+from rocketrio_protocol.errors import broker_error
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.pool import ChannelPool
+
+API_TIMEOUT: Final = 3.0
+"""Seconds an ordinary call may take (mqClientApiTimeout)."""
+OFFSET_TIMEOUT: Final = 5.0
+"""Seconds an offset question may take (timeoutMillis of queryConsumerOffset)."""
+
+
+class NotFound(Enum):
+    """The type of `NOT_FOUND`."""
+
+    NOT_FOUND = "not found"
+
+
+NOT_FOUND: Final = NotFound.NOT_FOUND
+"""The broker answered, and knows no such offset: neither zero nor unreachable."""
+
+Offset: TypeAlias = int | Literal[NotFound.NOT_FOUND]
+
+_PULL_STATUS: Final = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@attrs.define
+class ClientAPI:
+    """The requests of a client. All raise NotReachable, RequestTimeout, BrokerError, RemoteProtocolError."""
+
+    pool: ChannelPool
+
+    async def call(
+        self,
+        addr: str,
+        header: RequestHeader,
+        body: Body = b"",
+        *,
+        what: str,
+        topic: str | None = None,
+        timeout: float = API_TIMEOUT,
+    ) -> RemotingCommand:
+        """Any request; an answer of failure becomes the error of its code, which says `what` failed."""
+        answer = await self.pool.call(addr, header, body, timeout=timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise broker_error(
+                what, code=answer.code, remark=answer.remark, broker_addr=addr, topic=topic
+            )
+        return answer
+
+    # ------------------------------------------------------------------------------------- reading
+
+    async def pull_message(
+        self, addr: str, header: PullMessageRequestHeader, *, timeout: float
+    ) -> PullResult:
+        """One pull. A broker may hold it for `header.suspend_timeout_millis`: give a longer timeout."""
+        answer = await self.pool.call(addr, header, timeout=timeout)
+        status = _PULL_STATUS.get(answer.code)  # type: ignore[call-overload]
+        if status is None:
+            raise broker_error(
+                f"pull of queue {header.queue_id} failed",
+                code=answer.code,
+                remark=answer.remark,
+                broker_addr=addr,
+                topic=header.topic,
+            )
+        fields = answer.header(PullMessageResponseHeader)
+        return PullResult(
+            status,
+            fields.next_begin_offset,
+            fields.min_offset,
+            fields.max_offset,
+            fields.suggest_which_broker_id,
+            answer.body,
+            addr,
+        )
+
+    async def min_offset(
+        self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
+    ) -> int:
+        """Offset of the oldest message; that of the next one when the queue is empty."""
+        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        # -1 stands for a queue that holds nothing yet.
+        return max(0, await self._offset(addr, header, queue, "min offset", timeout))
+
+    async def max_offset(
+        self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
+    ) -> int:
+        """Offset that the next message will get."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        return await self._offset(addr, header, queue, "max offset", timeout)
+
+    async def search_offset(
+        self, addr: str, queue: MessageQueue, timestamp_ms: int, *, timeout: float = API_TIMEOUT
+    ) -> int:
+        """Offset of the first message stored at `timestamp_ms` or later, as far as the broker's version says so."""
+        header = SearchOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+        )
+        return max(0, await self._offset(addr, header, queue, "search for an offset", timeout))
+
+    async def earliest_store_time(
+        self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
+    ) -> int:
+        """Store time in epoch ms of the oldest message; -1 without any."""
+        header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        answer = await self.call(
+            addr, header, what=f"earliest store time of {queue}", topic=queue.topic, timeout=timeout
+        )
+        return answer.header(TimestampResponseHeader).timestamp
+
+    async def _offset(
+        self, addr: str, header: RequestHeader, queue: MessageQueue, what: str, timeout: float
+    ) -> int:
+        answer = await self.call(
+            addr, header, what=f"{what} of {queue} failed", topic=queue.topic, timeout=timeout
+        )
+        return answer.header(OffsetResponseHeader).offset
+
+    # --------------------------------------------------------------------------- a group's progress
+
+    async def query_consumer_offset(
+        self,
+        addr: str,
+        group: str,
+        queue: MessageQueue,
+        *,
+        zero_if_young: bool = True,
+        timeout: float = OFFSET_TIMEOUT,
+    ) -> Offset:
+        """The group's committed offset, or NOT_FOUND.
+
+        A broker answers 0 for a group that never committed on a queue whose first messages are still in memory;
+        `zero_if_young=False` asks for the truth, which brokers before 5.0 do not tell.
+        """
+        header = QueryConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=None if zero_if_young else False,
+        )
+        answer = await self.pool.call(addr, header, timeout=timeout)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return NOT_FOUND
+        if answer.code != ResponseCode.SUCCESS:
+            raise broker_error(
+                f"committed offset of group {group} on {queue} cannot be read",
+                code=answer.code,
+                remark=answer.remark,
+                broker_addr=addr,
+                topic=queue.topic,
+            )
+        offset = answer.header(OffsetResponseHeader).offset
+        return offset if offset >= 0 else NOT_FOUND
+
+    async def update_consumer_offset(
+        self,
+        addr: str,
+        group: str,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        timeout: float = OFFSET_TIMEOUT,
+    ) -> None:
+        """Commit, and wait until the broker says that it did."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+        )
+        await self.call(
+            addr,
+            header,
+            what=f"commit of offset {offset} for group {group} on {queue} failed",
+            topic=queue.topic,
+            timeout=timeout,
+        )
+
+    # -------------------------------------------------------------------------------------- clients
+
+    async def heartbeat(
+        self, addr: str, data: HeartbeatData, *, timeout: float = API_TIMEOUT
+    ) -> int:
+        """Tell a broker who we are; returns its version number."""
+        answer = await self.call(
+            addr, HeartBeatRequestHeader(), fastjson.dumps(data), what="heartbeat", timeout=timeout
+        )
+        return answer.version
+
+    async def unregister_client(
+        self,
+        addr: str,
+        client_id: str,
+        *,
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+        timeout: float = API_TIMEOUT,
+    ) -> None:
+        """Leave a group."""
+        header = UnregisterClientRequestHeader(
+            client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        await self.call(addr, header, what="unregistering", timeout=timeout)
+
+    async def consumer_ids(
+        self, addr: str, group: str, *, timeout: float = API_TIMEOUT
+    ) -> list[str]:
+        """Client ids of a group's members as this broker knows them."""
+        header = GetConsumerListByGroupRequestHeader(consumer_group=group)
+        answer = await self.call(
+            addr, header, what=f"members of group {group} cannot be read", timeout=timeout
+        )
+        found = fastjson.loads(answer.body, ConsumerIdList, what="consumer list")
+        return found.consumer_id_list

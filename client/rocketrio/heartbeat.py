@@ -1,0 +1,129 @@
+"""Telling brokers which groups live here: every 30 s, and at once when a group or an address is new.
+
+Invariant: without a group nothing is sent; with producers alone only masters hear it.
+Invariant: a broker that does not answer delays no other.
+Answers to: MQClientInstance.sendHeartbeatToAllBroker, unregisterClient.
+Unlike Java: leaving is told only to brokers that heard a heartbeat; nobody is dialled for it.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.api import ClientAPI
+from rocketrio.routing import Router
+from rocketrio.wakeup import Wakeup
+from rocketrio_protocol.commands.client import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rocketrio_protocol.errors import Error
+
+HEARTBEAT_INTERVAL: Final = 30.0  # heartbeatBrokerInterval; brokers forget a client after 120 s
+CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
+CLUSTERING: Final = "CLUSTERING"
+
+logger = logging.getLogger("rocketrio.heartbeat")
+
+
+@attrs.define(eq=False)
+class ConsumerMembership:
+    """A consumer group that this client is a member of."""
+
+    group: str
+    consume_from_where: str
+    subscriptions: dict[str, SubscriptionData]
+    """By topic."""
+    rebalance_now: Wakeup = attrs.Factory(Wakeup)
+    """Caused when the members or the queues may have changed."""
+
+
+@attrs.define
+class HeartbeatService:
+    """Sends the heartbeats of one client."""
+
+    client_id: str
+    api: ClientAPI
+    routing: Router
+    interval: float = HEARTBEAT_INTERVAL
+    consumers: dict[str, ConsumerMembership] = attrs.Factory(dict)
+    """By group."""
+    producers: dict[str, int] = attrs.Factory(dict)
+    """Producer groups, with how many producers of this client use each."""
+    heard_by: set[str] = attrs.Factory(set)
+    """Addresses that answered a heartbeat and were not told of our leaving."""
+    _wakeup: Wakeup = attrs.Factory(Wakeup)
+
+    async def run(self) -> None:
+        """Send for as long as the client lives."""
+        while True:
+            await self._wakeup.wait(self.interval)
+            await self.send_all()
+
+    def wake(self) -> None:
+        """Send soon: a connection broke, or an address is new."""
+        self._wakeup.wake()
+
+    def data(self) -> HeartbeatData:
+        """What the heartbeat says now."""
+        return HeartbeatData(
+            client_id=self.client_id,
+            consumer_data_set=[
+                ConsumerData(
+                    group_name=member.group,
+                    consume_type=CONSUME_PASSIVELY,
+                    message_model=CLUSTERING,
+                    consume_from_where=member.consume_from_where,
+                    subscription_data_set=list(member.subscriptions.values()),
+                )
+                for member in self.consumers.values()
+            ],
+            producer_data_set=[ProducerData(group_name=group) for group in self.producers],
+        )
+
+    def targets(self) -> list[str]:
+        """Addresses the next heartbeat goes to."""
+        if self.consumers:
+            return self.routing.addresses()
+        return self.routing.addresses(masters_only=True) if self.producers else []
+
+    async def send_all(self) -> None:
+        """One heartbeat to every broker, at the same time; returns when each answered or failed."""
+        data, targets = self.data(), self.targets()
+        self.heard_by.intersection_update(self.routing.addresses())
+        async with trio.open_nursery() as nursery:
+            for addr in targets:
+                nursery.start_soon(self._send, addr, data)
+
+    async def _send(self, addr: str, data: HeartbeatData) -> None:
+        try:
+            await self.api.heartbeat(addr, data)
+        except Error as error:
+            logger.info("heartbeat failed addr=%s error=%s", addr, error.what)
+        else:
+            self.heard_by.add(addr)
+
+    async def leave(
+        self, *, consumer_group: str | None = None, producer_group: str | None = None
+    ) -> None:
+        """Tell every broker that heard of it that a group has no member here any more."""
+        async with trio.open_nursery() as nursery:
+            for addr in self.heard_by:
+                nursery.start_soon(self._leave, addr, consumer_group, producer_group)
+
+    async def _leave(
+        self, addr: str, consumer_group: str | None, producer_group: str | None
+    ) -> None:
+        try:
+            await self.api.unregister_client(
+                addr,
+                self.client_id,
+                consumer_group=consumer_group,
+                producer_group=producer_group,
+            )
+        except Error as error:
+            logger.info("unregistering failed addr=%s error=%s", addr, error.what)

@@ -1,0 +1,342 @@
+"""One client of one cluster: its connections, its tables, and the tasks that keep them fresh.
+
+Consumers, producers and admins of a process share one by `client=`; each opens its own otherwise.
+
+Invariant: a route once known is used until a name server gives another, also while none answers.
+Invariant: a route is asked for once at a time, however many tasks want it.
+Answers to: MQClientInstance.
+Unlike Java: there is no registry of instances by name; sharing is an argument.
+"""
+
+import logging
+import os
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from math import inf
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from rocketrio.api import ClientAPI
+from rocketrio.fault import AddressFaults
+from rocketrio.heartbeat import HEARTBEAT_INTERVAL, ConsumerMembership, HeartbeatService
+from rocketrio.name_servers import NameServers, name_server_addresses
+from rocketrio.routing import FindBrokerResult, Router
+from rocketrio_protocol.codes import MASTER_ID, RequestCode, SerializeType
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
+from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.message_id import UniqueIdGenerator
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
+from rocketrio_protocol.remoting.ports import Dial, SystemWallClock, WallClock, split_addr
+from rocketrio_protocol.remoting.tasks import background_nursery, every
+from rocketrio_protocol.remoting.tcp import dial_tcp
+from rocketrio_protocol.route import TopicRouteData
+
+POLL_NAME_SERVER_INTERVAL: Final = 30.0  # pollNameServerInterval
+CLOSE_GRACE: Final = 3.0
+"""Seconds that leaving may take: one ordinary call."""
+
+T = TypeVar("T")
+logger = logging.getLogger("rocketrio.instance")
+
+
+@asynccontextmanager
+async def open_client(
+    *,
+    name_servers: str | Sequence[str] | None = None,
+    client_id: str | None = None,
+    connect_broker_by_user: bool = False,
+    default_broker_id: int = MASTER_ID,
+    poll_name_server_interval: float = POLL_NAME_SERVER_INTERVAL,
+    heartbeat_broker_interval: float = HEARTBEAT_INTERVAL,
+    serialize_type: SerializeType = SerializeType.JSON,
+    dial: Dial = dial_tcp,
+    wall_clock: WallClock | None = None,
+    rng: random.Random | None = None,
+) -> AsyncGenerator["ClientInstance"]:
+    """A client that consumers, producers and admins can share.
+
+    `name_servers` is `["10.0.0.1:9876", ...]`, or text with semicolons; by default the environment variable
+    `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it is made of the
+    address, the process id and a random number. With `connect_broker_by_user` pulls go to the broker id
+    `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
+    written.
+
+    Nothing is asked before it is needed, so a cluster that is down shows at the first call. Leaving tells the brokers,
+    for three seconds at most, also when cancelled. An exception of the block comes out as it was raised.
+    """
+    addresses = name_server_addresses(name_servers)
+    rng = rng or random.SystemRandom()
+    processors: dict[int, Processor] = {}
+    async with open_channel_pool(
+        dial, processors=processors, serialize_type=serialize_type
+    ) as pool:
+        ip = await _local_ip(pool, addresses)
+        client = ClientInstance(
+            client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
+            NameServers(pool, addresses),
+            pool,
+            routing=Router(
+                connect_broker_by_user=connect_broker_by_user, default_broker_id=default_broker_id
+            ),
+            heartbeat_interval=heartbeat_broker_interval,
+            poll_name_server_interval=poll_name_server_interval,
+            wall_clock=wall_clock or SystemWallClock(),
+            ip=ip,
+            instance_hash=rng.getrandbits(32),
+        )
+        processors[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = client.notify_consumer_ids_changed
+        async with background_nursery() as nursery:
+            nursery.start_soon(client.run)
+            try:
+                yield client
+            finally:
+                client.is_closed = True
+                with trio.move_on_after(CLOSE_GRACE, shield=True):
+                    await client.leave_all()
+
+
+async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
+    # How this host is seen from the cluster; only ids are made of it.
+    for address in addresses:
+        try:
+            channel = await pool.channel(address)
+        except NotReachable as error:
+            logger.warning("name server not reachable addr=%s error=%s", address, error.what)
+        else:
+            return split_addr(channel.local_addr)[0]
+    return "127.0.0.1"
+
+
+@attrs.define(eq=False)
+class _Refresh:
+    """A question for a route under way."""
+
+    over: trio.Event = attrs.Factory(trio.Event)
+    is_answered: bool = False
+    error: Error | None = None
+
+
+class ClientInstance:
+    """Tables and connections of one client; made by `open_client`."""
+
+    def __init__(
+        self,
+        client_id: str,
+        name_servers: NameServers,
+        pool: ChannelPool,
+        *,
+        routing: Router,
+        heartbeat_interval: float,
+        poll_name_server_interval: float,
+        wall_clock: WallClock,
+        ip: str,
+        instance_hash: int,
+    ) -> None:
+        self.client_id = client_id
+        self.name_servers = name_servers
+        self.pool = pool
+        self.api = ClientAPI(pool)
+        self.routing = routing
+        self.faults = AddressFaults()
+        self.wall_clock = wall_clock
+        self.heartbeat = HeartbeatService(client_id, self.api, routing, heartbeat_interval)
+        self.unique_ids = UniqueIdGenerator(
+            ip=ip,
+            process_id=os.getpid(),
+            wall_clock_ms=wall_clock.now_ms,
+            instance_hash=instance_hash,
+        )
+        self.is_closed = False
+        self._poll_interval = poll_name_server_interval
+        self._refreshed_at: dict[str, float] = {}
+        self._refreshing: dict[str, _Refresh] = {}
+        routing.is_avoided = self._is_avoided
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "open"
+        return (
+            f"<ClientInstance {self.client_id} {state}"
+            f" name_servers={';'.join(self.name_servers.addresses)}>"
+        )
+
+    async def run(self) -> None:
+        """Keep routes and heartbeats going; in the client's nursery."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.heartbeat.run)
+            nursery.start_soon(self._poll_name_servers)
+
+    # --------------------------------------------------------------------------------------- routes
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """The cached route, asked for when there is none. Raises RouteNotFound, NotReachable."""
+        route = self.routing.topic_route_table.get(topic)
+        if route is None:
+            await self.refresh_topic_route(topic)
+            route = self.routing.topic_route_table[topic]
+        return route
+
+    async def refresh_topic_route(self, topic: str, *, max_age: float = 0.0) -> bool:
+        """Ask the name servers again, unless the route is younger than `max_age` seconds; whether it changed.
+
+        A known route stays when no name server answers or knows the topic; without one that raises NotReachable or
+        RouteNotFound.
+        """
+        asked_at = trio.current_time()
+        while (other := self._refreshing.get(topic)) is not None:
+            await other.over.wait()
+            if other.error is not None:
+                raise type(other.error)(other.error.what, topic=topic) from other.error
+            if other.is_answered:
+                return False
+        if asked_at - self._refreshed_at.get(topic, -inf) < max_age:
+            await trio.lowlevel.checkpoint()
+            return False
+        refresh = self._refreshing[topic] = _Refresh()
+        try:
+            changed = await self._ask_for_route(topic)
+            refresh.is_answered = True
+        except Error as error:
+            refresh.error = error
+            raise
+        finally:
+            del self._refreshing[topic]
+            refresh.over.set()
+        return changed
+
+    async def _ask_for_route(self, topic: str) -> bool:
+        known = topic in self.routing.topic_route_table
+        try:
+            route = await self.name_servers.topic_route(topic)
+        except Error as error:
+            if not known:
+                raise
+            logger.warning("route kept topic=%s error=%s", topic, error.what)
+            return False
+        self._refreshed_at[topic] = trio.current_time()
+        if route is None:
+            if not known:
+                raise RouteNotFound("no name server knows the topic", topic=topic)
+            logger.warning("route kept topic=%s error=no name server knows it now", topic)
+            return False
+        changed = self.routing.update_topic_route(topic, route)
+        if changed:
+            logger.info("route changed topic=%s", topic)
+            self._after_route_change(topic)
+        return changed
+
+    def _after_route_change(self, topic: str) -> None:
+        if not self.heartbeat.heard_by.issuperset(self.heartbeat.targets()):
+            self.heartbeat.wake()
+        for member in self.heartbeat.consumers.values():
+            if topic in member.subscriptions:
+                member.rebalance_now.wake()
+
+    async def _poll_name_servers(self) -> None:
+        async for _ in every(self._poll_interval, first_after=self._poll_interval):
+            for topic in list(self.routing.topic_route_table):
+                await self.refresh_topic_route(topic)
+            self.clean_offline_brokers()
+
+    def clean_offline_brokers(self) -> None:
+        """Forget addresses that no route names, and close their connections."""
+        for addr in self.routing.clean_offline_brokers():
+            logger.info("broker offline addr=%s", addr)
+            self.faults.clear(addr)
+            self.heartbeat.heard_by.discard(addr)
+            self.pool.drop(addr)
+
+    # -------------------------------------------------------------------------------------- brokers
+
+    def _is_avoided(self, addr: str) -> bool:
+        return self.faults.is_avoided(addr, now=trio.current_time())
+
+    def mark_unreachable(self, addr: str, *, spent: float) -> None:
+        """An attempt that took `spent` seconds failed: prefer other addresses for a while.
+
+        Brokers forget a client whose connection broke, so heartbeats go out again too.
+        """
+        self.faults.mark(addr, now=trio.current_time(), spent=spent)
+        self.heartbeat.heard_by.discard(addr)
+        self.heartbeat.wake()
+
+    async def ask_broker(
+        self,
+        queue: MessageQueue,
+        ask: Callable[[FindBrokerResult], Awaitable[T]],
+        *,
+        insist_on_master: bool = False,
+    ) -> T:
+        """What `ask` brings from the queue's master, or from a slave when the master cannot be reached.
+
+        With `insist_on_master` a master that failed a moment ago is tried first all the same: for what a slave may
+        know only an older state of. Raises what `ask` raises; NotReachable and RouteNotFound when nobody is left.
+        """
+        tried: set[str] = set()
+        failure: Error | None = None
+        for is_last_round in (False, True):
+            candidates = self.routing.candidates(queue.broker_name)
+            if insist_on_master:
+                candidates.sort(key=lambda found: found.broker_id)
+            if not any(not found.is_slave for found in candidates) or is_last_round:
+                await self.refresh_topic_route(queue.topic, max_age=1.0)
+                candidates = self.routing.candidates(queue.broker_name)
+            for found in candidates:
+                if found.addr in tried:
+                    continue
+                tried.add(found.addr)
+                started = trio.current_time()
+                try:
+                    answer = await ask(found)
+                except NotReachable as error:
+                    failure = error
+                    self.mark_unreachable(found.addr, spent=trio.current_time() - started)
+                else:
+                    self.faults.clear(found.addr)
+                    return answer
+        raise failure or RouteNotFound(
+            f"no broker named {queue.broker_name} is known", topic=queue.topic
+        )
+
+    # --------------------------------------------------------------------------------------- groups
+
+    async def join(self, member: ConsumerMembership) -> None:
+        """Announce a consumer group to all brokers, and wait for their answers."""
+        assert member.group not in self.heartbeat.consumers
+        self.heartbeat.consumers[member.group] = member
+        await self.heartbeat.send_all()
+
+    async def leave_all(self) -> None:
+        """Tell the brokers that no group lives here any more."""
+        consumers, producers = list(self.heartbeat.consumers), list(self.heartbeat.producers)
+        self.heartbeat.consumers.clear()
+        self.heartbeat.producers.clear()
+        async with trio.open_nursery() as nursery:
+            for group in consumers:
+                nursery.start_soon(self._leave_consumer_group, group)
+            for group in producers:
+                nursery.start_soon(self._leave_producer_group, group)
+
+    async def leave(self, member: ConsumerMembership) -> None:
+        """The group's consumer here is gone; waits until the brokers know."""
+        if self.heartbeat.consumers.pop(member.group, None) is not None:
+            await self._leave_consumer_group(member.group)
+
+    async def _leave_consumer_group(self, group: str) -> None:
+        await self.heartbeat.leave(consumer_group=group)
+
+    async def _leave_producer_group(self, group: str) -> None:
+        await self.heartbeat.leave(producer_group=group)
+
+    def notify_consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
+        """A broker says that a group's members changed."""
+        group = request.header(NotifyConsumerIdsChangedRequestHeader).consumer_group
+        member = self.heartbeat.consumers.get(group)
+        if member is not None:
+            member.rebalance_now.wake()

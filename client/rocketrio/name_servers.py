@@ -1,0 +1,120 @@
+"""The name servers of a cluster: their addresses, and asking one of them after the other.
+
+Invariant: the one that answered last is asked first, so that a dead one costs its timeout once.
+Answers to: the name-server half of NettyRemotingClient, MixAll.getNSAddr.
+Unlike Java: an unknown topic is asked of every name server before it counts as unknown; name servers do not tell each
+other anything, and one that was restarted knows nothing for up to 30 s.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.cluster import GetRouteInfoRequestHeader
+from rocketrio_protocol.errors import ConfigError, Error, NotReachable, broker_error
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.remoting.pool import ChannelPool
+from rocketrio_protocol.route import TopicRouteData
+
+NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
+"""The environment variable RocketMQ users know: `host:port`, several separated by semicolons."""
+DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
+NAME_SERVER_TIMEOUT: Final = 3.0  # mqClientApiTimeout
+
+logger = logging.getLogger("rocketrio.name_servers")
+
+
+def name_server_addresses(
+    given: str | Sequence[str] | None, environ: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """The addresses to use: those given, else of `NAMESRV_ADDR`, else the local one.
+
+    Raises ConfigError for anything that is not `host:port`.
+    """
+    if given is None:
+        given = (os.environ if environ is None else environ).get(NAME_SERVERS_VARIABLE, "")
+    texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
+    addresses = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                f"name server {address!r} is not HOST:PORT; give `name_servers=['10.0.0.1:9876']`"
+                f" or {NAME_SERVERS_VARIABLE}=10.0.0.1:9876;10.0.0.2:9876"
+            )
+    return addresses or (DEFAULT_NAME_SERVER,)
+
+
+@attrs.define
+class NameServers:
+    """All name servers of one cluster, as one thing to ask."""
+
+    pool: ChannelPool
+    addresses: tuple[str, ...]
+    timeout: float = NAME_SERVER_TIMEOUT
+    _first: int = 0
+
+    async def call(self, header: RequestHeader, body: bytes = b"") -> RemotingCommand:
+        """The answer of the first name server that gives one, whatever its code.
+
+        Raises NotReachable when none does, with what each of them said.
+        """
+        failures: list[Error] = []
+        for index in self._order():
+            answer = await self._ask(index, header, body, failures)
+            if answer is not None:
+                return answer
+        raise self._none_answered(failures)
+
+    async def topic_route(self, topic: str) -> TopicRouteData | None:
+        """Who serves a topic, or None when no name server that answers knows it. Raises NotReachable."""
+        header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
+        failures: list[Error] = []
+        unknown = False
+        for index in self._order():
+            answer = await self._ask(index, header, b"", failures)
+            if answer is None:
+                continue
+            if answer.code == ResponseCode.SUCCESS and answer.body:
+                return TopicRouteData.from_json(answer.body)
+            if answer.code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
+                raise broker_error(
+                    "the name server gave no route",
+                    code=answer.code,
+                    remark=answer.remark,
+                    broker_addr=self.addresses[index],
+                    topic=topic,
+                )
+            unknown = True
+        if unknown:
+            return None
+        raise self._none_answered(failures)
+
+    def _order(self) -> list[int]:
+        count = len(self.addresses)
+        return [(self._first + step) % count for step in range(count)]
+
+    async def _ask(
+        self, index: int, header: RequestHeader, body: bytes, failures: list[Error]
+    ) -> RemotingCommand | None:
+        address = self.addresses[index]
+        try:
+            answer = await self.pool.call(address, header, body, timeout=self.timeout)
+        except NotReachable as error:
+            logger.info("name server does not answer addr=%s error=%s", address, error.what)
+            failures.append(error)
+            return None
+        self._first = index
+        return answer
+
+    def _none_answered(self, failures: Sequence[Error]) -> NotReachable:
+        said = "; ".join(error.what for error in failures)
+        return NotReachable(
+            f"no name server answered ({', '.join(self.addresses)}): {said}",
+            remedy=f"Start one, or give its address by name_servers= or {NAME_SERVERS_VARIABLE}",
+        )

@@ -1,0 +1,97 @@
+"""From a route to the queues one may send to or read from.
+
+Invariant: the result depends on the route alone and is sorted, so that every client sees the same list.
+Answers to: MQClientInstance.topicRouteData2TopicPublishInfo, topicRouteData2TopicSubscribeInfo.
+Unlike Java: keyed messages are spread over the writable queues of all brokers, also of those whose master is away;
+a send to one of these fails instead of going to another queue and breaking the order.
+"""
+
+from typing import Final
+
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
+
+QUEUES_PER_TOPIC_LIMIT: Final = 65_536
+"""More queues than this in one route are taken for nonsense: Apache allows 65,535 a broker."""
+
+
+def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
+    """Queues to read; a broker counts whether or not its master lives."""
+    return _queues(
+        topic, [(data, data.read_queue_nums) for data in route.queue_datas if data.is_readable]
+    )
+
+
+def publish_queues(
+    topic: str, route: TopicRouteData, *, queue_limit: int | None = None
+) -> list[MessageQueue]:
+    """Queues to send to: those of brokers whose master is there.
+
+    `queue_limit` trims each broker's number, for a topic that the send itself will create.
+    """
+    with_master = {
+        broker.broker_name for broker in route.broker_datas if MASTER_ID in broker.broker_addrs
+    }
+    if route.order_topic_conf:
+        return [
+            queue
+            for queue in _ordered_by_config(topic, route.order_topic_conf)
+            if queue.broker_name in with_master
+        ]
+    return _queues(
+        topic,
+        [
+            (data, _limited(data, queue_limit))
+            for data in route.queue_datas
+            if data.is_writable and data.broker_name in with_master
+        ],
+    )
+
+
+def ordered_publish_queues(
+    topic: str, route: TopicRouteData, *, queue_limit: int | None = None
+) -> list[MessageQueue]:
+    """Queues that keyed messages are spread over; stays the same while masters come and go."""
+    if route.order_topic_conf:
+        return sorted(_ordered_by_config(topic, route.order_topic_conf))
+    return _queues(
+        topic,
+        [(data, _limited(data, queue_limit)) for data in route.queue_datas if data.is_writable],
+    )
+
+
+def broker_names(route: TopicRouteData) -> list[str]:
+    """Names of the brokers that serve the topic."""
+    known: list[BrokerData] = route.broker_datas
+    return sorted({broker.broker_name for broker in known})
+
+
+def _limited(data: QueueData, limit: int | None) -> int:
+    return data.write_queue_nums if limit is None else min(limit, data.write_queue_nums)
+
+
+def _queues(topic: str, counts: list[tuple[QueueData, int]]) -> list[MessageQueue]:
+    if sum(count for _, count in counts) > QUEUES_PER_TOPIC_LIMIT:
+        raise RemoteProtocolError(
+            f"a route has more than {QUEUES_PER_TOPIC_LIMIT} queues", topic=topic
+        )
+    return sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data, count in counts
+        for queue_id in range(count)
+    )
+
+
+def _ordered_by_config(topic: str, config: str) -> list[MessageQueue]:
+    # `broker-a:4;broker-b:4`
+    queues: list[MessageQueue] = []
+    for part in config.split(";"):
+        if not part.strip():
+            continue
+        name, _, count = part.strip().rpartition(":")
+        if not name or not count.isdecimal() or int(count) > QUEUES_PER_TOPIC_LIMIT:
+            raise RemoteProtocolError(f"orderTopicConf {config!r} cannot be read", topic=topic)
+        queues += [MessageQueue(topic, name, queue_id) for queue_id in range(int(count))]
+    return queues

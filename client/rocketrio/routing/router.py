@@ -1,0 +1,135 @@
+"""The client's routing tables, and which address a request goes to.
+
+Invariant: no decision depends on the order of a hash table: ids are tried in a stated order.
+Invariant: an address that just failed is passed over while another one is known.
+Answers to: the tables of MQClientInstance, findBrokerAddressInSubscribe / InPublish / InAdmin,
+PullAPIWrapper.recalculatePullFromWhichNode / updatePullFromWhichNode.
+Unlike Java: the addresses of a broker are those of the newest route answer of any topic, changed or not, so that one
+topic's older answer cannot stay in force; and a missing id is replaced by the master, then by the smallest id.
+"""
+
+from collections.abc import Callable
+
+import attrs
+
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.route import TopicRouteData
+
+
+@attrs.frozen
+class FindBrokerResult:
+    """An address, and whose it is."""
+
+    addr: str
+    broker_id: int
+
+    @property
+    def is_slave(self) -> bool:
+        """Offsets are not committed along with a pull there."""
+        return self.broker_id != MASTER_ID
+
+
+def _never(addr: str) -> bool:
+    return False
+
+
+@attrs.define
+class Router:
+    """What a client knows of its cluster."""
+
+    topic_route_table: dict[str, TopicRouteData] = attrs.Factory(dict)
+    broker_addr_table: dict[str, dict[int, str]] = attrs.Factory(dict)
+    """Broker name to id to address."""
+    pull_from_which_node_table: dict[MessageQueue, int] = attrs.Factory(dict)
+    """The broker id that the last pull answer for this queue suggested."""
+    connect_broker_by_user: bool = False
+    """Pull from `default_broker_id` whatever brokers suggest."""
+    default_broker_id: int = MASTER_ID
+    is_avoided: Callable[[str], bool] = _never
+    """Whether an address failed a moment ago."""
+
+    def update_topic_route(self, topic: str, route: TopicRouteData) -> bool:
+        """Take over a fresh route; says whether it differs from the one before."""
+        for broker in route.broker_datas:
+            self.broker_addr_table[broker.broker_name] = dict(broker.broker_addrs)
+        if self.topic_route_table.get(topic) == route:
+            return False
+        self.topic_route_table[topic] = route
+        self._forget_absent_queues(topic, route)
+        return True
+
+    def _forget_absent_queues(self, topic: str, route: TopicRouteData) -> None:
+        counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
+        for queue in [queue for queue in self.pull_from_which_node_table if queue.topic == topic]:
+            if queue.queue_id >= counts.get(queue.broker_name, 0):
+                del self.pull_from_which_node_table[queue]
+
+    def clean_offline_brokers(self) -> list[str]:
+        """Drop the addresses that no route names any more; returns them."""
+        routed: dict[str, set[str]] = {}
+        for route in self.topic_route_table.values():
+            for broker in route.broker_datas:
+                routed.setdefault(broker.broker_name, set()).update(broker.broker_addrs.values())
+        offline: list[str] = []
+        for name, addrs in list(self.broker_addr_table.items()):
+            for broker_id, addr in list(addrs.items()):
+                if addr not in routed.get(name, ()):
+                    offline.append(addr)
+                    del addrs[broker_id]
+            if not addrs:
+                del self.broker_addr_table[name]
+        return offline
+
+    def addresses(self, *, masters_only: bool = False) -> list[str]:
+        """All known broker addresses, masters first."""
+        found = {
+            (broker_id, addr)
+            for addrs in self.broker_addr_table.values()
+            for broker_id, addr in addrs.items()
+            if broker_id == MASTER_ID or not masters_only
+        }
+        return list(dict.fromkeys(addr for _, addr in sorted(found)))
+
+    def find_broker_address_in_publish(self, broker_name: str) -> str | None:
+        """The master's address: only a master takes messages."""
+        return self.broker_addr_table.get(broker_name, {}).get(MASTER_ID)
+
+    def find_broker_address_in_subscribe(
+        self, broker_name: str, broker_id: int, only_this_broker: bool = False
+    ) -> FindBrokerResult | None:
+        """Where to read from: the asked id; otherwise, unless only that one will do, another.
+
+        Policy: the asked id, then the master, then the smallest id; addresses that failed a moment ago come after all
+        others, in the same order.
+        """
+        addrs = self.broker_addr_table.get(broker_name, {})
+        if only_this_broker:
+            addr = addrs.get(broker_id)
+            return None if addr is None else FindBrokerResult(addr, broker_id)
+        addr = addrs.get(broker_id)
+        if addr is not None and not self.is_avoided(addr):
+            return FindBrokerResult(addr, broker_id)
+        if not addrs:
+            return None
+        chosen = min(
+            addrs,
+            key=lambda id_: (self.is_avoided(addrs[id_]), id_ != broker_id, id_ != MASTER_ID, id_),
+        )
+        return FindBrokerResult(addrs[chosen], chosen)
+
+    def candidates(self, broker_name: str) -> list[FindBrokerResult]:
+        """Every address of a broker name in the order to try them: the master first, recent failures last."""
+        addrs = self.broker_addr_table.get(broker_name, {})
+        ids = sorted(addrs, key=lambda id_: (self.is_avoided(addrs[id_]), id_ != MASTER_ID, id_))
+        return [FindBrokerResult(addrs[id_], id_) for id_ in ids]
+
+    def recalculate_pull_from_which_node(self, queue: MessageQueue) -> int:
+        """The broker id to pull this queue from: the user's choice, the last suggestion, or the master."""
+        if self.connect_broker_by_user:
+            return self.default_broker_id
+        return self.pull_from_which_node_table.get(queue, MASTER_ID)
+
+    def update_pull_from_which_node(self, queue: MessageQueue, broker_id: int) -> None:
+        """Remember what a pull answer suggested for the next pull."""
+        self.pull_from_which_node_table[queue] = broker_id

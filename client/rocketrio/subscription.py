@@ -1,0 +1,59 @@
+"""What of a topic a consumer wants: everything, or messages with one of some tags.
+
+Answers to: FilterAPI, SubscriptionData's tag expression (`*`, `a`, `a || b`).
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from rocketrio_protocol.commands.client import SubscriptionData
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.properties import tags_code
+
+ALL_EXPRESSION: Final = "*"
+TAG_EXPRESSION_TYPE: Final = "TAG"
+
+
+@attrs.frozen
+class Subscription:
+    """A tag expression; `tags` is None when every message is wanted."""
+
+    expression: str = ALL_EXPRESSION
+    tags: frozenset[str] | None = None
+
+    def data(self, topic: str, *, sub_version: int) -> SubscriptionData:
+        """As a heartbeat announces it."""
+        tags = sorted(self.tags or ())
+        return SubscriptionData(
+            topic=topic,
+            sub_string=self.expression,
+            tags_set=tags,
+            code_set=[tags_code(tag) for tag in tags],
+            sub_version=sub_version,
+            expression_type=TAG_EXPRESSION_TYPE,
+        )
+
+
+ALL: Final = Subscription()
+
+
+def parse_subscription(tags: str | Iterable[str] | None) -> Subscription:
+    """A subscription from `"a || b"`, `["a", "b"]`, `"*"` or None. Raises ConfigError for blank tags."""
+    if tags is None:
+        return ALL
+    given = tags.split("||") if isinstance(tags, str) else list(tags)
+    names = [tag.strip() for tag in given]
+    if names in ([ALL_EXPRESSION], [""]) and isinstance(tags, str):
+        return ALL
+    if (
+        not names
+        or not all(names)
+        or ALL_EXPRESSION in names
+        or any("||" in name for name in names)
+    ):
+        raise ConfigError(
+            f"tags {tags!r} cannot be read; give `a || b`, ['a', 'b'], or `*` for all"
+        )
+    return Subscription(" || ".join(names), frozenset(names))
