@@ -1,0 +1,65 @@
+"""Takes disk space for the log ahead of the appends, in a worker thread.
+
+Invariant: with this running an append finds its blocks and the next file ready; without, it makes them itself, slower.
+Answers to: AllocateMappedFileService.
+"""
+
+import logging
+from typing import Final
+
+import trio
+
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.mapped_file import RESERVE_SIZE
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
+
+_RETRY_PAUSE: Final = 1.0  # seconds after a full disk; retention may have made room by then
+
+
+class AllocateService:
+    """Keeps between half and one `RESERVE_SIZE` of the log reserved ahead of its end."""
+
+    def __init__(self, log: CommitLog, *, disk: Disk) -> None:
+        self._log = log
+        self._disk = disk
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        while True:
+            try:
+                await self._reserve_ahead()
+            except OSError as error:
+                _LOG.warning("event=no_space_ahead error=%s", error)
+                await trio.sleep(_RETRY_PAUSE)
+                continue
+            await self._log.appended.wait_reached(self._wake_offset())
+
+    async def _reserve_ahead(self) -> None:
+        log = self._log
+        files = log.files
+        ahead = log.max_offset + RESERVE_SIZE
+        current = files.files[-1] if files.files else None
+        if current is not None and current.reserved < min(
+            ahead - current.start_offset, current.size
+        ):
+            await self._disk.run(current.reserve, ahead - current.start_offset)
+        if current is not None and ahead > current.end_offset:
+            start = current.end_offset
+            if not files.has_prepared(start):
+                files.keep_prepared(await self._disk.run(files.prepare, start, RESERVE_SIZE))
+
+    def _wake_offset(self) -> int:
+        """The end of the log at which the next space is to be taken."""
+        files = self._log.files
+        if not files.files:
+            return self._log.max_offset + 1
+        last = files.files[-1]
+        reserved_end = last.start_offset + last.reserved
+        if last.reserved >= last.size:
+            # The next file is ready, or has to be once the end comes near.
+            reserved_end = last.end_offset + (
+                RESERVE_SIZE if files.has_prepared(last.end_offset) else 0
+            )
+        return max(self._log.max_offset + 1, reserved_end - RESERVE_SIZE // 2)

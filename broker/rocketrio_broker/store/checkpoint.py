@@ -1,0 +1,101 @@
+"""How far the files were known to be on the disk: Apache's three times, and our exact positions beside them.
+
+    0 i64 physicMsgTimestamp | 8 i64 logicsMsgTimestamp | 16 i64 indexMsgTimestamp       4096 bytes
+    256 8 B "rocktrio" | i64 queue position | i64 index position | i64 log begin | the three times again
+        | u32 CRC
+
+Everything lies in the first 512 bytes, which a disk writes as one.
+
+Invariant: a message stored at or before a time (below a position) is on the disk with its queue entry.
+Invariant: our part counts only while its copy of the times equals Apache's: it does not if Apache ran since.
+Answers to: StoreCheckpoint.
+"""
+
+import zlib
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import attrs
+
+from rocketrio_broker.store.disk import Disk
+
+CHECKPOINT_SIZE: Final = 4096
+_TIMES: Final = Struct(">qqq")
+_TRAILER_AT: Final = 256
+_TRAILER: Final = Struct(">8sqqqqqq")
+_CRC: Final = Struct(">I")
+_TRAILER_MAGIC: Final = b"rocktrio"
+
+
+@attrs.frozen
+class Positions:
+    """Our part of a checkpoint: addresses in the commit log, each the beginning of a record or the end."""
+
+    queue_position: int
+    """Below it the log is synced and every queue entry written and synced."""
+    index_position: int
+    """Below it the index is complete and synced."""
+    log_begin: int
+    """Where the data of the first file begins."""
+
+
+@attrs.frozen
+class Checkpoint:
+    """What was read from the file."""
+
+    physical_timestamp_ms: int = 0
+    logics_timestamp_ms: int = 0
+    index_timestamp_ms: int = 0
+    positions: Positions | None = None
+
+    @property
+    def queue_timestamp_ms(self) -> int:
+        """Up to here log and queues are known to be on the disk."""
+        return min(self.physical_timestamp_ms, self.logics_timestamp_ms)
+
+
+def read_checkpoint(disk: Disk, path: Path) -> Checkpoint:
+    """The checkpoint of a directory; all zero if there is none."""
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        return Checkpoint()
+    try:
+        data = file.pread(CHECKPOINT_SIZE, 0)
+    finally:
+        file.close()
+    if len(data) < _TIMES.size:
+        return Checkpoint()
+    times = _TIMES.unpack_from(data)
+    positions = None
+    end = _TRAILER_AT + _TRAILER.size
+    if len(data) >= end + _CRC.size:
+        magic, queue, index, begin, *copy = _TRAILER.unpack_from(data, _TRAILER_AT)
+        intact = _CRC.unpack_from(data, end)[0] == zlib.crc32(data[_TRAILER_AT:end])
+        if magic == _TRAILER_MAGIC and intact and tuple(copy) == times:
+            positions = Positions(queue, index, begin)
+    return Checkpoint(times[0], times[1], times[2], positions)
+
+
+def write_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
+    """Write and sync; blocks. Apache's later fields are left as they are."""
+    file = disk.open(path, create=True)
+    try:
+        if file.size < CHECKPOINT_SIZE:
+            file.truncate(CHECKPOINT_SIZE)
+        head = bytearray(file.pread(512, 0).ljust(512, b"\0"))
+        times = (
+            checkpoint.physical_timestamp_ms,
+            checkpoint.logics_timestamp_ms,
+            checkpoint.index_timestamp_ms,
+        )
+        _TIMES.pack_into(head, 0, *times)
+        if checkpoint.positions is not None:
+            trailer = _TRAILER.pack(_TRAILER_MAGIC, *attrs.astuple(checkpoint.positions), *times)
+            head[_TRAILER_AT : _TRAILER_AT + len(trailer)] = trailer
+            _CRC.pack_into(head, _TRAILER_AT + len(trailer), zlib.crc32(trailer))
+        file.pwrite(head, 0)
+        file.fdatasync()
+    finally:
+        file.close()

@@ -1,0 +1,158 @@
+"""The settings of the message store, with RocketMQ's names and defaults; times in seconds, sizes in bytes.
+
+Answers to: MessageStoreConfig.
+Unlike Java: the share of memory that counts as "in memory" may be a fraction of a percent, or a size in bytes.
+"""
+
+from typing import Any, Literal
+
+import attrs
+from attrs import validators
+
+from rocketrio_protocol.errors import ConfigError
+
+QUEUE_ENTRY_SIZE = 20
+_SMALLEST_LOG_FILE = 4096  # one page; smaller files serve nobody
+_LARGEST_FILE = 0x7FFFFFFF  # the size word of padding is a signed 32-bit number
+
+
+def _field(default: Any, help_text: str, *checks: Any) -> Any:
+    return attrs.field(default=default, validator=list(checks), metadata={"help": help_text})
+
+
+_positive = validators.gt(0)
+_not_negative = validators.ge(0)
+
+
+@attrs.frozen(kw_only=True)
+class StoreConfig:
+    """How messages are kept."""
+
+    mapped_file_size_commit_log: int = _field(
+        1 << 30,
+        "Bytes of one commit log file; master and slaves must agree.",
+        validators.ge(_SMALLEST_LOG_FILE),
+        validators.le(_LARGEST_FILE),
+    )
+    mapped_file_size_consume_queue: int = _field(
+        300_000 * QUEUE_ENTRY_SIZE,
+        "Bytes of one consume queue file, a multiple of 20.",
+        validators.ge(QUEUE_ENTRY_SIZE),
+        validators.le(_LARGEST_FILE),
+    )
+    message_index_enable: bool = _field(True, "Whether messages are indexed by key and unique id.")
+    max_hash_slot_num: int = _field(5_000_000, "Hash slots of one index file.", _positive)
+    max_index_num: int = _field(
+        20_000_000, "Entries of one index file, the unused first one included.", validators.gt(1)
+    )
+    flush_disk_type: Literal["async", "sync"] = _field(
+        "async",
+        "async: flush on a period; sync: a send is answered after its bytes are on the disk.",
+        validators.in_(("async", "sync")),
+    )
+    flush_interval_commit_log: float = _field(
+        0.5, "Seconds between flushes of the commit log in async mode.", _positive
+    )
+    flush_interval_consume_queue: float = _field(
+        1.0, "Seconds between writes of new consume queue entries to their files.", _positive
+    )
+    flush_consume_queue_thorough_interval: float = _field(
+        60.0, "Seconds between syncs of queues and index, each followed by a checkpoint.", _positive
+    )
+    sync_flush_timeout: float = _field(
+        5.0, "Seconds a send waits for its flush in sync mode.", _positive
+    )
+    max_message_size: int = _field(
+        4 << 20, "Bytes of the largest message body, and of the largest batch.", _positive
+    )
+    max_topic_length: int = _field(
+        127, "Bytes of the longest topic name.", _positive, validators.le(127)
+    )
+    check_crc_on_recover: bool = _field(
+        True, "Whether recovery compares the checksum of every body it reads."
+    )
+    file_reserved_time: float = _field(
+        72.0, "Hours after which a commit log file may be deleted.", _not_negative
+    )
+    delete_when: str = _field(
+        "04",
+        "Hours of the day (local time, 00 to 23, separated by ;) at which old files are deleted.",
+    )
+    disk_max_used_space_ratio: float = _field(
+        75.0, "Percent of the disk in use above which old files are deleted at any hour."
+    )
+    disk_space_clean_forcibly_ratio: float = _field(
+        85.0, "Percent of the disk in use above which the oldest files go whatever their age."
+    )
+    disk_space_warning_level_ratio: float = _field(
+        90.0, "Percent of the disk in use above which sends are refused."
+    )
+    clean_file_forcibly_enable: bool = _field(
+        True, "Whether files younger than file_reserved_time may go when the disk fills up."
+    )
+    clean_resource_interval: float = _field(
+        10.0, "Seconds between looks at the disk and for old files.", _positive
+    )
+    access_message_in_memory_max_ratio: float = _field(
+        40.0,
+        "Percent of the machine's memory; a reader further behind the end reads from disk and is"
+        " sent to a slave. May be a fraction.",
+        _not_negative,
+    )
+    access_message_in_memory_max_bytes: int | None = _field(
+        None,
+        "Bytes that replace access_message_in_memory_max_ratio where set.",
+        validators.optional(_not_negative),
+    )
+    max_transfer_bytes_on_message_in_memory: int = _field(
+        262_144, "Bytes of one pull answer from memory.", _positive
+    )
+    max_transfer_count_on_message_in_memory: int = _field(
+        32, "Messages of one pull answer from memory.", _positive
+    )
+    max_transfer_bytes_on_message_in_disk: int = _field(
+        65_536, "Bytes of one pull answer from disk.", _positive
+    )
+    max_transfer_count_on_message_in_disk: int = _field(
+        8, "Messages of one pull answer from disk.", _positive
+    )
+    max_filter_message_size: int = _field(
+        16_000, "Bytes of consume queue that one filtered pull looks through.", _positive
+    )
+    max_msgs_num_batch: int = _field(64, "Most messages one query by key answers with.", _positive)
+    offset_check_in_slave: bool = _field(
+        False, "Whether a slave corrects offsets that lie outside its own queues."
+    )
+    message_delay_level: str = _field(
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "Delays of the levels 1, 2, ... of delayed messages.",
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.mapped_file_size_consume_queue % QUEUE_ENTRY_SIZE:
+            raise ConfigError(
+                "mapped_file_size_consume_queue is"
+                f" {self.mapped_file_size_consume_queue}: it must be a multiple of 20"
+            )
+        if not all(
+            hour.strip().isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")
+        ):
+            raise ConfigError(
+                f"delete_when is {self.delete_when!r}: hours such as 04 or 04;16 are meant"
+            )
+        ratios = (
+            self.disk_max_used_space_ratio,
+            self.disk_space_clean_forcibly_ratio,
+            self.disk_space_warning_level_ratio,
+        )
+        if not 0 < ratios[0] <= ratios[1] <= ratios[2] <= 100:
+            raise ConfigError(
+                "the disk ratios must rise: disk_max_used_space_ratio, disk_space_clean_forcibly_ratio,"
+                f" disk_space_warning_level_ratio are {ratios}"
+            )
+
+    def memory_size(self, physical_memory: int) -> int:
+        """Bytes at the end of the log that count as being in memory."""
+        if self.access_message_in_memory_max_bytes is not None:
+            return self.access_message_in_memory_max_bytes
+        return int(physical_memory * self.access_message_in_memory_max_ratio / 100)

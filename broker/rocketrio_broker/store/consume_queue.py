@@ -1,0 +1,276 @@
+"""One consume queue: where the messages of a (topic, queue id) lie in the commit log.
+
+    entry: i64 physical offset | i32 record size | i64 tags code       20 bytes; files of equally many
+    filler: 0 | 0x7FFFFFFF | 0                  before the first entry of the first file
+            address before it | 0x7FFFFFFF | 0  where messages are missing in the middle
+
+New entries wait in memory (`_tail`) and are written by position on a period or when the tail is long.
+
+Invariant: entry `n` stands at byte 20 n of the queue; `max_offset` is the number of the next one.
+Invariant: files have their full length, zeros after the last entry, as an Apache broker expects them.
+Answers to: ConsumeQueue.
+Unlike Java: files are not mapped; a gap is filled with fillers instead of shifting all later entries.
+"""
+
+import contextlib
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE
+from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, file_name
+from rocketrio_broker.store.open_files import OpenFiles
+
+ENTRY: Final = Struct(">qiq")
+FILLER_SIZE: Final = 0x7FFFFFFF
+_PHYSICAL_AND_SIZE: Final = Struct(">qi")
+
+TAIL_LIMIT: Final = 3200 * QUEUE_ENTRY_SIZE
+"""Bytes of unwritten entries after which the appending side writes them: 10 us for 3,200 messages."""
+
+GAP_LIMIT: Final = 1_000_000
+"""Entries; a larger gap is not filled, the queue begins anew behind it (20 MB of fillers serve nobody)."""
+
+
+class ConsumeQueue:
+    """The entries of one queue."""
+
+    __slots__ = (
+        "_directory",
+        "_file_size",
+        "_files",
+        "_tail",
+        "_tail_start",
+        "has_unsynced",
+        "key",
+        "last_physical_end",
+        "max_offset",
+        "min_offset",
+    )
+
+    def __init__(
+        self, topic: str, queue_id: int, directory: Path, file_size: int, files: OpenFiles
+    ) -> None:
+        self.key = (topic, queue_id)
+        self.min_offset = 0
+        self.max_offset = 0
+        self.last_physical_end = 0
+        """The address after the newest message of this queue."""
+        self.has_unsynced = False
+        """Whether entries were written since the last sync."""
+        self._directory = directory
+        self._file_size = file_size
+        self._files = files
+        self._tail = bytearray()
+        self._tail_start = 0
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.key[0]}-{self.key[1]} {self.min_offset}..{self.max_offset}>"
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def append(self, physical_offset: int, size: int, tags_code: int) -> None:
+        """Add the entry of one message."""
+        self._tail += ENTRY.pack(physical_offset, size, tags_code)
+        self.max_offset += 1
+        self.last_physical_end = physical_offset + size
+        if len(self._tail) >= TAIL_LIMIT:
+            self._write_long_tail()
+
+    def append_many(self, entries: bytes, count: int, last_physical_end: int) -> None:
+        """Add the entries of a batch, already packed."""
+        self._tail += entries
+        self.max_offset += count
+        self.last_physical_end = last_physical_end
+        if len(self._tail) >= TAIL_LIMIT:
+            self._write_long_tail()
+
+    def fill_to(self, queue_offset: int) -> None:
+        """Stand at `queue_offset`: the entries between are unknown, their messages gone or damaged."""
+        physical_offset = self.last_physical_end
+        if self.max_offset == self.min_offset or queue_offset - self.max_offset > GAP_LIMIT:
+            # Nothing to keep: begin in the file of that entry, and count from there.
+            self.clear()
+            physical_offset = 0
+            file_start = queue_offset * QUEUE_ENTRY_SIZE // self._file_size * self._file_size
+            self.max_offset = self._tail_start = file_start // QUEUE_ENTRY_SIZE
+            self.min_offset = queue_offset
+        filler = ENTRY.pack(physical_offset, FILLER_SIZE, 0)
+        self._tail += filler * (queue_offset - self.max_offset)
+        self.max_offset = queue_offset
+
+    def write_tail(self) -> None:
+        """Hand what waits in memory to the files (the page cache)."""
+        while self._tail:
+            start = self._tail_start * QUEUE_ENTRY_SIZE
+            position = start % self._file_size
+            part = self._tail[: self._file_size - position]
+            file = self._files.of_size(self._path(start - position), self._file_size)
+            file.pwrite(part, position)
+            self._tail_start += len(part) // QUEUE_ENTRY_SIZE
+            del self._tail[: len(part)]
+            self.has_unsynced = True
+
+    def _write_long_tail(self) -> None:
+        # The message is in the log already, so its send must not fail here; the periodic write meets
+        # the same full disk and reports it.
+        with contextlib.suppress(OSError):
+            self.write_tail()
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self._tail)
+
+    def truncate(self, queue_offset: int) -> None:
+        """Forget the entries from `queue_offset` on; what they leave in the file becomes zeros."""
+        self.write_tail()
+        end = queue_offset * QUEUE_ENTRY_SIZE
+        for start in self._file_starts():
+            if start >= end:
+                self._files.unlink(self._path(start))
+            elif start + self._file_size > end:
+                file = self._files.of_size(self._path(start), self._file_size)
+                file.truncate(end - start)
+                file.truncate(self._file_size)
+        self.max_offset = self._tail_start = queue_offset
+        self.min_offset = min(self.min_offset, queue_offset)
+        self.last_physical_end = self._end_of_entry(queue_offset - 1)
+        self.has_unsynced = True
+
+    def clear(self) -> None:
+        """Forget all entries and files; the queue begins at 0 again."""
+        for start in self._file_starts():
+            self._files.unlink(self._path(start))
+        self._tail = bytearray()
+        self._tail_start = self.min_offset = self.max_offset = self.last_physical_end = 0
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def entries(self, queue_offset: int, count: int) -> bytes:
+        """The packed entries from `queue_offset` on, at most `count`; fewer, or none, where there are no more."""
+        count = min(count, self.max_offset - queue_offset)
+        if count <= 0 or queue_offset < 0:
+            return b""
+        in_tail = queue_offset - self._tail_start
+        if in_tail >= 0:
+            start = in_tail * QUEUE_ENTRY_SIZE
+            return bytes(self._tail[start : start + count * QUEUE_ENTRY_SIZE])
+        written = min(count, -in_tail)
+        data = self._read(queue_offset * QUEUE_ENTRY_SIZE, written * QUEUE_ENTRY_SIZE)
+        if written < count and len(data) == written * QUEUE_ENTRY_SIZE:
+            data += self._tail[: (count - written) * QUEUE_ENTRY_SIZE]
+        return data
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """(physical offset, record size, tags code) of one entry."""
+        data = self.entries(queue_offset, 1)
+        return ENTRY.unpack(data) if len(data) == QUEUE_ENTRY_SIZE else None
+
+    def first_at_or_after(self, physical_offset: int) -> int:
+        """The first entry whose message lies at or after this address; `max_offset` if none does."""
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            # An entry of size 0 was never written: a crash can leave such holes after the last good one.
+            if (
+                entry is not None
+                and entry[1] > 0
+                and (entry[0] < physical_offset or entry[:2] == (0, FILLER_SIZE))
+            ):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def next_file_offset(self, queue_offset: int) -> int:
+        """The first entry of the file after the one that holds `queue_offset`."""
+        per_file = self._file_size // QUEUE_ENTRY_SIZE
+        return queue_offset - queue_offset % per_file + per_file
+
+    def _read(self, position: int, size: int) -> bytes:
+        data = b""
+        while size:
+            start = position - position % self._file_size
+            file = self._files.existing(self._path(start))
+            part = min(size, start + self._file_size - position)
+            piece = b"" if file is None else file.pread(part, position - start)
+            data += piece
+            if len(piece) < part:
+                break
+            position += part
+            size -= part
+        return data
+
+    def _end_of_entry(self, queue_offset: int) -> int:
+        entry = self.entry(queue_offset)
+        if entry is None:
+            return 0
+        return entry[0] if entry[1] == FILLER_SIZE else entry[0] + entry[1]
+
+    # --- files -------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find the bounds in the files: entries run up to the first that was never written."""
+        starts = self._file_starts()
+        if not starts:
+            return
+        while starts and not self._is_written(starts[-1] // QUEUE_ENTRY_SIZE):
+            if len(starts) == 1:
+                break
+            starts.pop()
+        low = starts[-1] // QUEUE_ENTRY_SIZE
+        high = low + self._file_size // QUEUE_ENTRY_SIZE
+        while low < high:
+            middle = (low + high) // 2
+            if self._is_written(middle):
+                low = middle + 1
+            else:
+                high = middle
+        self.min_offset = starts[0] // QUEUE_ENTRY_SIZE
+        self.max_offset = self._tail_start = low
+        self.last_physical_end = self._end_of_entry(low - 1) if low > self.min_offset else 0
+
+    def _is_written(self, queue_offset: int) -> bool:
+        data = self._read(queue_offset * QUEUE_ENTRY_SIZE, QUEUE_ENTRY_SIZE)
+        if len(data) < QUEUE_ENTRY_SIZE:
+            return False
+        physical_offset, size = _PHYSICAL_AND_SIZE.unpack_from(data)
+        return bool(physical_offset >= 0 and size > 0)
+
+    def raise_min(self, physical_offset: int) -> None:
+        """Move the lower bound to the first message that is still in the log."""
+        self.min_offset = self.first_at_or_after(physical_offset)
+
+    def delete_before_min(self) -> int:
+        """Delete files that hold no entry at or above `min_offset`; the last one stays. Returns how many went."""
+        starts = self._file_starts()
+        deleted = 0
+        for start in starts[:-1]:
+            if start + self._file_size > self.min_offset * QUEUE_ENTRY_SIZE:
+                break
+            self._files.unlink(self._path(start))
+            deleted += 1
+        return deleted
+
+    def delete(self) -> None:
+        """Remove everything, the folder too."""
+        self.clear()
+        self._files.disk.remove_directory(self._directory)
+
+    def paths(self) -> list[Path]:
+        return [self._path(start) for start in self._file_starts()]
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def _file_starts(self) -> list[int]:
+        return [
+            int(name)
+            for name in self._files.disk.list_directory(self._directory)
+            if len(name) == FILE_NAME_DIGITS and name.isdigit()
+        ]
+
+    def _path(self, start: int) -> Path:
+        return self._directory / file_name(start)

@@ -1,0 +1,123 @@
+"""All consume queues of a store: found by topic and queue id, written, synced and deleted together.
+
+    consumequeue/<topic>/<queue id>/<20 digits>
+
+Invariant: the next queue offset of a (topic, queue id) is the queue's `max_offset`; there is no second count.
+Answers to: ConsumeQueueStore, DefaultMessageStore.consumeQueueTable, CommitLog.topicQueueTable.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rocketrio_broker.store.consume_queue import ConsumeQueue
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.open_files import OpenFiles
+
+
+class ConsumeQueueTable:
+    """The consume queues by (topic, queue id)."""
+
+    def __init__(self, root: Path, file_size: int, *, disk: Disk) -> None:
+        self.root = root
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.grown: set[tuple[str, int]] = set()
+        """Queues that got entries since somebody last took this set."""
+        self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self._file_size = file_size
+        self._disk = disk
+        self._files = OpenFiles(disk)
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueueTable of {len(self.by_key)} queues>"
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self.by_key.values())
+
+    def load(self) -> None:
+        """Open every queue that has a folder."""
+        for topic in self._disk.list_directory(self.root):
+            for name in self._disk.list_directory(self.root / topic):
+                if name.isdigit():
+                    self.queue(topic, int(name)).load()
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, made if there is none."""
+        key = (topic, queue_id)
+        queue = self.by_key.get(key)
+        if queue is None:
+            directory = self.root / topic / str(queue_id)
+            queue = ConsumeQueue(topic, queue_id, directory, self._file_size, self._files)
+            self.by_key[key] = queue
+            self._by_topic.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def topics(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
+        return self._by_topic
+
+    def take_grown(self) -> set[tuple[str, int]]:
+        """The queues that grew since the last call."""
+        grown, self.grown = self.grown, set()
+        return grown
+
+    def last_physical_end(self) -> int:
+        """The address after the newest message that any queue knows."""
+        return max((queue.last_physical_end for queue in self), default=0)
+
+    def delete_topic(self, topic: str) -> bool:
+        """Remove a topic's queues and their files; whether there were any."""
+        queues = self._by_topic.pop(topic, {})
+        for queue in queues.values():
+            del self.by_key[queue.key]
+            self.grown.discard(queue.key)
+            queue.delete()
+        if queues:
+            self._disk.remove_directory(self.root / topic)
+        return bool(queues)
+
+    def clear(self) -> None:
+        """Remove all queues: there is no log they could point to."""
+        for topic in list(self._by_topic):
+            self.delete_topic(topic)
+
+    def raise_min(self, physical_offset: int) -> None:
+        """The log now begins here: move the lower bounds of the queues."""
+        for queue in self:
+            queue.raise_min(physical_offset)
+
+    def delete_before_min(self) -> int:
+        """Delete queue files without a reachable entry; returns how many."""
+        return sum(queue.delete_before_min() for queue in self)
+
+    def unsynced_paths(self) -> list[Path]:
+        """The files and folders that a sync must cover; from now on only newer writes count as unsynced."""
+        paths: list[Path] = []
+        for queue in self:
+            if queue.has_unsynced:
+                queue.has_unsynced = False
+                paths += queue.paths()[-2:]
+                paths += [queue.directory, queue.directory.parent]
+        if paths:
+            paths += [self.root, self.root.parent]
+        return list(dict.fromkeys(paths))
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def sync_paths(disk: Disk, paths: list[Path]) -> None:
+    """Block until these files and folders are on the disk; what was deleted meanwhile is passed over."""
+    for path in paths:
+        try:
+            if disk.is_directory(path):
+                disk.sync_directory(path)
+                continue
+            file = disk.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            file.fdatasync()
+        finally:
+            file.close()

@@ -1,0 +1,229 @@
+"""The one door to files: what the store may do with a disk, and the two forms that use the real one.
+
+Reads and writes that end in the page cache are plain calls. What may block for long (fdatasync, preallocation, the
+recovery scan) is handed to `run`: `RealDisk` does it in a worker thread, `InlineDisk` at once, for tests under a
+virtual clock. `MemoryDisk` (memory_disk.py) has the same shape without any file.
+
+Invariant: a file opened twice shows the same bytes through `pread`, `pwrite` and `map`.
+Answers to: the FileChannel, RandomAccessFile and File calls spread over the Java store; UtilAll's disk ratios.
+Unlike Java: a new or renamed file's directory is synced too, or a power cut takes the name away.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol, TypeVar, TypeVarTuple
+
+import trio
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+Buffer = bytes | bytearray | memoryview
+
+_LOCK_TEXT: Final = b"lock"  # what Java writes into its lock file
+
+
+class DiskFile(Protocol):
+    """One open file."""
+
+    @property
+    def size(self) -> int: ...
+    def pread(self, size: int, offset: int) -> bytes: ...
+    def pwrite(self, data: Buffer, offset: int) -> None: ...
+    def truncate(self, size: int) -> None: ...
+    def reserve(self, offset: int, size: int) -> None:
+        """Take the blocks now, so that a write there cannot find the disk full."""
+
+    def fdatasync(self) -> None:
+        """Block until all that was written, through `map` as well, is on the disk."""
+
+    def map(self) -> mmap.mmap:
+        """The whole file, writable; views of it stay valid after `close` and `unlink`."""
+
+    def forget_pages(self, start: int, end: int) -> None:
+        """Tell the system that this part of the mapping will hardly be read again."""
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """A held lock file."""
+
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Files, and a way to run what blocks."""
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result: ...
+    def open(self, path: Path, *, create: bool = False) -> DiskFile: ...
+    def exists(self, path: Path) -> bool: ...
+    def list_directory(self, path: Path) -> list[str]:
+        """Names in a folder, sorted; none when it does not exist."""
+
+    def is_directory(self, path: Path) -> bool: ...
+    def make_directory(self, path: Path) -> None: ...
+    def sync_directory(self, path: Path) -> None: ...
+    def unlink(self, path: Path) -> None: ...
+    def remove_directory(self, path: Path) -> None:
+        """Remove a folder if it is empty."""
+
+    def rename(self, old: Path, new: Path) -> None: ...
+    def used_ratio(self, path: Path) -> float:
+        """Used part of the file system that holds `path`, 0 to 1."""
+
+    def capacity(self, path: Path) -> tuple[int, int]:
+        """Total and free bytes of the file system that holds `path`."""
+
+    def physical_memory(self) -> int: ...
+    def lock(self, path: Path) -> Lock:
+        """Take the lock file or raise `BlockingIOError`."""
+
+
+class OSFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "_mapping")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._mapping: mmap.mmap | None = None
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        data = os.pread(self._descriptor, size, offset)
+        while 0 < len(data) < size:
+            more = os.pread(self._descriptor, size - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        view = memoryview(data)
+        while view:
+            written = os.pwrite(self._descriptor, view, offset)
+            offset += written
+            view = view[written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def reserve(self, offset: int, size: int) -> None:
+        os.posix_fallocate(self._descriptor, offset, size)
+
+    def fdatasync(self) -> None:
+        # Not mmap.flush(), which holds the interpreter lock; this takes the mapping's dirty pages too.
+        # A file deleted while a sync of it was under way needs none.
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+
+    def map(self) -> mmap.mmap:
+        if self._mapping is None:
+            self._mapping = mmap.mmap(self._descriptor, 0)
+        return self._mapping
+
+    def forget_pages(self, start: int, end: int) -> None:
+        # For a file mapping this drops our page table entries only; the page cache keeps the bytes.
+        if self._mapping is not None and end > start:
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+    def close(self) -> None:
+        # The mapping itself goes when its last view does: an answer may still be on its way to a socket.
+        self._mapping = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class _OSLock:
+    """A lock file held with both kinds of lock that Linux keeps apart."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+class InlineDisk:
+    """The real disk without threads: what blocks, blocks. For the virtual clock and for command-line tools."""
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        result = work(*arguments)
+        await trio.lowlevel.checkpoint()
+        return result
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OSFile(os.open(path, flags, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def list_directory(self, path: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.replace(old, new)
+
+    def used_ratio(self, path: Path) -> float:
+        numbers = os.statvfs(path)
+        used = numbers.f_blocks - numbers.f_bfree
+        usable = used + numbers.f_bavail
+        return used / usable if usable else 0.0
+
+    def capacity(self, path: Path) -> tuple[int, int]:
+        numbers = os.statvfs(path)
+        return numbers.f_blocks * numbers.f_frsize, numbers.f_bavail * numbers.f_frsize
+
+    def physical_memory(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def lock(self, path: Path) -> Lock:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # flock keeps out a second store of ours (in this process too); lockf is the kind Java's tryLock takes.
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.pwrite(descriptor, _LOCK_TEXT, 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return _OSLock(descriptor)
+
+
+class RealDisk(InlineDisk):
+    """The real disk; what may block for long runs in a worker thread."""
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await trio.to_thread.run_sync(work, *arguments)

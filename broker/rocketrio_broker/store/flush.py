@@ -1,0 +1,129 @@
+"""Gets bytes from memory to the disk: the log in groups, queues and index on a period, then a checkpoint.
+
+The flusher notes the end of the log, syncs in a worker thread, moves `flushed` there, and looks again: whatever was
+appended meanwhile shares the next sync. That is group commit without a timer or a queue of requests.
+
+Invariant: `flushed` moves only after the sync that covers it has returned.
+Invariant: a checkpoint is written only after everything it vouches for was synced.
+Answers to: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService.
+"""
+
+import logging
+from typing import Final
+
+import trio
+
+from rocketrio_broker.store.checkpoint import Checkpoint, Positions, write_checkpoint
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, sync_paths
+from rocketrio_broker.store.data_directory import DataDirectory
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.key_index import KeyIndex
+from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.mapped_file import MappedFile
+from rocketrio_protocol.remoting.tasks import every
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
+
+_QUEUES_A_TURN: Final = 64  # queue files written before other tasks get a turn: about 1 ms
+
+
+class FlushService:
+    """Moves the log's `flushed` towards `appended`: at once in synchronous mode, else on a period."""
+
+    def __init__(self, log: CommitLog, config: StoreConfig, *, disk: Disk) -> None:
+        self._log = log
+        self._disk = disk
+        is_sync = config.flush_disk_type == "sync"
+        self._interval = None if is_sync else config.flush_interval_commit_log
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        if self._interval is None:
+            while True:
+                await self._log.appended.wait_past(self._log.flushed.value)
+                await self.flush()
+        async for _ in every(self._interval):
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Return once all that is appended now is on the disk."""
+        log = self._log
+        end, truncations = log.max_offset, log.truncations
+        if end > log.flushed.value:
+            await self._disk.run(_flush_files, log.files.files_between(log.flushed.value, end))
+            if truncations == log.truncations:
+                log.flushed.advance(end)
+
+
+def _flush_files(files: list[MappedFile]) -> None:
+    for file in files:
+        file.flush()
+
+
+class CheckpointService:
+    """Writes new queue entries to their files, and syncs them with the index before each checkpoint."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        table: ConsumeQueueTable,
+        index: KeyIndex,
+        dispatched: LogPosition,
+        flush_service: FlushService,
+        directory: DataDirectory,
+        config: StoreConfig,
+        *,
+        disk: Disk,
+    ) -> None:
+        self._log = log
+        self._table = table
+        self._index = index
+        self._dispatched = dispatched
+        self._flush_service = flush_service
+        self._directory = directory
+        self._disk = disk
+        self._write_interval = config.flush_interval_consume_queue
+        self._sync_interval = config.flush_consume_queue_thorough_interval
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        next_sync = trio.current_time() + self._sync_interval
+        async for _ in every(self._write_interval, first_after=self._write_interval):
+            try:
+                await self.write_queues()
+            except OSError as error:
+                # The entries stay in memory and in the log; a full disk is refused elsewhere.
+                _LOG.warning("event=consume_queue_write_failed error=%s", error)
+                continue
+            if trio.current_time() >= next_sync:
+                await self.checkpoint()
+                next_sync = trio.current_time() + self._sync_interval
+
+    async def write_queues(self) -> None:
+        """Hand new entries of all queues to their files."""
+        written = 0
+        for queue in list(self._table):
+            if queue.has_unwritten:
+                queue.write_tail()
+                written += 1
+                if written % _QUEUES_A_TURN == 0:
+                    await trio.lowlevel.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """Sync log, queues and index, then note how far that goes."""
+        log, index = self._log, self._index
+        truncations = log.truncations
+        position, time_ms = self._dispatched.value, self._dispatched.store_timestamp_ms
+        await self.write_queues()
+        await self._flush_service.flush()
+        await self._disk.run(sync_paths, self._disk, self._table.unsynced_paths())
+        index_position, index_time_ms = index.position.value, index.position.store_timestamp_ms
+        await self._disk.run(index.sync, index.take_unsynced())
+        if truncations != log.truncations:
+            return
+        checkpoint = Checkpoint(
+            time_ms, time_ms, index_time_ms, Positions(position, index_position, log.min_offset)
+        )
+        await self._disk.run(write_checkpoint, self._disk, self._directory.checkpoint, checkpoint)

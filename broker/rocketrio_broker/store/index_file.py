@@ -1,0 +1,171 @@
+"""One file of the key index: a hash table on disk from (topic, key) to log addresses.
+
+    0 i64 begin ms | i64 end ms | i64 begin address | i64 end address | i32 used slots | i32 next entry number
+    40 slots: i32 number of the newest entry of that slot, 0 = none
+    40 + 4 slots: entries: i32 key hash | i64 address | i32 seconds since begin | i32 previous entry of the slot
+
+Invariant: entries are numbered from 1 (entry 0 stays zero) and are in order of address.
+Invariant: an entry's previous one has a lower number; 0 ends the chain.
+Answers to: IndexFile, IndexHeader.
+"""
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.errors import StoreDamagedError
+
+HEADER: Final = Struct(">qqqqii")
+_SLOT: Final = Struct(">i")
+ENTRY: Final = Struct(">iqii")
+_INT_MAX: Final = 0x7FFFFFFF
+_CHUNK_ENTRIES: Final = 4096
+
+
+class IndexFile:
+    """The entries of a stretch of the log."""
+
+    def __init__(
+        self, disk: Disk, path: Path, slot_count: int, entry_limit: int, *, create: bool
+    ) -> None:
+        self.path = path
+        self._slot_count = slot_count
+        self._entry_limit = entry_limit
+        self._entries_at = HEADER.size + 4 * slot_count
+        size = self._entries_at + ENTRY.size * entry_limit
+        self._file = disk.open(path, create=create)
+        if create:
+            self._file.truncate(size)
+        elif self._file.size != size:
+            found = self._file.size
+            self._file.close()
+            raise StoreDamagedError(
+                f"{path} has {found} bytes instead of {size}",
+                remedy="Set max_hash_slot_num and max_index_num as they were, or delete the index folder",
+            )
+        self._size = size
+        self._map: mmap.mmap = self._file.map()
+        self.begin_timestamp_ms = 0
+        self.end_timestamp_ms = 0
+        self.begin_physical_offset = 0
+        self.end_physical_offset = 0
+        self._used_slots = 0
+        self.next_number = 1
+        self._read_header()
+
+    def __repr__(self) -> str:
+        return f"<IndexFile {self.path.name} {self.next_number - 1} entries>"
+
+    @property
+    def is_full(self) -> bool:
+        return self.next_number >= self._entry_limit
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
+        """Add one entry; the file must not be full. `write_header` makes it count after a restart."""
+        number = self.next_number
+        slot_at = HEADER.size + 4 * (key_hash % self._slot_count)
+        (previous,) = _SLOT.unpack_from(self._map, slot_at)
+        if not 0 < previous < number:
+            previous = 0
+            self._used_slots += 1
+        if number == 1:
+            self.begin_timestamp_ms = store_timestamp_ms
+            self.begin_physical_offset = physical_offset
+        seconds = max(0, min((store_timestamp_ms - self.begin_timestamp_ms) // 1000, _INT_MAX))
+        entry_at = self._entries_at + ENTRY.size * number
+        ENTRY.pack_into(self._map, entry_at, key_hash, physical_offset, seconds, previous)
+        _SLOT.pack_into(self._map, slot_at, number)
+        self.end_timestamp_ms = store_timestamp_ms
+        self.end_physical_offset = physical_offset
+        self.next_number = number + 1
+
+    def write_header(self) -> None:
+        """Put the counts into the file."""
+        HEADER.pack_into(
+            self._map,
+            0,
+            self.begin_timestamp_ms,
+            self.end_timestamp_ms,
+            self.begin_physical_offset,
+            self.end_physical_offset,
+            self._used_slots,
+            self.next_number,
+        )
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Addresses filed under a hash, newest first; the times are met to a second."""
+        (number,) = _SLOT.unpack_from(self._map, HEADER.size + 4 * (key_hash % self._slot_count))
+        limit = self.next_number
+        while 0 < number < limit:
+            found_hash, physical_offset, seconds, previous = self._entry(number)
+            time_ms = self.begin_timestamp_ms + seconds * 1000
+            if time_ms + 1000 <= begin_ms:
+                return
+            if found_hash == key_hash and time_ms <= end_ms:
+                yield physical_offset
+            # A chain only goes back: what a crash left must not make it a circle.
+            limit, number = number, previous
+
+    def entries(self, first: int, limit: int) -> Iterator[tuple[int, int, int, int]]:
+        """(hash, address, seconds, previous) of entries `first` to before `limit`, as they lie there."""
+        for start in range(first, limit, _CHUNK_ENTRIES):
+            end = min(start + _CHUNK_ENTRIES, limit)
+            at = self._entries_at + ENTRY.size * start
+            yield from ENTRY.iter_unpack(self._map[at : at + ENTRY.size * (end - start)])
+
+    def written_entries(self) -> Iterator[tuple[int, int, int, int]]:
+        """The entries up to the first that cannot be one: what a crash left, whatever the header says."""
+        last_offset = 0
+        for entry in self.entries(1, self._entry_limit):
+            key_hash, physical_offset, seconds, _ = entry
+            if (
+                physical_offset < last_offset
+                or key_hash < 0
+                or seconds < 0
+                or entry == (0, 0, 0, 0)
+            ):
+                return
+            last_offset = physical_offset
+            yield entry
+
+    def rebuild(self, below: int) -> None:
+        """Keep the entries for addresses below this, and make slots, chains and header true again."""
+        count = 0
+        for _, physical_offset, _, _ in self.written_entries():
+            if physical_offset >= below:
+                break
+            count += 1
+        # Everything after the kept entries becomes zeros, and the slots are filled anew.
+        self._file.truncate(self._entries_at + ENTRY.size * (count + 1))
+        self._file.truncate(self._size)
+        self._map[HEADER.size : self._entries_at] = bytes(4 * self._slot_count)
+        begin_ms = self.begin_timestamp_ms
+        self._used_slots, self.next_number = 0, 1
+        self.end_timestamp_ms = self.end_physical_offset = 0
+        for key_hash, physical_offset, seconds, _ in self.entries(1, count + 1):
+            self.put(key_hash, physical_offset, begin_ms + seconds * 1000)
+        self.write_header()
+
+    def sync(self) -> None:
+        """Block until the file is on the disk."""
+        self._file.fdatasync()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        return ENTRY.unpack_from(self._map, self._entries_at + ENTRY.size * number)
+
+    def _read_header(self) -> None:
+        (
+            self.begin_timestamp_ms,
+            self.end_timestamp_ms,
+            self.begin_physical_offset,
+            self.end_physical_offset,
+            self._used_slots,
+            next_number,
+        ) = HEADER.unpack_from(self._map, 0)
+        self.next_number = min(max(next_number, 1), self._entry_limit)

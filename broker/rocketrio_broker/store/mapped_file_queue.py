@@ -1,0 +1,144 @@
+"""The commit log's files in order: which one holds an address, what comes after the last, what goes.
+
+Invariant: files follow each other without a gap; all have the same size; a name is the address of the first byte.
+Answers to: MappedFileQueue, and the file part of AllocateMappedFileService.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.errors import StoreDamagedError
+from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name
+
+
+class MappedFileQueue:
+    """The files of one folder as one address space."""
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.files: list[MappedFile] = []
+        self._disk = disk
+        self._prepared: MappedFile | None = None
+
+    def __repr__(self) -> str:
+        return f"<MappedFileQueue {self.directory} of {len(self.files)} files>"
+
+    def load(self) -> None:
+        """Open the files that are there."""
+        names = [
+            name
+            for name in self._disk.list_directory(self.directory)
+            if len(name) == FILE_NAME_DIGITS and name.isdigit()
+        ]
+        for name in names:
+            if self.files and int(name) != self.files[-1].end_offset:
+                raise StoreDamagedError(
+                    f"{self.directory} lacks the file {file_name(self.files[-1].end_offset)}:"
+                    f" {name} follows {self.files[-1].path.name}"
+                )
+            self.files.append(
+                MappedFile(self._disk, self.directory / name, self.file_size, create=False)
+            )
+
+    @property
+    def first_offset(self) -> int:
+        """The lowest address a file exists for; 0 without files."""
+        return self.files[0].start_offset if self.files else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The address after the last file."""
+        return self.files[-1].end_offset if self.files else 0
+
+    def file_at(self, offset: int) -> MappedFile | None:
+        """The file that holds this address."""
+        files = self.files
+        if not files:
+            return None
+        index = (offset - files[0].start_offset) // self.file_size
+        return files[index] if 0 <= index < len(files) else None
+
+    def files_between(self, start: int, end: int) -> list[MappedFile]:
+        """The files that hold bytes of this range."""
+        return [file for file in self.files if file.start_offset < end and file.end_offset > start]
+
+    def next_start_offset(self) -> int:
+        """Where the file after the last one begins."""
+        return self.end_offset
+
+    def prepare(self, start_offset: int, reserve: int) -> MappedFile:
+        """Make a file ahead of its use; blocks. The name is on the disk when this returns."""
+        self._disk.make_directory(self.directory)
+        path = self.directory / file_name(start_offset)
+        file = MappedFile(self._disk, path, self.file_size, create=True)
+        try:
+            file.reserve(reserve)
+        except BaseException:
+            # Half-made and unused: it must not stay open, and a later attempt begins anew.
+            file.close()
+            raise
+        self._disk.sync_directory(self.directory)
+        return file
+
+    def keep_prepared(self, file: MappedFile) -> None:
+        """Keep a file from `prepare` until the log gets there; a late one is dropped."""
+        if self._prepared is None and file.start_offset >= self.end_offset:
+            self._prepared = file
+        else:
+            file.close()
+
+    def has_prepared(self, start_offset: int) -> bool:
+        return self._prepared is not None and self._prepared.start_offset == start_offset
+
+    def add_file(self, start_offset: int, reserve: int) -> MappedFile:
+        """The next file of the address space: the prepared one, or one made now."""
+        assert start_offset % self.file_size == 0
+        assert not self.files or start_offset == self.end_offset
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared.start_offset != start_offset:
+            self._discard(prepared)
+            prepared = None
+        file = prepared if prepared is not None else self.prepare(start_offset, reserve)
+        self.files.append(file)
+        return file
+
+    def truncate(self, end: int) -> None:
+        """Nothing at or after `end` remains: later files go, the rest of its own file becomes zeros."""
+        self.drop_prepared()
+        while self.files and self.files[-1].start_offset >= end:
+            self._discard(self.files.pop())
+        if self.files and end < self.files[-1].end_offset:
+            last = self.files[-1]
+            last.clear_from(end - last.start_offset)
+            last.flush()
+        self._sync()
+
+    def remove_first(self) -> None:
+        """Delete the oldest file."""
+        self._discard(self.files.pop(0))
+        self._sync()
+
+    def drop_prepared(self) -> None:
+        """Delete a file that was made ahead and not used."""
+        if self._prepared is not None:
+            self._discard(self._prepared)
+            self._prepared = None
+
+    def close(self) -> None:
+        self.drop_prepared()
+        for file in self.files:
+            file.close()
+        self.files.clear()
+
+    def __iter__(self) -> Iterator[MappedFile]:
+        return iter(self.files)
+
+    def _discard(self, file: MappedFile) -> None:
+        file.close()
+        self._disk.unlink(file.path)
+
+    def _sync(self) -> None:
+        if self._disk.exists(self.directory):
+            self._disk.sync_directory(self.directory)

@@ -1,0 +1,189 @@
+"""A disk that is only memory: for the embedded cluster, and the base of the faulty disk of the tests.
+
+Files outlive the store that wrote them as long as the `MemoryDisk` object lives, so a restart can be played.
+A mapped file is one anonymous mapping, of which only touched pages take memory; other files are byte arrays.
+
+Invariant: no worker threads: `run` works at once, so a virtual clock stays right.
+"""
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from rocketrio_broker.store.disk import Arguments, Buffer, DiskFile, Lock, Result
+
+_CAPACITY: Final = 1 << 40  # a number to compute ratios with; memory gives out before
+_PHYSICAL_MEMORY: Final = 16 << 30  # fixed, so that what depends on it is the same on every machine
+
+
+class MemoryFile:
+    """The content of one file; all its openings share this object."""
+
+    __slots__ = ("data", "mapping", "size")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.mapping: mmap.mmap | None = None
+        self.size = 0
+
+    def pread(self, size: int, offset: int) -> bytes:
+        end = min(offset + size, self.size)
+        if end <= offset:
+            return b""
+        source = self.data if self.mapping is None else self.mapping
+        return bytes(source[offset:end]).ljust(end - offset, b"\0")
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        end = offset + len(data)
+        if self.mapping is not None and end <= len(self.mapping):
+            self.mapping[offset:end] = data
+        else:
+            self._unmap()
+            if len(self.data) < offset:
+                self.data.extend(bytes(offset - len(self.data)))
+            self.data[offset:end] = data
+        self.size = max(self.size, end)
+
+    def truncate(self, size: int) -> None:
+        if self.mapping is not None:
+            if size < self.size:
+                self.mapping[size : self.size] = bytes(self.size - size)
+            elif size > len(self.mapping):
+                self._unmap()
+        del self.data[size:]
+        self.size = size
+
+    def map(self) -> mmap.mmap:
+        if self.mapping is None or len(self.mapping) != self.size:
+            self._unmap()
+            self.mapping = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE)
+            self.mapping[: len(self.data)] = bytes(self.data)
+            self.data = bytearray()
+        return self.mapping
+
+    def _unmap(self) -> None:
+        if self.mapping is not None:
+            self.data, self.mapping = bytearray(self.mapping[: self.size]), None
+
+
+class MemoryOpenFile:
+    """One opening of a `MemoryFile`."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: MemoryFile) -> None:
+        self.file = file
+
+    @property
+    def size(self) -> int:
+        return self.file.size
+
+    def pread(self, size: int, offset: int) -> bytes:
+        return self.file.pread(size, offset)
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        self.file.pwrite(data, offset)
+
+    def truncate(self, size: int) -> None:
+        self.file.truncate(size)
+
+    def reserve(self, offset: int, size: int) -> None:
+        if offset + size > self.file.size:
+            self.file.truncate(offset + size)
+
+    def fdatasync(self) -> None:
+        """Memory is as durable as this disk gets."""
+
+    def map(self) -> mmap.mmap:
+        return self.file.map()
+
+    def forget_pages(self, start: int, end: int) -> None:
+        """The pages are the only copy: they stay."""
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class _MemoryLock:
+    """A held lock of a `MemoryDisk`."""
+
+    def __init__(self, held: set[Path], path: Path) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+class MemoryDisk:
+    """Files and folders by path, in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[Path, MemoryFile] = {}
+        self.directories: set[Path] = set()
+        self.used = 0.0
+        """What `used_ratio` answers: tests of a nearly full disk set it."""
+        self._locked: set[Path] = set()
+
+    def __repr__(self) -> str:
+        return f"<MemoryDisk of {len(self.files)} files>"
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        result = work(*arguments)
+        await trio.lowlevel.checkpoint()
+        return result
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        file = self.files.get(path)
+        if file is None:
+            if not create:
+                raise FileNotFoundError(path)
+            if path.parent not in self.directories:
+                raise FileNotFoundError(path.parent)
+            file = self.files[path] = MemoryFile()
+        return MemoryOpenFile(file)
+
+    def exists(self, path: Path) -> bool:
+        return path in self.files or path in self.directories
+
+    def list_directory(self, path: Path) -> list[str]:
+        names = {entry.name for entry in self.files if entry.parent == path}
+        return sorted(names | {entry.name for entry in self.directories if entry.parent == path})
+
+    def is_directory(self, path: Path) -> bool:
+        return path in self.directories
+
+    def make_directory(self, path: Path) -> None:
+        self.directories.update((path, *path.parents))
+
+    def sync_directory(self, path: Path) -> None:
+        """Names in memory need no syncing."""
+
+    def unlink(self, path: Path) -> None:
+        self.files.pop(path, None)
+
+    def remove_directory(self, path: Path) -> None:
+        if not self.list_directory(path):
+            self.directories.discard(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.files[new] = self.files.pop(old)
+
+    def used_ratio(self, path: Path) -> float:
+        return self.used
+
+    def capacity(self, path: Path) -> tuple[int, int]:
+        return _CAPACITY, int(_CAPACITY * (1 - self.used))
+
+    def physical_memory(self) -> int:
+        return _PHYSICAL_MEMORY
+
+    def lock(self, path: Path) -> Lock:
+        if path in self._locked:
+            raise BlockingIOError(f"{path} is locked")
+        self._locked.add(path)
+        self.open(path, create=True).pwrite(b"lock", 0)
+        return _MemoryLock(self._locked, path)

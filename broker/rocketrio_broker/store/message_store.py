@@ -1,0 +1,398 @@
+"""The message store: composes log, queues and index, and is what the rest of the broker talks to.
+
+Path of a put: check, claim an address, encode, copy into the mapping, queue entry, marks: no await in between.
+
+Invariant: on a master an append's queue entry is there when `append` returns; a pull right behind it sees it.
+Invariant: a store that is open has its `abort` file; only a close that synced everything removes it.
+Answers to: DefaultMessageStore.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import trio
+
+from rocketrio_broker.store.allocate import AllocateService
+from rocketrio_broker.store.append import Appender
+from rocketrio_broker.store.checkpoint import read_checkpoint
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.data_directory import DataDirectory
+from rocketrio_broker.store.disk import Buffer, Disk
+from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
+from rocketrio_broker.store.errors import StoreError
+from rocketrio_broker.store.flush import CheckpointService, FlushService
+from rocketrio_broker.store.key_index import KeyIndex
+from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.put_message import AppendResult, PutMessage
+from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
+from rocketrio_broker.store.read import GetResult, GetStatus, get_message
+from rocketrio_broker.store.recovery import recover
+from rocketrio_broker.store.reput import ReputMessageService
+from rocketrio_broker.store.retention import RetentionService
+from rocketrio_broker.store.statistics import StoreStatistics, StoreStatisticsService
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
+
+
+class _Service(Protocol):
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None: ...
+
+
+@asynccontextmanager
+async def open_message_store(
+    config: StoreConfig, root: Path, *, disk: Disk, wall_clock: WallClock
+) -> AsyncGenerator["MessageStore"]:
+    """Open a data directory: recovered when the body begins, synced and marked clean when it has ended.
+
+    Raises `StoreLockedError` when another broker has it and `StoreDamagedError` when no crash explains its state.
+    A cancel during the body closes it cleanly too.
+    """
+    store = MessageStore(config, root, disk=disk, wall_clock=wall_clock)
+    store.directory.take()
+    try:
+        await disk.run(store.recover)
+        try:
+            async with background_nursery() as nursery:
+                for service in store.services():
+                    await nursery.start(store.guard, service)
+                yield store
+        finally:
+            with trio.CancelScope(shield=True):
+                await store.finish()
+    finally:
+        store.release()
+
+
+class MessageStore:
+    """One broker's messages; made by `open_message_store`."""
+
+    def __init__(
+        self, config: StoreConfig, root: Path, *, disk: Disk, wall_clock: WallClock
+    ) -> None:
+        self.config = config
+        self.directory = DataDirectory(root, disk=disk)
+        self._disk = disk
+        self.commit_log = CommitLog(
+            self.directory.commit_log, config.mapped_file_size_commit_log, disk=disk
+        )
+        self.appended: Watermark = self.commit_log.appended
+        self.flushed: Watermark = self.commit_log.flushed
+        self.dispatched = LogPosition()
+        self.queue_table = ConsumeQueueTable(
+            self.directory.consume_queue, config.mapped_file_size_consume_queue, disk=disk
+        )
+        levels = DelayLevels(config.message_delay_level)
+        self.dispatcher = QueueDispatcher(self.queue_table, levels)
+        self.key_index = KeyIndex(
+            self.directory.index, config, self.commit_log, disk=disk, wall_clock=wall_clock
+        )
+        self._appender = Appender(
+            config,
+            self.commit_log,
+            self.queue_table,
+            self.dispatched,
+            levels,
+            wall_clock=wall_clock,
+        )
+        self._reput = ReputMessageService(self.commit_log, self.dispatcher, self.dispatched)
+        self._flush = FlushService(self.commit_log, config, disk=disk)
+        self._checkpoint = CheckpointService(
+            self.commit_log,
+            self.queue_table,
+            self.key_index,
+            self.dispatched,
+            self._flush,
+            self.directory,
+            config,
+            disk=disk,
+        )
+        self._retention = RetentionService(
+            config,
+            self.directory,
+            self.commit_log,
+            self.queue_table,
+            self.key_index,
+            disk=disk,
+            wall_clock=wall_clock,
+        )
+        self._statistics = StoreStatisticsService(
+            self._appender, self.commit_log, self.dispatched, self._retention, wall_clock=wall_clock
+        )
+        self._memory_size = config.memory_size(disk.physical_memory())
+        self._is_slave = False
+        self._faulted = False
+
+    def __repr__(self) -> str:
+        return f"<MessageStore {self.directory.root} {self.min_physical_offset}..{self.max_physical_offset}>"
+
+    # --- life --------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Bring the directory into order; blocks. Called once by `open_message_store`."""
+        directory, log = self.directory, self.commit_log
+        clean = not directory.crashed
+        checkpoint = read_checkpoint(self._disk, directory.checkpoint)
+        log.files.load()
+        self.queue_table.load()
+        directory.mark_running()
+        found = recover(
+            log,
+            self.queue_table,
+            self.dispatcher,
+            checkpoint,
+            clean=clean,
+            check_crc=self.config.check_crc_on_recover,
+        )
+        last_ms = max(found.last_store_timestamp_ms, checkpoint.physical_timestamp_ms)
+        self.dispatched.store_timestamp_ms = last_ms
+        self.dispatched.reset(found.end)
+        self._reput.replicated.reset(found.end)
+        self.key_index.recover(checkpoint, log_end=found.end, clean=clean)
+        self.queue_table.take_grown()
+        _LOG.info(
+            "event=recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found
+        )
+
+    def services(self) -> Sequence[_Service]:
+        """What runs while the store is open."""
+        return (
+            AllocateService(self.commit_log, disk=self._disk),
+            self._flush,
+            self._reput,
+            self.key_index,
+            self._checkpoint,
+            self._retention,
+            self._statistics,
+        )
+
+    async def guard(self, service: _Service, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run one service; its fault is the store's, which then takes no more messages."""
+        try:
+            await service.run(task_status=task_status)
+        except (OSError, StoreError) as fault:
+            self._faulted = True
+            self._appender.refusal = f"the store failed: {fault}"
+            raise
+
+    async def finish(self) -> None:
+        """Sync everything and say so on the disk; after a fault leave the directory as crashed."""
+        self._appender.refusal = self._appender.refusal or "the store is closing"
+        if not self._faulted:
+            self.key_index.build_all()
+            await self._checkpoint.checkpoint()
+            self.commit_log.files.drop_prepared()
+            self.directory.mark_clean()
+
+    def release(self) -> None:
+        """Close all files and let the directory go."""
+        self.commit_log.files.close()
+        self.queue_table.close()
+        self.key_index.close()
+        self.directory.release()
+
+    # --- role and health ---------------------------------------------------------------------
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the log is written by replication; a slave refuses appends of its own."""
+        return self._is_slave
+
+    @is_slave.setter
+    def is_slave(self, is_slave: bool) -> None:
+        if self._is_slave and not is_slave:
+            self._reput.dispatch_all()
+            # The master that would have sent the rest of the last record is gone.
+            if self.dispatched.value < self.max_physical_offset:
+                self.truncate_to(self.dispatched.value)
+        self._is_slave = is_slave
+        self._appender.is_slave = is_slave
+
+    @property
+    def writable(self) -> bool:
+        """Whether `append` takes messages now; `refusal` says why not."""
+        return not self.refusal
+
+    @property
+    def refusal(self) -> str:
+        """Why appends are refused; empty when they are not."""
+        if self._is_slave:
+            return "this broker is a slave"
+        return self._appender.refusal or self._retention.refusal
+
+    def statistics(self) -> StoreStatistics:
+        return self._statistics.snapshot()
+
+    def runtime_info(self) -> dict[str, str]:
+        """The store's part of the broker's runtime info."""
+        return self._statistics.runtime_info(self.earliest_message_time())
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def append(self, put: PutMessage) -> AppendResult:
+        """Store one message; `result.status` says whether it was."""
+        self._appender.disk_refusal = self._retention.refusal
+        return self._appender.append(put)
+
+    def append_batch(
+        self, put: PutMessage, entries: Sequence[tuple[int, bytes | memoryview, bytes | memoryview]]
+    ) -> AppendResult:
+        """Store the (flag, body, properties) entries of a batch next to each other, or none of them."""
+        self._appender.disk_refusal = self._retention.refusal
+        return self._appender.append_batch(put, entries)
+
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that the next message will get."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    # --- replication -------------------------------------------------------------------------
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self.commit_log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        return self.commit_log.max_offset
+
+    def read_log(self, physical_offset: int, max_bytes: int) -> memoryview | None:
+        """Bytes of the log as they are, within one file; None below the minimum and at the end."""
+        return self.commit_log.read(physical_offset, max_bytes)
+
+    def append_raw(self, physical_offset: int, data: Buffer) -> None:
+        """Replicate: store bytes exactly at the end, or anywhere in an empty log; dispatched soon after."""
+        if self.commit_log.is_empty and physical_offset != self.max_physical_offset:
+            self.queue_table.clear()
+            self.key_index.truncate(0)
+            self.dispatched.reset(physical_offset)
+            self.key_index.position.reset(physical_offset)
+        self.commit_log.append_raw(physical_offset, data)
+        self._reput.replicated.reset(self.max_physical_offset)
+
+    def truncate_to(self, physical_offset: int) -> None:
+        """Forget the log from this record boundary on, with its queue entries and index; blocks."""
+        for queue in self.queue_table:
+            queue.truncate(queue.first_at_or_after(physical_offset))
+        self.key_index.truncate(physical_offset)
+        self.commit_log.truncate(physical_offset)
+        self.dispatched.reset(min(self.dispatched.value, physical_offset))
+        self._reput.replicated.reset(physical_offset)
+
+    # --- waiting -----------------------------------------------------------------------------
+
+    async def wait_flushed(self, end_offset: int) -> None:
+        """Return once everything before `end_offset` survives a power cut."""
+        await self.flushed.wait_reached(end_offset)
+
+    def take_arrivals(self) -> set[tuple[str, int]]:
+        """The queues that grew since the last call; wait on `dispatched` before."""
+        return self.queue_table.take_grown()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        tags_codes: frozenset[int] | None = None,
+        max_bytes: int | None = None,
+    ) -> GetResult:
+        """The messages of a queue from `offset` on whose tags code is among `tags_codes`."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        if queue is None:
+            return self._outside(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return self._outside(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, low, high)
+        if offset < low:
+            return self._outside(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
+        if offset == high:
+            return self._outside(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
+        if offset > high:
+            return self._outside(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
+        result = get_message(
+            self.commit_log,
+            queue,
+            offset,
+            max_messages,
+            config=self.config,
+            memory_size=self._memory_size,
+            tags_codes=tags_codes,
+            max_bytes=max_bytes,
+        )
+        self._statistics.count_get(result.message_count, result.body_size)
+        return result
+
+    def _outside(
+        self, status: GetStatus, offset: int, next_offset: int, low: int, high: int
+    ) -> GetResult:
+        self._statistics.count_get(0, 0)
+        if self._is_slave and not self.config.offset_check_in_slave:
+            # A slave that lags behind must not move its readers.
+            next_offset = offset
+        return GetResult(status, next_offset, low, high)
+
+    def queues(self) -> Mapping[str, Mapping[int, Any]]:
+        """The queue ids of each topic that has messages."""
+        return self.queue_table.topics()
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """(first, next) queue offset; None if there is no such queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    def delete_topic(self, topic: str) -> bool:
+        """Forget a topic's queues; its messages stay in the log until they age out."""
+        return self.queue_table.delete_topic(topic)
+
+    def is_in_memory(self, physical_offset: int) -> bool:
+        """Whether a message there is near enough to the end to count as cached."""
+        return self.max_physical_offset - physical_offset <= self._memory_size
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """When the message at a queue offset was stored, in ms; None if it is not there."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        if queue is None or offset < queue.min_offset:
+            return None
+        entry = queue.entry(offset)
+        return None if entry is None else self.commit_log.store_timestamp_at(entry[0])
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
+        """When the oldest message of a queue was stored, in ms."""
+        bounds = self.queue_bounds(topic, queue_id)
+        return None if bounds is None else self.store_time_at(topic, queue_id, bounds[0])
+
+    def earliest_message_time(self) -> int | None:
+        """When the oldest message of all was stored, in ms."""
+        return self.commit_log.store_timestamp_at(self.min_physical_offset)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "4.x"
+    ) -> int:
+        """The queue offset of the message stored at a time or next to it; 0 for an unknown queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return (
+            0 if queue is None else offset_by_time(self.commit_log, queue, timestamp_ms, boundary)
+        )
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """The stored record at an address of the log."""
+        return self.commit_log.record_at(physical_offset)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> QueryResult:
+        """Messages filed under a key, or others with the same hash: the client compares the keys."""
+        max_num = min(max_num, self.config.max_msgs_num_batch)
+        return query_message(self.commit_log, self.key_index, topic, key, max_num, begin_ms, end_ms)

@@ -1,0 +1,61 @@
+"""What is handed to the store to keep, and what it says about it.
+
+Answers to: MessageExtBrokerInner, PutMessageResult, AppendMessageResult and their statuses.
+"""
+
+from enum import Enum
+from typing import Literal
+
+import attrs
+
+UNKNOWN_TAGS: Literal["\0unknown"] = "\0unknown"
+"""`PutMessage.tags` when the caller has not looked: the store finds them in the properties."""
+
+
+class PutStatus(Enum):
+    """What became of a put; the names are RocketMQ's."""
+
+    PUT_OK = 0
+    SERVICE_NOT_AVAILABLE = 3
+    CREATE_MAPPED_FILE_FAILED = 4
+    MESSAGE_ILLEGAL = 5
+    PROPERTIES_SIZE_EXCEEDED = 6
+
+
+@attrs.define(kw_only=True)
+class PutMessage:
+    """One message to store, or for `append_batch` what all messages of the batch share."""
+
+    topic: str
+    queue_id: int
+    body: bytes | memoryview = b""
+    """As stored: already compressed if `sys_flag` says so."""
+    properties: bytes = b""
+    """Encoded properties; with a batch they are added to those of every message."""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp_ms: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    tags: str | None = UNKNOWN_TAGS
+
+
+@attrs.define
+class AppendResult:
+    """Where the message, or the first of a batch, went; only `status` and `remark` count when it was refused."""
+
+    status: PutStatus
+    physical_offset: int = 0
+    size: int = 0
+    """Bytes in the log, all messages of a batch together."""
+    queue_offset: int = 0
+    store_timestamp_ms: int = 0
+    message_count: int = 0
+    end_offset: int = 0
+    """The address after it: what a flush or a slave must reach."""
+    physical_offsets: list[int] | None = None
+    """Of every message of a batch."""
+    remark: str = ""
+    """Why it was refused."""

@@ -1,0 +1,100 @@
+"""Finding messages by time and by key.
+
+Invariant: a search by time looks at store times, which do not fall along a queue.
+Answers to: ConsumeQueue.getOffsetInQueueByTime, DefaultMessageStore.queryMessage.
+Unlike Java: files are not chosen by their modification time; keys are compared here, not only their hashes.
+"""
+
+from typing import Literal
+
+import attrs
+
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.consume_queue import ConsumeQueue
+from rocketrio_broker.store.key_index import KeyIndex
+from rocketrio_protocol.message_codec import RecordHeader, RecordStatus, scan_record
+from rocketrio_protocol.property_names import KEY_SEPARATOR
+
+Boundary = Literal["4.x", "LOWER", "UPPER"]
+"""Which message a time means: the nearest one, the first at or after it, the last at or before it."""
+
+
+@attrs.frozen
+class QueryResult:
+    """Records found by key, and how far the index reaches."""
+
+    buffers: list[memoryview]
+    index_last_update_timestamp: int
+    index_last_update_physical_offset: int
+
+
+def offset_by_time(
+    log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, boundary: Boundary
+) -> int:
+    """The queue offset of the message that `timestamp_ms` means."""
+    low, high = queue.min_offset, queue.max_offset
+    if low == high:
+        return high
+    at_or_after = _first_stored(log, queue, timestamp_ms)
+    if boundary == "LOWER":
+        return at_or_after
+    if boundary == "UPPER":
+        return max(_first_stored(log, queue, timestamp_ms + 1) - 1, low)
+    if at_or_after == high:
+        return high - 1
+    if at_or_after == low:
+        return low
+    after = _store_time(log, queue, at_or_after)
+    before = _store_time(log, queue, at_or_after - 1)
+    if before is None or after is None or after == timestamp_ms:
+        return at_or_after
+    return at_or_after - 1 if timestamp_ms - before <= after - timestamp_ms else at_or_after
+
+
+def _first_stored(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int) -> int:
+    """The first entry stored at this time or later; one past the last if there is none."""
+    low, high = queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        time_ms = _store_time(log, queue, middle)
+        if time_ms is None or time_ms < timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
+    entry = queue.entry(queue_offset)
+    return None if entry is None else log.store_timestamp_at(entry[0])
+
+
+def query_message(
+    log: CommitLog,
+    index: KeyIndex,
+    topic: str,
+    key: str,
+    max_num: int,
+    begin_ms: int,
+    end_ms: int,
+) -> QueryResult:
+    """The newest records of a topic that carry a key and were stored within these times."""
+    found: dict[int, memoryview] = {}
+    for physical_offset in index.find(topic, key, begin_ms, end_ms):
+        if len(found) >= max_num:
+            break
+        record = log.record_at(physical_offset)
+        if record is None or physical_offset in found:
+            continue
+        header = scan_record(record, 0, len(record), check_crc=False)
+        if begin_ms <= header.store_timestamp_ms <= end_ms and _has_key(header, topic, key):
+            found[physical_offset] = record
+    return QueryResult(list(found.values()), index.end_timestamp_ms, index.end_physical_offset)
+
+
+def _has_key(header: RecordHeader, topic: str, key: str) -> bool:
+    return (
+        header.status is RecordStatus.RECORD
+        and header.topic == topic
+        and (key == header.uniq_key or key in header.keys.split(KEY_SEPARATOR))
+    )

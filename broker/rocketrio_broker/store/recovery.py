@@ -1,0 +1,213 @@
+"""Brings a data directory back to a state that is true: finds the log's end and makes the queues match.
+
+1. Choose where to start: what the checkpoint vouches for; without one of ours, by Apache's times.
+2. Forget every queue entry for messages from there on.
+3. Walk the log, adding entries, to the first thing that is not a whole record: that is the end.
+   An entry that does not fit its queue means older entries are missing: start again further back.
+4. Cut the log at the end: later files go, the rest of the last one becomes zeros.
+
+Invariant: afterwards every record of the log has its entry and no entry names anything else.
+Invariant: nothing that was flushed is cut, for a crash leaves what was flushed whole.
+Answers to: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover, truncateDirtyLogicFiles.
+Unlike Java: stale records behind the end are wiped, or a later recovery could take them for data.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+
+from rocketrio_broker.store.checkpoint import Checkpoint
+from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
+from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.dispatch import QueueDispatcher, has_queue_entry
+from rocketrio_broker.store.log_walk import LogWalk
+from rocketrio_protocol.message_codec import RecordHeader, RecordStatus, scan_record
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
+
+TIME_SLACK_MS: Final = 3000
+"""3 s, as StoreCheckpoint.getMinTimestamp: the times of a checkpoint are a little ahead of the syncs."""
+
+_WALK_STEP: Final = 64 << 20  # bytes between writes of new queue entries to their files
+_RECORD_MAGIC: Final = bytes.fromhex("DAA320")  # what versions 1 and 2 have in common
+
+
+@attrs.frozen
+class Recovered:
+    """What recovery found."""
+
+    start: int
+    """From where the log was read again."""
+    end: int
+    message_count: int
+    """Records read again."""
+    last_store_timestamp_ms: int
+
+
+class _QueueGapError(Exception):
+    """A queue lacks entries of messages before the place where the walk began."""
+
+
+def recover(
+    log: CommitLog,
+    table: ConsumeQueueTable,
+    dispatcher: QueueDispatcher,
+    checkpoint: Checkpoint,
+    *,
+    clean: bool,
+    check_crc: bool,
+) -> Recovered:
+    """Find the end of a loaded log and rebuild what the queues lack; blocks, and ends with everything synced."""
+    if not log.files.files:
+        table.clear()
+        end = checkpoint.positions.log_begin if checkpoint.positions and clean else 0
+        log.begin_offset = end - end % log.file_size if end else 0
+        log.set_end(log.begin_offset)
+        return Recovered(log.begin_offset, log.begin_offset, 0, 0)
+    log.begin_offset = _find_begin(log, checkpoint)
+    loaded = frozenset(queue.key for queue in table)
+    log.set_end(log.files.end_offset)  # for reading; the real end is what the walk finds
+    start = _choose_start(log, table, checkpoint, clean=clean)
+    files_back = 1
+    while True:
+        try:
+            walk, count, last_ms = _rebuild(
+                log, table, dispatcher, start, loaded=loaded, check_crc=check_crc
+            )
+            break
+        except _QueueGapError as gap:
+            first_file = start // log.file_size * log.file_size - files_back * log.file_size
+            start = max(log.min_offset, first_file)
+            files_back *= 2
+            _LOG.warning("event=recovery_goes_back to=%d reason=%s", start, gap)
+    if walk.problem:
+        _LOG.info("event=log_end_found clean=%s at=%s", clean, walk.problem)
+    end = walk.position
+    log.truncate(end)
+    for file in log.files.files_between(start, end):
+        file.flush()
+    log.flushed.reset(end)
+    table.raise_min(log.min_offset)
+    return Recovered(start, end, count, last_ms)
+
+
+def _find_begin(log: CommitLog, checkpoint: Checkpoint) -> int:
+    """Where the data of the first file begins: a slave may have joined in the middle of it."""
+    first = log.files.files[0]
+    if scan_record(first.view, 0, first.size).status in (RecordStatus.RECORD, RecordStatus.PADDING):
+        return first.start_offset
+    if checkpoint.positions is not None:
+        begin = checkpoint.positions.log_begin
+        if first.start_offset <= begin < first.end_offset:
+            return begin
+    position = first.mapping.find(_RECORD_MAGIC, 4)
+    while position >= 0:
+        record = scan_record(first.view, position - 4, first.size)
+        offset = first.start_offset + position - 4
+        if record.status is RecordStatus.RECORD and record.physical_offset == offset:
+            return offset
+        position = first.mapping.find(_RECORD_MAGIC, position + 1)
+    return first.start_offset
+
+
+def _choose_start(
+    log: CommitLog, table: ConsumeQueueTable, checkpoint: Checkpoint, *, clean: bool
+) -> int:
+    lowest = log.min_offset
+    if not len(table):
+        return lowest
+    if checkpoint.positions is not None:
+        position = checkpoint.positions.queue_position
+        if lowest <= position <= log.files.end_offset:
+            return position
+    if clean:
+        # Apache's clean stop: everything was dispatched, only the end of the last file is not known.
+        start = _newest_file(log, before_ms=1 << 62)
+        return max(lowest, min(start, table.last_physical_end()))
+    return max(lowest, _newest_file(log, checkpoint.queue_timestamp_ms - TIME_SLACK_MS))
+
+
+def _newest_file(log: CommitLog, before_ms: int) -> int:
+    """The start of the newest file whose first message was stored by that time; else of the first file."""
+    for file in reversed(log.files.files):
+        if scan_record(file.view, 0, file.size).status is not RecordStatus.RECORD:
+            continue
+        if 0 < store_timestamp(file.view) <= before_ms:
+            return file.start_offset
+    return log.files.first_offset
+
+
+def _rebuild(
+    log: CommitLog,
+    table: ConsumeQueueTable,
+    dispatcher: QueueDispatcher,
+    start: int,
+    *,
+    loaded: frozenset[tuple[str, int]],
+    check_crc: bool,
+) -> tuple[LogWalk, int, int]:
+    """Redo the queues from `start`; returns the walk (its position is the end), records and the last store time."""
+    for queue in table:
+        _cut_queue(log, queue, start)
+    walk = LogWalk(log, start, check_crc=check_crc, stop_at_damage=True)
+    count = 0
+    record: RecordHeader | None = None
+    may_go_back = start > log.min_offset
+    while True:
+        before = walk.position
+        for record in walk.records(_WALK_STEP):
+            if may_go_back:
+                _check_gap(table, record, loaded)
+            dispatcher.dispatch(record, record.physical_offset)
+            count += 1
+        for queue in table:
+            queue.write_tail()
+        if walk.position == before or walk.problem:
+            break
+    return walk, count, record.store_timestamp_ms if record is not None else 0
+
+
+def _check_gap(
+    table: ConsumeQueueTable, record: RecordHeader, loaded: frozenset[tuple[str, int]]
+) -> None:
+    """A queue without a folder is another matter: its topic was deleted, or it begins here."""
+    key = (record.topic, record.queue_id)
+    queue = table.by_key.get(key)
+    if (
+        queue is not None
+        and record.queue_offset > queue.max_offset
+        and key in loaded
+        and has_queue_entry(record.sys_flag)
+    ):
+        raise _QueueGapError(f"{queue!r} lacks entries before {record.queue_offset}")
+
+
+def _cut_queue(log: CommitLog, queue: ConsumeQueue, start: int) -> None:
+    """Keep only entries for messages before `start`, as far as they tell the truth."""
+    keep = queue.first_at_or_after(start)
+    while keep > queue.min_offset and not _is_true(log, queue, keep - 1):
+        keep -= 1
+    if keep < queue.max_offset:
+        queue.truncate(keep)
+
+
+def _is_true(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool:
+    """Whether an entry names the record it should; one whose record has been deleted cannot be asked."""
+    entry = queue.entry(queue_offset)
+    if entry is None or entry[1] <= 0:
+        return False
+    physical_offset, size, _ = entry
+    if size == FILLER_SIZE or physical_offset < log.min_offset:
+        return True
+    data = log.record(physical_offset, size)
+    if data is None:
+        return False
+    record = scan_record(data, 0, size, check_crc=False)
+    return (
+        record.status is RecordStatus.RECORD
+        and (record.topic, record.queue_id) == queue.key
+        and record.queue_offset == queue_offset
+        and record.physical_offset == physical_offset
+    )

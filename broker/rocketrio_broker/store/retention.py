@@ -1,0 +1,161 @@
+"""Deletes old files of the log, and refuses messages when the disk is nearly full.
+
+    used <= 75 %   old files go in the hours of `delete_when`
+    used  > 75 %   old files go at once
+    used  > 85 %   the oldest go whatever their age
+    used  > 90 %   messages are refused as well, until it is less again
+
+Invariant: the last file stays; queue and index files go once all they name is gone.
+Answers to: CleanCommitLogService, CleanConsumeQueueService.
+Unlike Java: a file's age is the store time of what comes after it, not when the file was last changed.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import trio
+
+from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.data_directory import DataDirectory
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.key_index import KeyIndex
+from rocketrio_protocol.message_codec import RecordStatus, scan_record
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.remoting.tasks import every
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
+
+DELETE_FILES_BATCH_MAX: Final = 10
+"""Files a pass, as deleteFilesBatchMax."""
+
+DELETE_FILES_INTERVAL: Final = 0.1
+"""Seconds between two deletions, as deleteCommitLogFilesInterval: deleting 1 GiB keeps the disk busy."""
+
+_MS_PER_HOUR: Final = 3_600_000
+
+
+def count_deletable(
+    newest_ms: Sequence[int], *, now_ms: int, hour: int, used_percent: float, config: StoreConfig
+) -> int:
+    """How many of the oldest files go now; `newest_ms` is the age of each but the last, oldest first."""
+    by_force = config.clean_file_forcibly_enable and (
+        used_percent > config.disk_space_clean_forcibly_ratio
+    )
+    due = used_percent > config.disk_max_used_space_ratio or hour in {
+        int(part) for part in config.delete_when.split(";")
+    }
+    oldest_kept_ms = now_ms - config.file_reserved_time * _MS_PER_HOUR
+    count = 0
+    for file_ms in newest_ms[:DELETE_FILES_BATCH_MAX]:
+        if not by_force and not (due and file_ms <= oldest_kept_ms):
+            break
+        count += 1
+    return count
+
+
+class RetentionService:
+    """Looks at the disk and the age of files on a period."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        directory: DataDirectory,
+        log: CommitLog,
+        table: ConsumeQueueTable,
+        index: KeyIndex,
+        *,
+        disk: Disk,
+        wall_clock: WallClock,
+    ) -> None:
+        self.refusal = ""
+        """Why messages are refused because of the disk; empty when they are not."""
+        self.used_ratio = 0.0
+        self.capacity = (0, 0)
+        self._config = config
+        self._directory = directory
+        self._log = log
+        self._table = table
+        self._index = index
+        self._disk = disk
+        self._wall_clock = wall_clock
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        await self.look_at_disk()
+        task_status.started()
+        async for _ in every(self._config.clean_resource_interval):
+            await self.look_at_disk()
+            await self.delete_old_files()
+
+    async def look_at_disk(self) -> None:
+        """See how full the disk is and open or close the store for messages."""
+        path = self._directory.commit_log
+        self.used_ratio = await self._disk.run(self._disk.used_ratio, path)
+        self.capacity = await self._disk.run(self._disk.capacity, path)
+        percent, limit = self.used_ratio * 100, self._config.disk_space_warning_level_ratio
+        if percent > limit:
+            if not self.refusal:
+                _LOG.error("event=disk_nearly_full path=%s used=%.1f%%", path, percent)
+            self.refusal = (
+                f"the disk of {path} is {percent:.1f} % full, messages are refused above {limit:g} %:"
+                " make room, or lower file_reserved_time"
+            )
+        elif self.refusal:
+            _LOG.warning("event=disk_has_room_again path=%s used=%.1f%%", path, percent)
+            self.refusal = ""
+
+    async def delete_old_files(self) -> int:
+        """Delete what may go now; returns how many files of the log went."""
+        now_ms = self._wall_clock.now_ms()
+        count = count_deletable(
+            self._newest_times(),
+            now_ms=now_ms,
+            hour=datetime.fromtimestamp(now_ms / 1000).hour,
+            used_percent=self.used_ratio * 100,
+            config=self._config,
+        )
+        return await self.delete_files(count)
+
+    async def delete_files(self, count: int) -> int:
+        """Delete the oldest files, never the last; then what only pointed to them."""
+        files = self._log.files
+        deleted = 0
+        while (
+            deleted < count and len(files.files) > 1 and files.files[0].end_offset <= self._synced()
+        ):
+            _LOG.info("event=log_file_deleted file=%s", files.files[0].path.name)
+            files.remove_first()
+            deleted += 1
+            self._forget_gone()
+            if deleted < count:
+                await trio.sleep(DELETE_FILES_INTERVAL)
+        return deleted
+
+    def _synced(self) -> int:
+        """What lies above is still being flushed or indexed."""
+        return min(self._log.flushed.value, self._index.position.value)
+
+    def _forget_gone(self) -> None:
+        lowest = self._log.min_offset
+        self._table.raise_min(lowest)
+        queue_files = self._table.delete_before_min()
+        index_files = self._index.delete_before(lowest)
+        if queue_files or index_files:
+            _LOG.info("event=queue_files_deleted queue=%d index=%d", queue_files, index_files)
+
+    def _newest_times(self) -> list[int]:
+        """An upper bound of the store times in each file but the last: when the next one began."""
+        times: list[int] = []
+        for file in self._log.files.files[1:]:
+            if file.start_offset >= self._log.max_offset:
+                break
+            if (
+                scan_record(file.view, 0, file.size, check_crc=False).status
+                is not RecordStatus.RECORD
+            ):
+                break
+            times.append(store_timestamp(file.view))
+        return times

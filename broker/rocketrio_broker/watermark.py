@@ -1,0 +1,97 @@
+"""A number that only grows, with tasks waiting for it to pass a point.
+
+Invariant: `value` never falls but by `reset`, which a change of role or a truncation calls.
+Invariant: a waiter is woken once, in the order of what it waits for; a cancelled one leaves nothing behind.
+Answers to: WaitNotifyObject, the atomic maxima and the wait/notify pairs of the store and of HA.
+Unlike Java: nobody polls; a task wakes only when its own point is reached.
+"""
+
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final
+
+import attrs
+import trio
+
+_SWEEP_FLOOR: Final = 64  # cancelled waiters kept before the heap is rebuilt without them
+
+
+@attrs.define(order=False, eq=False)
+class _Waiter:
+    """One waiting task; `task` is None once it was woken or cancelled."""
+
+    reached: int
+    task: trio.lowlevel.Task | None
+
+
+class Watermark:
+    """A growing position that tasks can wait for."""
+
+    __slots__ = ("_cancelled", "_order", "_value", "_waiters")
+
+    def __init__(self, value: int = 0) -> None:
+        self._value = value
+        self._waiters: list[tuple[int, int, _Waiter]] = []
+        self._order = count()
+        self._cancelled = 0
+
+    def __repr__(self) -> str:
+        return f"<Watermark {self._value}, {self.waiter_count} waiting>"
+
+    @property
+    def value(self) -> int:
+        return self._value
+
+    @property
+    def waiter_count(self) -> int:
+        """Tasks that wait now."""
+        return len(self._waiters) - self._cancelled
+
+    def advance(self, to: int) -> None:
+        """Move up to `to` and wake whoever waited for that; a lower number is ignored."""
+        if to <= self._value:
+            return
+        self._value = to
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= to:
+            waiter = heappop(waiters)[2]
+            if waiter.task is None:
+                self._cancelled -= 1
+            else:
+                task, waiter.task = waiter.task, None
+                trio.lowlevel.reschedule(task)
+
+    def reset(self, to: int) -> None:
+        """Set the value, downwards too: the log was truncated or the role changed."""
+        if to > self._value:
+            self.advance(to)
+        else:
+            self._value = to
+
+    async def wait_past(self, offset: int) -> int:
+        """Return the value once it is greater than `offset`."""
+        return await self.wait_reached(offset + 1)
+
+    async def wait_reached(self, offset: int) -> int:
+        """Return the value once it is `offset` or more."""
+        if self._value >= offset:
+            await trio.lowlevel.checkpoint()
+            return self._value
+        waiter = _Waiter(offset, trio.lowlevel.current_task())
+        heappush(self._waiters, (offset, next(self._order), waiter))
+
+        def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            waiter.task = None
+            self._cancelled += 1
+            self._sweep()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        return self._value
+
+    def _sweep(self) -> None:
+        """Drop cancelled waiters for far-away points once they are the larger part."""
+        if self._cancelled > _SWEEP_FLOOR and self._cancelled * 2 > len(self._waiters):
+            self._waiters = [entry for entry in self._waiters if entry[2].task is not None]
+            heapify(self._waiters)
+            self._cancelled = 0
