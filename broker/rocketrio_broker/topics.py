@@ -102,13 +102,13 @@ class TopicConfigManager:
     def update(self, topic: TopicConfig) -> None:
         """Create the topic or replace its settings."""
         self.topic_config_table[topic.topic_name] = topic
-        self._changed()
+        self.register_again()
 
     def delete(self, topic: str) -> bool:
         """Forget the topic; False when there was none."""
         if self.topic_config_table.pop(topic, None) is None:
             return False
-        self._changed()
+        self.register_again()
         return True
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
@@ -143,6 +143,12 @@ class TopicConfigManager:
         self.changes.advance(self.changes.value + 1)
         return True
 
+    def register_again(self) -> None:
+        """Have the name servers told, though no topic changed: under a new version, or they would not look."""
+        self.data_version = self.data_version.next_version(self._wall_clock.now_ms())
+        self.persist()
+        self.changes.advance(self.changes.value + 1)
+
     def persist(self) -> None:
         """Write the file."""
         self._file.write(self.wrapper())
@@ -151,11 +157,6 @@ class TopicConfigManager:
     def file(self) -> ConfigFile:
         """Where the table is kept; its owner syncs it on a period."""
         return self._file
-
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next_version(self._wall_clock.now_ms())
-        self.persist()
-        self.changes.advance(self.changes.value + 1)
 
     def _system_topics(self) -> Iterable[TopicConfig]:
         broker = self._config.broker

@@ -1,0 +1,181 @@
+"""Our settings under RocketMQ's names and units, for administrators' tools: what 25 changes and 26 shows.
+
+Milliseconds, `ASYNC_FLUSH` and `brokerClusterName` there are seconds, `async` and `cluster_name` here.
+
+Answers to: Configuration, MixAll.properties2Object.
+Unlike Java: a key that is unknown, or that cannot change while the broker runs, is refused with the reason; Java
+accepts both without effect.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import BrokerError, ConfigError
+from rocketrio_protocol.remoting.ports import split_addr
+
+_OWN_NAMES: Final = {
+    "cluster_name": "brokerClusterName",
+    "role": "brokerRole",
+    "namesrv": "namesrvAddr",
+    "data": "storePathRootDir",
+    "short_polling_time": "shortPollingTimeMills",
+    "register_broker_timeout": "registerBrokerTimeoutMills",
+}
+"""Where Java's name is not ours in camelCase."""
+
+_SHOWN_ELSEWHERE: Final = ("listen", "ha_listen", "address", "ha_address", "store")
+
+_MILLISECONDS: Final = frozenset(
+    {
+        "short_polling_time",
+        "register_name_server_period",
+        "register_broker_timeout",
+        "flush_consumer_offset_interval",
+        "ha_send_heartbeat_interval",
+        "ha_housekeeping_interval",
+        "slave_sync_period",
+        "flush_interval_commit_log",
+        "flush_interval_consume_queue",
+        "flush_consume_queue_thorough_interval",
+        "sync_flush_timeout",
+        "clean_resource_interval",
+    }
+)
+
+CHANGEABLE: Final = frozenset(
+    {
+        "broker_permission",
+        "auto_create_topic_enable",
+        "auto_create_subscription_group",
+        "trace_on",
+        "long_polling_enable",
+        "short_polling_time",
+        "slave_read_enable",
+        "notify_consumer_ids_changed_enable",
+        "max_pull_message_size",
+        "register_name_server_period",
+        "register_broker_timeout",
+        "compressed_register",
+        "store.access_message_in_memory_max_ratio",
+        "store.access_message_in_memory_max_bytes",
+        "store.max_transfer_bytes_on_message_in_memory",
+        "store.max_transfer_count_on_message_in_memory",
+        "store.max_transfer_bytes_on_message_in_disk",
+        "store.max_transfer_count_on_message_in_disk",
+        "store.max_filter_message_size",
+        "store.max_msgs_num_batch",
+        "store.offset_check_in_slave",
+    }
+)
+"""Settings that are read at each use; the others are built into what already runs."""
+
+_TO_JAVA: Final = {
+    "async": "ASYNC_FLUSH",
+    "sync": "SYNC_FLUSH",
+    "async-master": "ASYNC_MASTER",
+    "sync-master": "SYNC_MASTER",
+    "slave": "SLAVE",
+}
+
+
+def java_properties(config: BrokerConfig, *, broker_addr: str, ha_addr: str) -> dict[str, str]:
+    """All settings under Java's names."""
+    host, port = split_addr(broker_addr)
+    ha_host, ha_port = split_addr(ha_addr)
+    shown = {
+        "brokerIP1": host,
+        "listenPort": str(port),
+        "brokerIP2": ha_host,
+        "haListenPort": str(ha_port),
+    }
+    for path, java_name in _NAMES.items():
+        value = _value(config, path)
+        if value is not None:
+            shown[java_name] = _to_text(path, value)
+    return shown
+
+
+def changed_config(config: BrokerConfig, properties: Mapping[str, str]) -> BrokerConfig:
+    """The settings with these changed. Raises BrokerError or ConfigError, naming what cannot be."""
+    broker: dict[str, Any] = {}
+    store: dict[str, Any] = {}
+    for java_name, text in properties.items():
+        path = _PATHS.get(java_name)
+        if path is None:
+            raise BrokerError(_unknown(java_name), code=ResponseCode.SYSTEM_ERROR)
+        if path not in CHANGEABLE:
+            raise BrokerError(
+                f"{java_name} cannot change while the broker runs; set {path} and restart it",
+                code=ResponseCode.NO_PERMISSION,
+            )
+        value = _from_text(java_name, path, text)
+        if path.startswith("store."):
+            store[path.removeprefix("store.")] = value
+        else:
+            broker[path] = value
+    try:
+        return attrs.evolve(config, **broker, store=attrs.evolve(config.store, **store))
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"These settings cannot be used: {error.args[0]}") from error
+
+
+def _names() -> dict[str, str]:
+    names = {}
+    for prefix, kind in (("", BrokerConfig), ("store.", StoreConfig)):
+        for field in attrs.fields(kind):
+            if field.name not in _SHOWN_ELSEWHERE:
+                first, *rest = field.name.split("_")
+                camel = first + "".join(word.capitalize() for word in rest)
+                names[prefix + field.name] = _OWN_NAMES.get(field.name, camel)
+    return names
+
+
+_NAMES: Final = _names()
+_PATHS: Final = {java_name: path for path, java_name in _NAMES.items()}
+
+
+def _value(config: BrokerConfig, path: str) -> Any:
+    if path.startswith("store."):
+        return getattr(config.store, path.removeprefix("store."))
+    return getattr(config, path)
+
+
+def _kind(path: str) -> Any:
+    """The type of a setting: int, float, bool, or something that is text."""
+    cls: type = StoreConfig if path.startswith("store.") else BrokerConfig
+    return attrs.fields_dict(attrs.resolve_types(cls))[path.removeprefix("store.")].type
+
+
+def _to_text(path: str, value: Any) -> str:
+    if path.rpartition(".")[2] in _MILLISECONDS:
+        return str(round(value * 1000))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return _TO_JAVA.get(value, str(value)) if isinstance(value, str) else str(value)
+
+
+def _from_text(java_name: str, path: str, text: str) -> Any:
+    kind = _kind(path)
+    text = text.strip()
+    if kind is bool:
+        return text.lower() == "true"
+    try:
+        if path.rpartition(".")[2] in _MILLISECONDS:
+            return int(text) / 1000
+        return float(text) if kind is float else int(text)
+    except ValueError:
+        raise ConfigError(f"{java_name} is {text!r}, which is not a number") from None
+
+
+def _unknown(java_name: str) -> str:
+    close = difflib.get_close_matches(java_name, _PATHS, n=3)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"There is no setting {java_name}{hint}"

@@ -1,0 +1,77 @@
+"""Everything that consoles, command-line tools and slaves ask a broker: the table of these codes.
+
+    topic_admin    17 21 215 305 316 351        group_admin   43 45 200 201 203 204 207 308 314 352
+    consume_stats  202 208 300 303 317          broker_admin  25 26 28
+    client_manage (34 35 38 46) and offsets (14 15 29-32) have tables of their own
+
+Answers to: AdminBrokerProcessor.
+"""
+
+from rocketrio_broker.clients import ConsumerManager, ProducerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.processor.broker_admin import BrokerAdminProcessor
+from rocketrio_broker.processor.consume_stats import ConsumeStatsProcessor
+from rocketrio_broker.processor.group_admin import GroupAdminProcessor
+from rocketrio_broker.processor.topic_admin import TopicAdminProcessor
+from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
+
+
+def admin_processors(
+    *,
+    config: LiveConfig,
+    store: MessageStore,
+    topics: TopicConfigManager,
+    groups: SubscriptionGroupManager,
+    consumer_offsets: ConsumerOffsetManager,
+    consumers: ConsumerManager,
+    producers: ProducerManager,
+    registration: BrokerRegistration,
+    delay_offset_file: ConfigFile,
+    broker_addr: str,
+    ha_addr: str,
+    wall_clock: WallClock,
+) -> dict[int, Processor]:
+    """Request code to processor."""
+    topic_admin = TopicAdminProcessor(
+        config=config,
+        store=store,
+        topics=topics,
+        consumer_offsets=consumer_offsets,
+        registration=registration,
+    )
+    group_admin = GroupAdminProcessor(
+        config=config,
+        store=store,
+        topics=topics,
+        groups=groups,
+        consumer_offsets=consumer_offsets,
+        consumers=consumers,
+        producers=producers,
+        delay_offset_file=delay_offset_file,
+    )
+    stats = ConsumeStatsProcessor(
+        config=config,
+        store=store,
+        topics=topics,
+        groups=groups,
+        consumer_offsets=consumer_offsets,
+        consumers=consumers,
+        broker_addr=broker_addr,
+        wall_clock=wall_clock,
+    )
+    broker_admin = BrokerAdminProcessor(
+        config=config, store=store, topics=topics, broker_addr=broker_addr, ha_addr=ha_addr
+    )
+    return {
+        **topic_admin.processors(),
+        **group_admin.processors(),
+        **stats.processors(),
+        **broker_admin.processors(),
+    }

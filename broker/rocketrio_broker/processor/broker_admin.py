@@ -1,0 +1,103 @@
+"""The broker itself by request: settings (25, 26) and what it is doing (28).
+
+Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
+"""
+
+from typing import Final
+
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.java_settings import changed_config, java_properties
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import PROTOCOL_VERSION, RequestCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.java_properties import format_properties, parse_properties
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.route import KVTable
+
+VERSION_TEXT: Final = "V4_9_7"
+"""What tools show for PROTOCOL_VERSION."""
+
+_POOLS: Final = ("send", "pull", "query")
+_MS_PER_DAY: Final = 86_400_000
+
+
+class BrokerAdminProcessor:
+    """What administrators ask the broker about itself."""
+
+    def __init__(
+        self,
+        *,
+        config: LiveConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        broker_addr: str,
+        ha_addr: str,
+        wall_clock: WallClock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._broker_addr = broker_addr
+        self._ha_addr = ha_addr
+        self._wall_clock = wall_clock
+        self._boot_timestamp_ms = wall_clock.now_ms()
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.update_broker_config,
+            RequestCode.GET_BROKER_CONFIG: self.broker_config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+        }
+
+    def update_broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        before = self._config.broker
+        after = changed_config(before, parse_properties(request.body))
+        self._config.replace(after)
+        if after.store != before.store:
+            self._store.reconfigure(after.store)
+        if after.broker_permission != before.broker_permission:
+            self._topics.register_again()
+        return request.response()
+
+    def broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        text = format_properties(
+            java_properties(
+                self._config.broker, broker_addr=self._broker_addr, ha_addr=self._ha_addr
+            )
+        )
+        version = fastjson.dumps(self._config.data_version).decode()
+        return request.response(admin.GetBrokerConfigResponseHeader(version), text)
+
+    def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(body=KVTable(self._runtime_table()).to_json())
+
+    def _runtime_table(self) -> dict[str, str]:
+        table = {
+            "brokerVersionDesc": VERSION_TEXT,
+            "brokerVersion": str(PROTOCOL_VERSION),
+            "bootTimestamp": str(self._boot_timestamp_ms),
+            "runtime": _duration(self._wall_clock.now_ms() - self._boot_timestamp_ms),
+            "startAcceptSendRequestTimeStamp": "0",
+            "EndTransactionQueueSize": "0",
+            "EndTransactionThreadPoolQueueCapacity": "0",
+        }
+        # There are no thread pools here: requests are acted on as they arrive.
+        for pool in _POOLS:
+            table[f"{pool}ThreadPoolQueueSize"] = "0"
+            table[f"{pool}ThreadPoolQueueCapacity"] = "0"
+            table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return table | self._store.runtime_info()
+
+
+def _duration(ms: int) -> str:
+    """`[ 0 days, 0 hours, 0 minutes, 32 seconds ]`, as tools show it."""
+    days, rest = divmod(ms, _MS_PER_DAY)
+    hours, rest = divmod(rest, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {rest // 1000} seconds ]"

@@ -1,0 +1,177 @@
+"""Heartbeats and group members: 34, 35, 38, 46, and the notification 40 that they cause.
+
+Invariant: members are told of a change (40) before the heartbeat that made it is answered, the new one too.
+Answers to: ClientManageProcessor, ConsumerManageProcessor, ClientHousekeepingService,
+DefaultConsumerIdsChangeListener; RocketMQ reference, section 2.6.
+"""
+
+import logging
+from collections.abc import Iterable
+
+import msgspec
+import trio
+
+from rocketrio_broker.clients import (
+    SCAN_INTERVAL,
+    ClientChannel,
+    ClientChannelInfo,
+    ConsumerManager,
+    ProducerManager,
+)
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.route_info_manager import UNIT_SUB
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import client
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.topic_names import retry_topic, topic_name_problem
+
+logger = logging.getLogger("rocketrio_broker.clients")
+
+TAG_EXPRESSION = "TAG"
+
+
+class _CheckClientBody(msgspec.Struct, rename="camel"):
+    client_id: str = ""
+    group: str = ""
+    subscription_data: client.SubscriptionData | None = None
+
+
+class ClientManageProcessor:
+    """The requests by which clients make themselves known."""
+
+    def __init__(
+        self,
+        *,
+        config: LiveConfig,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        groups: SubscriptionGroupManager,
+        topics: TopicConfigManager,
+    ) -> None:
+        self._config = config
+        self._consumers = consumers
+        self._producers = producers
+        self._groups = groups
+        self._topics = topics
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.HEART_BEAT: self.heart_beat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister_client,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_list_by_group,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
+        }
+
+    def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        heartbeat = fastjson.loads(request.body, client.HeartbeatData, what="heartbeat")
+        info = ClientChannelInfo(channel, heartbeat.client_id, request.language, request.version)
+        now = trio.current_time()
+        for consumer in heartbeat.consumer_data_set:
+            notify = self._prepare_group(consumer)
+            if self._consumers.register(consumer, info, now=now) and notify:
+                self.notify([consumer.group_name])
+        for producer in heartbeat.producer_data_set:
+            self._producers.register(producer.group_name, info, now=now)
+        return request.response()
+
+    def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(client.UnregisterClientRequestHeader)
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, channel)
+        group = header.consumer_group
+        if group is not None and self._consumers.unregister(group, channel):
+            self.notify([group])
+        return request.response()
+
+    def consumer_list_by_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(client.GetConsumerListByGroupRequestHeader)
+        members = self._consumers.client_ids(header.consumer_group)
+        if not members:
+            return request.response(
+                code=ResponseCode.SYSTEM_ERROR,
+                remark=f"no consumer for this group, {header.consumer_group}",
+            )
+        return request.response(body=fastjson.dumps(client.ConsumerIdList(members)))
+
+    def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        body = fastjson.loads(request.body, _CheckClientBody, what="subscription to check")
+        wanted = body.subscription_data
+        if wanted is None or wanted.expression_type in (None, "", TAG_EXPRESSION):
+            return request.response()
+        return request.response(
+            code=ResponseCode.SYSTEM_ERROR,
+            remark=f"The broker does not support consumer to filter message by "
+            f"{wanted.expression_type}",
+        )
+
+    def notify(self, groups: Iterable[str]) -> None:
+        """Tell the members of these groups that their number changed, where the group wants that."""
+        if not self._config.broker.notify_consumer_ids_changed_enable:
+            return
+        for group in groups:
+            known = self._groups.subscription_group_table.get(group)
+            if known is not None and not known.notify_consumer_ids_changed_enable:
+                continue
+            for channel in self._consumers.channels(group):
+                _send_notification(channel, group)
+
+    # ------------------------------------------------------------------- connections that end or go silent
+
+    def channel_opened(self, channel: Channel) -> None:
+        """A client connected; nothing to do until its heartbeat."""
+
+    def channel_closed(self, channel: Channel) -> None:
+        """A connection ended: its groups lose a member."""
+        self._producers.channel_closed(channel)
+        self.notify(self._consumers.channel_closed(channel))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Drop clients that have been silent for too long."""
+        task_status.started()
+        async for _ in every(SCAN_INTERVAL, first_after=SCAN_INTERVAL):
+            self.scan(trio.current_time())
+
+    def scan(self, now: float) -> None:
+        """One look for silent clients."""
+        groups, silent = self._consumers.scan_not_active(now)
+        silent += self._producers.scan_not_active(now)
+        for channel in silent:
+            logger.warning("client silent addr=%s", channel.remote_addr)
+            channel.close()
+        self.notify(groups)
+
+    def _prepare_group(self, consumer: client.ConsumerData) -> bool:
+        """Create the group and its retry topic if they are new; whether members want to be told of changes."""
+        group = self._groups.find(consumer.group_name)
+        if group is None:
+            return True
+        topic = retry_topic(group.group_name)
+        if topic_name_problem(topic) is None:
+            self._topics.create_in_send_back(
+                topic,
+                queue_nums=group.retry_queue_nums,
+                sys_flag=UNIT_SUB if consumer.unit_mode else 0,
+            )
+        return group.notify_consumer_ids_changed_enable
+
+
+def _send_notification(channel: ClientChannel, group: str) -> None:
+    try:
+        channel.send_oneway(
+            RemotingCommand.request(
+                client.NotifyConsumerIdsChangedRequestHeader(group), oneway=True
+            )
+        )
+    except Error as error:
+        # It will find out by its own period; the others still have to be told.
+        logger.info(
+            "notification failed group=%s addr=%s error=%s", group, channel.remote_addr, error
+        )

@@ -1,0 +1,176 @@
+"""How far topics and groups are: 202, 208, 300, 303, 317.
+
+Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
+"""
+
+from collections.abc import Iterator
+
+from rocketrio_broker.clients import ConsumerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.stats import (
+    ConsumeStats,
+    ConsumeStatsList,
+    GroupList,
+    OffsetWrapper,
+    QueryConsumeTimeSpanBody,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStatsTable,
+)
+
+
+class ConsumeStatsProcessor:
+    """Progress, queue by queue."""
+
+    def __init__(
+        self,
+        *,
+        config: LiveConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumer_offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        broker_addr: str,
+        wall_clock: WallClock,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumer_offsets = consumer_offsets
+        self._consumers = consumers
+        self._broker_addr = broker_addr
+        self._wall_clock = wall_clock
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats_info,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.topic_consume_by_who,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.consume_time_span,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+        }
+
+    def topic_stats_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.GetTopicStatsInfoRequestHeader)
+        topic = self._topics.topic_config(header.topic)
+        if topic is None:
+            return _topic_not_exist(request, header.topic)
+        table = {}
+        for queue_id in range(topic.write_queue_nums):
+            low, high = self._bounds(header.topic, queue_id)
+            table[self._queue(header.topic, queue_id)] = TopicOffset(
+                min_offset=low,
+                max_offset=high,
+                last_update_timestamp=self._store_time(header.topic, queue_id, high - 1, missing=0),
+            )
+        return request.response(body=TopicStatsTable(table).to_json())
+
+    def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.GetConsumeStatsRequestHeader)
+        group = header.consumer_group
+        topics = [header.topic] if header.topic else self._consumer_offsets.topics_of_group(group)
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        for topic in self._consumed_topics(group, topics):
+            table |= self._progress(group, topic)
+        return request.response(body=ConsumeStats(table).to_json())
+
+    def topic_consume_by_who(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.QueryTopicConsumeByWhoRequestHeader)
+        groups = self._consumers.groups_of_topic(header.topic)
+        groups += self._consumer_offsets.groups_of_topic(header.topic)
+        return request.response(body=GroupList(list(dict.fromkeys(groups))).to_json())
+
+    def consume_time_span(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.QueryConsumeTimeSpanRequestHeader)
+        topic = self._topics.topic_config(header.topic)
+        if topic is None:
+            return _topic_not_exist(request, header.topic)
+        spans = [
+            self._time_span(header.group, header.topic, queue_id)
+            for queue_id in range(topic.write_queue_nums)
+        ]
+        return request.response(body=QueryConsumeTimeSpanBody(spans).to_json())
+
+    def broker_consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.GetBrokerConsumeStatsRequestHeader)
+        body = ConsumeStatsList(broker_addr=self._broker_addr)
+        for group in self._groups.subscription_group_table:
+            topics = self._consumer_offsets.topics_of_group(group)
+            stats = []
+            for topic in self._consumed_topics(group, topics):
+                config = self._topics.topic_config(topic)
+                if header.is_order and (config is None or not config.order):
+                    continue
+                stats.append(ConsumeStats(self._progress(group, topic)))
+            body.consume_stats_list.append({group: stats})
+            body.total_diff += sum(each.total_diff for each in stats)
+        return request.response(body=body.to_classic_json())
+
+    def _consumed_topics(self, group: str, topics: list[str]) -> Iterator[str]:
+        """Those that exist, and that the group still subscribes to if it is connected."""
+        connected = self._consumers.group(group)
+        for topic in topics:
+            if self._topics.topic_config(topic) is None:
+                continue
+            if (
+                connected is not None
+                and connected.subscription_table
+                and topic not in connected.subscription_table
+            ):
+                continue
+            yield topic
+
+    def _progress(self, group: str, topic: str) -> dict[MessageQueue, OffsetWrapper]:
+        config = self._topics.topic_config(topic)
+        assert config is not None
+        table = {}
+        for queue_id in range(config.read_queue_nums):
+            _, high = self._bounds(topic, queue_id)
+            consumed = max(0, self._consumer_offsets.query_offset(group, topic, queue_id))
+            table[self._queue(topic, queue_id)] = OffsetWrapper(
+                broker_offset=high,
+                consumer_offset=consumed,
+                last_timestamp=self._store_time(topic, queue_id, consumed - 1, missing=0),
+            )
+        return table
+
+    def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
+        low, high = self._bounds(topic, queue_id)
+        consumed = self._consumer_offsets.query_offset(group, topic, queue_id)
+        span = QueueTimeSpan.of(self._queue(topic, queue_id))
+        span.min_time_stamp = self._store_time(topic, queue_id, low)
+        span.max_time_stamp = self._store_time(topic, queue_id, high - 1)
+        span.consume_time_stamp = (
+            self._store_time(topic, queue_id, consumed - 1) if consumed > 0 else span.min_time_stamp
+        )
+        next_stored = self._store_time(topic, queue_id, max(consumed, 0))
+        span.delay_time = self._wall_clock.now_ms() - next_stored if next_stored >= 0 else 0
+        return span
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._config.broker.broker_name, queue_id)
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self._store.queue_bounds(topic, queue_id) or (0, 0)
+
+    def _store_time(self, topic: str, queue_id: int, offset: int, *, missing: int = -1) -> int:
+        stored = self._store.store_time_at(topic, queue_id, offset) if offset >= 0 else None
+        return missing if stored is None else stored
+
+
+def _topic_not_exist(request: RemotingCommand, topic: str) -> RemotingCommand:
+    return request.response(code=ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{topic}] not exist")

@@ -1,0 +1,194 @@
+"""Consumer groups by request: settings (200, 201, 207, 352), offsets (43, 45, 308, 314), connections (203, 204).
+
+Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager, ProducerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.processor.topic_admin import refuse_on_slave
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.stats import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    QueryCorrectionOffsetBody,
+)
+from rocketrio_protocol.topic_config import DelayOffsetWrapper, SubscriptionGroupConfig
+from rocketrio_protocol.topic_names import group_name_problem
+
+_NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the group compared is behind already.
+
+
+class GroupAdminProcessor:
+    """What administrators and slaves ask about groups."""
+
+    def __init__(
+        self,
+        *,
+        config: LiveConfig,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumer_offsets: ConsumerOffsetManager,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        delay_offset_file: ConfigFile,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._consumer_offsets = consumer_offsets
+        self._consumers = consumers
+        self._producers = producers
+        self._delay_offset_file = delay_offset_file
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_and_create_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_group_config,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_consumer_offset,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.all_delay_offset,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.query_correction_offset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone_group_offset,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connection_list,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connection_list,
+        }
+
+    # ---------------------------------------------------------------------------------- settings
+
+    def update_and_create_group(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        refuse_on_slave(self._config)
+        group = fastjson.loads(request.body, SubscriptionGroupConfig, what="group settings")
+        problem = group_name_problem(group.group_name)
+        if problem is not None:
+            raise BrokerSystemError(problem)
+        self._groups.update(group)
+        return request.response()
+
+    def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        refuse_on_slave(self._config)
+        header = request.header(admin.DeleteSubscriptionGroupRequestHeader)
+        self._groups.delete(header.group_name)
+        if header.remove_offset or header.clean_offset:
+            self._consumer_offsets.remove_group(header.group_name)
+        return request.response()
+
+    def all_group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(body=fastjson.dumps(self._groups.wrapper()))
+
+    def group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.GetSubscriptionGroupConfigRequestHeader)
+        group = self._groups.subscription_group_table.get(header.group)
+        if group is None:
+            return request.response(
+                code=ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                remark=f"No group in this broker. group: {header.group}",
+            )
+        return request.response(body=fastjson.dumps(group))
+
+    # ----------------------------------------------------------------------------------- offsets
+
+    def all_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(body=fastjson.dumps(self._consumer_offsets.wrapper()))
+
+    def all_delay_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        stored = self._delay_offset_file.load(DelayOffsetWrapper) or DelayOffsetWrapper()
+        return request.response(body=fastjson.dumps(stored))
+
+    def query_correction_offset(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.QueryCorrectionOffsetRequestHeader)
+        left_out = set((header.filter_groups or "").split(","))
+        corrections: dict[int, int] = {}
+        for group in self._consumer_offsets.groups_of_topic(header.topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in self._consumer_offsets.query_offsets(
+                group, header.topic
+            ).items():
+                bounds = self._store.queue_bounds(header.topic, queue_id)
+                if bounds is not None and offset >= bounds[0]:
+                    corrections[queue_id] = min(offset, corrections.get(queue_id, offset))
+        compared = self._consumer_offsets.query_offsets(header.compare_group, header.topic)
+        for queue_id, offset in compared.items():
+            if corrections.get(queue_id, _NO_CORRECTION) > offset:
+                corrections[queue_id] = _NO_CORRECTION
+        return request.response(body=QueryCorrectionOffsetBody(corrections).to_classic_json())
+
+    def clone_group_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.CloneGroupOffsetRequestHeader)
+        topics = (
+            [header.topic]
+            if header.topic
+            else self._consumer_offsets.topics_of_group(header.src_group)
+        )
+        for topic in topics:
+            if self._topics.topic_config(topic) is not None:
+                self._consumer_offsets.clone_offset(header.src_group, header.dest_group, topic)
+        return request.response()
+
+    # ------------------------------------------------------------------------------- connections
+
+    def consumer_connection_list(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.GetConsumerConnectionListRequestHeader)
+        group = self._consumers.group(header.consumer_group)
+        if group is None:
+            return request.response(
+                code=ResponseCode.CONSUMER_NOT_ONLINE,
+                remark=f"the consumer group[{header.consumer_group}] not online",
+            )
+        body = ConsumerConnection(
+            connection_set=_connections(group.channels.values()),
+            subscription_table=group.subscription_table,
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        return request.response(body=body.to_json())
+
+    def producer_connection_list(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        header = request.header(admin.GetProducerConnectionListRequestHeader)
+        clients = self._producers.clients(header.producer_group)
+        if not clients:
+            return request.response(
+                code=ResponseCode.SYSTEM_ERROR,
+                remark=f"the producer group[{header.producer_group}] not exist",
+            )
+        return request.response(body=ProducerConnection(_connections(clients)).to_json())
+
+
+def _connections(clients: Iterable[ClientChannelInfo]) -> list[Connection]:
+    return [
+        Connection(
+            client_id=client.client_id,
+            client_addr=client.channel.remote_addr,
+            language=client.language.name,
+            version=client.version,
+        )
+        for client in clients
+    ]

@@ -1,0 +1,112 @@
+"""Offsets of groups (14, 15) and of queues (29, 30, 31, 32).
+
+Answers to: ConsumerManageProcessor, AdminBrokerProcessor; RocketMQ reference, section 2.4.
+"""
+
+from typing import Final
+
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.query import Boundary
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import offset
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+_BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
+
+
+class OffsetProcessor:
+    """Where groups and queues stand."""
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        consumer_offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._consumer_offsets = consumer_offsets
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query_consumer_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+        }
+
+    def query_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(offset.QueryConsumerOffsetRequestHeader)
+        known = self._consumer_offsets.query_offset(
+            header.consumer_group, header.topic, header.queue_id
+        )
+        if known < 0 and self._starts_at_zero(header):
+            known = 0
+        if known < 0:
+            return request.response(
+                code=ResponseCode.QUERY_NOT_FOUND,
+                remark=f"Not found, the group {header.consumer_group} has committed nothing on "
+                f"queue {header.queue_id} of {header.topic}",
+            )
+        return request.response(offset.OffsetResponseHeader(known))
+
+    def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(offset.UpdateConsumerOffsetRequestHeader)
+        self._consumer_offsets.commit_offset(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        )
+        return request.response()
+
+    def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(offset.SearchOffsetRequestHeader)
+        found = self._store.offset_by_time(
+            header.topic,
+            header.queue_id,
+            header.timestamp,
+            _BOUNDARIES.get(header.boundary_type, "4.x"),
+        )
+        return request.response(offset.OffsetResponseHeader(found))
+
+    def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(offset.GetMaxOffsetRequestHeader)
+        bounds = self._store.queue_bounds(header.topic, header.queue_id)
+        return request.response(offset.OffsetResponseHeader(0 if bounds is None else bounds[1]))
+
+    def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(offset.GetMinOffsetRequestHeader)
+        bounds = self._store.queue_bounds(header.topic, header.queue_id)
+        if bounds is not None:
+            lowest = bounds[0]
+        else:
+            # A queue that has not got its first message yet begins at 0; one that nobody made has no beginning.
+            topic = self._topics.topic_config(header.topic)
+            lowest = 0 if topic is not None and 0 <= header.queue_id < topic.read_queue_nums else -1
+        return request.response(offset.OffsetResponseHeader(lowest))
+
+    def earliest_store_time(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(offset.GetEarliestMsgStoretimeRequestHeader)
+        stored = self._store.earliest_store_time(header.topic, header.queue_id)
+        return request.response(offset.TimestampResponseHeader(-1 if stored is None else stored))
+
+    def _starts_at_zero(self, header: offset.QueryConsumerOffsetRequestHeader) -> bool:
+        """Whether a group without offset starts at the queue's first message, which is young.
+
+        As 4.x a queue without messages counts as young: 5.x answers that nothing was found.
+        """
+        if header.set_zero_if_not_found is False:
+            return False
+        bounds = self._store.queue_bounds(header.topic, header.queue_id)
+        if bounds is None or bounds[1] == 0:
+            return True
+        if bounds[0] > 0:
+            return False
+        entry = self._store.queue_table.by_key[header.topic, header.queue_id].entry(0)
+        return entry is None or self._store.is_in_memory(entry[0])
