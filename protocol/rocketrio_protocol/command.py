@@ -18,6 +18,9 @@ from rocketrio_protocol.header_fields import Header, RequestHeader
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
+# Calling the enum class costs as much as decoding a short header.
+_SERIALIZE_TYPES = {int(known): known for known in SerializeType}
+
 HeaderT = TypeVar("HeaderT", bound=Header)
 
 
@@ -95,5 +98,5 @@ class RemotingCommand:
             parts.remark,
             parts.language,
             parts.version,
-            SerializeType(frame.serialize_type),
+            _SERIALIZE_TYPES[frame.serialize_type],
         )

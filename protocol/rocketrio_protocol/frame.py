@@ -28,10 +28,14 @@ FRAME_SIZE_LIMIT: Final = 16 * 1024 * 1024
 HEADER_SIZE_LIMIT: Final = 0xFFFFFF
 """Longest header in bytes: what 24 bits can say."""
 
+VIEW_SIZE: Final = 64 * 1024
+"""Gathered bytes from which frames are views of the buffer instead of copies."""
+
 _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
 _PREFIX_SIZE = _PREFIX.size
 _LENGTH_SIZE = _LENGTH.size
+_LEAST_LENGTH = _PREFIX_SIZE - _LENGTH_SIZE
 
 
 def encode_frame(
@@ -54,7 +58,7 @@ def encode_frame(
     return b"".join((prefix, header, body))
 
 
-@attrs.frozen
+@attrs.define
 class Frame:
     """One frame as it came: still encoded header, and body."""
 
@@ -66,14 +70,14 @@ class Frame:
 class FrameDecoder:
     """Cuts received bytes into frames.
 
-    Bytes of unfinished frames are gathered in one buffer that is given up to its frames once they are
-    whole, so that a large body is not copied a second time.
+    Bytes of an unfinished frame are gathered in one buffer; a large one is given up to its frame as it is,
+    so that a large body is not copied a second time.
     """
 
     def __init__(self, *, frame_size_limit: int = FRAME_SIZE_LIMIT) -> None:
         self.error: RemoteProtocolError | None = None
         """Why the stream is of no more use after the frames that `feed` returned, or None."""
-        self._frame_size_limit = frame_size_limit
+        self._length_limit = frame_size_limit - _LENGTH_SIZE
         self._pending = bytearray()
         self._wanted = _LENGTH_SIZE
 
@@ -89,14 +93,15 @@ class FrameDecoder:
         """
         if self.error is not None:
             return []
+        # One copy of the chunk, and slices of it: views of a reused buffer cost twice as much a frame.
         if not self._pending:
-            return self._cut(memoryview(data), copy=True)
-        self._pending += data
-        if len(self._pending) < self._wanted:
+            return self._cut(bytes(data))
+        gathered = self._pending
+        gathered += data
+        if len(gathered) < self._wanted:
             return []
-        gathered = memoryview(self._pending)
         self._pending = bytearray()
-        return self._cut(gathered, copy=False)
+        return self._cut(bytes(gathered) if len(gathered) < VIEW_SIZE else memoryview(gathered))
 
     def feed_eof(self) -> None:
         """The stream ended; an unfinished frame is an error."""
@@ -105,45 +110,50 @@ class FrameDecoder:
                 f"The stream ended {len(self._pending)} bytes into a frame of at least {self._wanted}"
             )
 
-    def _cut(self, view: memoryview, *, copy: bool) -> list[Frame]:
+    def _cut(self, chunk: Body) -> list[Frame]:
         frames: list[Frame] = []
-        position, end = 0, len(view)
-        while True:
-            wanted = self._size_at(view, position)
-            if self.error is not None:
+        position, end = 0, len(chunk)
+        self._wanted = _LENGTH_SIZE
+        while end - position >= _PREFIX_SIZE:
+            length, type_and_header = _PREFIX.unpack_from(chunk, position)
+            if not _LEAST_LENGTH <= length <= self._length_limit:
+                self._fail_length(length)
                 return frames
-            if end - position < wanted or wanted <= _LENGTH_SIZE:
-                break
-            length, type_and_header = _PREFIX.unpack_from(view, position)
-            body_start = position + _PREFIX_SIZE + (type_and_header & HEADER_SIZE_LIMIT)
-            if body_start > position + wanted:
+            header_start = position + _PREFIX_SIZE
+            body_start = header_start + (type_and_header & HEADER_SIZE_LIMIT)
+            frame_end = position + _LENGTH_SIZE + length
+            if body_start > frame_end:
                 self._fail(
-                    f"A frame of {length} bytes claims a header of "
-                    f"{type_and_header & HEADER_SIZE_LIMIT} bytes"
+                    f"A frame of {length} bytes claims a header of {body_start - header_start} bytes"
                 )
                 return frames
-            header: Body = view[position + _PREFIX_SIZE : body_start]
-            body: Body = view[body_start : position + wanted]
-            if copy:
-                header, body = bytes(header), bytes(body)
-            frames.append(Frame(type_and_header >> 24, header, body))
-            position += wanted
-        self._wanted = wanted
-        self._pending += view[position:]
+            if frame_end > end:
+                self._wanted = frame_end - position
+                break
+            frames.append(
+                Frame(
+                    type_and_header >> 24,
+                    chunk[header_start:body_start],
+                    chunk[body_start:frame_end],
+                )
+            )
+            position = frame_end
+        else:
+            # Too little for a prefix; a length that is there is judged all the same, as it will be later.
+            if end - position >= _LENGTH_SIZE:
+                (length,) = _LENGTH.unpack_from(chunk, position)
+                if not _LEAST_LENGTH <= length <= self._length_limit:
+                    self._fail_length(length)
+                    return frames
+                self._wanted = _PREFIX_SIZE
+        if position < end:
+            self._pending += memoryview(chunk)[position:]
         return frames
 
-    def _size_at(self, view: memoryview, position: int) -> int:
-        """Bytes that the frame at `position` needs, as far as can be told from what is there."""
-        if len(view) - position < _LENGTH_SIZE:
-            return _LENGTH_SIZE
-        (length,) = _LENGTH.unpack_from(view, position)
-        if length < _PREFIX_SIZE - _LENGTH_SIZE or length + _LENGTH_SIZE > self._frame_size_limit:
-            self._fail(
-                f"A frame claims {length} bytes; allowed are 4 to "
-                f"{self._frame_size_limit - _LENGTH_SIZE}"
-            )
-            return 0
-        return int(length) + _LENGTH_SIZE
+    def _fail_length(self, length: int) -> None:
+        self._fail(
+            f"A frame claims {length} bytes; allowed are {_LEAST_LENGTH} to {self._length_limit}"
+        )
 
     def _fail(self, what: str) -> None:
         self.error = RemoteProtocolError(

@@ -9,7 +9,7 @@ Answers to: RemotingSerializable, RocketMQSerializable; RocketMQ reference, sect
 """
 
 import struct
-from typing import Annotated, Any, Final, Protocol
+from typing import Annotated, Final, Protocol
 
 import attrs
 import msgpack
@@ -253,14 +253,9 @@ def _checked_end(data: bytes, start: int, size: int, what: str) -> int:
 # ------------------------------------------------------------------------------------------ MSGPACK
 
 
-class _MsgpackHeader(msgspec.Struct, array_like=True):
-    code: Int32
-    language: int
-    version: Int32
-    opaque: Int32
-    flag: Int32
-    remark: str | None
-    ext_fields: dict[str, str]
+# Checks types and ranges of the numbers in one call.
+_NUMBERS = struct.Struct(">iiiii")
+_TEXT_ONLY: Final = frozenset({str})
 
 
 def _encode_msgpack(command: Encodable) -> bytes:
@@ -280,16 +275,24 @@ def _encode_msgpack(command: Encodable) -> bytes:
 
 def _decode_msgpack(header: Body) -> HeaderParts:
     try:
-        values: Any = msgpack.unpackb(header, strict_map_key=True, use_list=False)
-        parts = msgspec.convert(values, _MsgpackHeader)
-    except (ValueError, msgpack.UnpackException, msgspec.MsgspecError) as error:
+        code, language, version, opaque, flag, remark, ext_fields = msgpack.unpackb(
+            header, use_list=False
+        )
+        _NUMBERS.pack(code, language, version, opaque, flag)
+    except (ValueError, TypeError, struct.error, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"The MSGPACK header cannot be read: {error}") from error
+    if not (remark is None or type(remark) is str) or not (
+        type(ext_fields) is dict
+        and _TEXT_ONLY.issuperset(map(type, ext_fields))
+        and _TEXT_ONLY.issuperset(map(type, ext_fields.values()))
+    ):
+        raise RemoteProtocolError("The MSGPACK header cannot be read: its texts are no texts")
     return HeaderParts(
-        parts.code,
-        _LANGUAGE_BY_CODE.get(parts.language, LanguageCode.OTHER),
-        parts.version,
-        parts.opaque,
-        parts.flag,
-        parts.remark,
-        parts.ext_fields,
+        code,
+        _LANGUAGE_BY_CODE.get(language, LanguageCode.OTHER),
+        version,
+        opaque,
+        flag,
+        remark,
+        ext_fields,
     )
