@@ -16,14 +16,12 @@ from rocketrio_protocol.commands import admin
 from rocketrio_protocol.java_properties import format_properties, parse_properties
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.route import KVTable
 
 VERSION_TEXT: Final = "V4_9_7"
 """What tools show for PROTOCOL_VERSION."""
 
 _POOLS: Final = ("send", "pull", "query")
-_MS_PER_DAY: Final = 86_400_000
 
 
 class BrokerAdminProcessor:
@@ -37,15 +35,12 @@ class BrokerAdminProcessor:
         topics: TopicConfigManager,
         broker_addr: str,
         ha_addr: str,
-        wall_clock: WallClock,
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
         self._broker_addr = broker_addr
         self._ha_addr = ha_addr
-        self._wall_clock = wall_clock
-        self._boot_timestamp_ms = wall_clock.now_ms()
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -81,8 +76,6 @@ class BrokerAdminProcessor:
         table = {
             "brokerVersionDesc": VERSION_TEXT,
             "brokerVersion": str(PROTOCOL_VERSION),
-            "bootTimestamp": str(self._boot_timestamp_ms),
-            "runtime": _duration(self._wall_clock.now_ms() - self._boot_timestamp_ms),
             "startAcceptSendRequestTimeStamp": "0",
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
@@ -93,11 +86,3 @@ class BrokerAdminProcessor:
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return table | self._store.runtime_info()
-
-
-def _duration(ms: int) -> str:
-    """`[ 0 days, 0 hours, 0 minutes, 32 seconds ]`, as tools show it."""
-    days, rest = divmod(ms, _MS_PER_DAY)
-    hours, rest = divmod(rest, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    return f"[ {days} days, {hours} hours, {minutes} minutes, {rest // 1000} seconds ]"

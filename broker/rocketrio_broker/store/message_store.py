@@ -227,6 +227,11 @@ class MessageStore:
             return "this broker is a slave"
         return self._appender.refusal or self._retention.refusal
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Read by other limits from now on; what is built into files and services stays as it was opened."""
+        self.config = config
+        self._memory_size = config.memory_size(self._disk.physical_memory())
+
     def statistics(self) -> StoreStatistics:
         return self._statistics.snapshot()
 
