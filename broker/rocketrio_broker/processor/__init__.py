@@ -1,1 +1,48 @@
-"""What a broker and a name server answer: one file a family of requests, each a table of code to method."""
+"""What a broker and a name server answer: one file a family of requests, each a table of code to method.
+
+    send 10 310 320 | pull 11 361 | query 12 33 | offsets 14 15 29-32 | client_manage 34 35 38 46
+    admin and topics: the codes a console and slaves use | name_server: 1xx, 2xx, 3xx of a name server
+
+Codes that nobody registers are answered REQUEST_CODE_NOT_SUPPORTED; `NOT_BUILT_YET` names those Apache has.
+"""
+
+from typing import Final
+
+from rocketrio_broker.processor.pull import PullMessageProcessor
+from rocketrio_broker.processor.query import QueryMessageProcessor
+from rocketrio_broker.processor.send import SendMessageProcessor
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.remoting.dispatch import Processor
+
+PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+"""What the second listener does not answer."""
+
+NOT_BUILT_YET: Final = frozenset(
+    {
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.GET_TIMER_CHECK_POINT,
+        RequestCode.GET_TIMER_METRICS,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+    }
+)
+"""Codes of an Apache broker that come with later work; a test keeps this list true."""
+
+
+def data_processors(
+    send: SendMessageProcessor, pull: PullMessageProcessor, query: QueryMessageProcessor
+) -> dict[int, Processor]:
+    """Request code to processor for messages themselves."""
+    return {
+        RequestCode.SEND_MESSAGE: send,
+        RequestCode.SEND_MESSAGE_V2: send,
+        RequestCode.SEND_BATCH_MESSAGE: send,
+        RequestCode.PULL_MESSAGE: pull,
+        RequestCode.LITE_PULL_MESSAGE: pull,
+        RequestCode.QUERY_MESSAGE: query.query,
+        RequestCode.VIEW_MESSAGE_BY_ID: query.view,
+    }

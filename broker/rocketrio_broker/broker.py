@@ -1,0 +1,265 @@
+"""One broker: composes store, replication, registration, processors and listeners.
+
+The order of start is the order of the indentation in `open_broker`, that of the stop the reverse:
+
+    listeners bound | store recovered | tables loaded | offsets of slaves taken over | replication | serving
+    | registered
+
+Invariant: nothing is served before the tables are loaded and, on a master, its slaves' offsets were asked for.
+Invariant: clients are sent here (registration) only once requests are answered.
+Answers to: BrokerController, BrokerStartup.
+Unlike Java: no part reaches another through this class; each was given what it needs.
+"""
+
+import logging
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.broker_parts import BrokerParts
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.processor import PULL_CODES
+from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.store.disk import Disk, RealDisk
+from rocketrio_broker.store.message_store import MessageStore, open_message_store
+from rocketrio_broker.store.statistics import StoreStatistics
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.ports import (
+    Dial,
+    Listen,
+    Listener,
+    SystemWallClock,
+    WallClock,
+    join_addr,
+    split_addr,
+)
+from rocketrio_protocol.remoting.server import serve_remoting
+from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
+
+logger = logging.getLogger("rocketrio_broker")
+
+FAST_PORT_DISTANCE: Final = 2
+"""The second listener is this far below the first: Apache slaves fetch topics there (fastListenPort)."""
+
+FREE_PORT_ATTEMPTS: Final = 20
+"""Free ports tried until the one two below is free as well."""
+
+
+@attrs.frozen
+class BrokerStatistics:
+    """What a broker is doing."""
+
+    role: str
+    connections: int
+    held_pulls: int
+    waiting_answers: int
+    store: StoreStatistics
+
+
+class Broker:
+    """A broker that serves. Made by `open_broker`."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        *,
+        address: str,
+        ha_address: str,
+        registration: BrokerRegistration,
+        connections: set[Channel],
+    ) -> None:
+        self.parts = parts
+        self.address = address
+        """Where clients find it."""
+        self.ha_address = ha_address
+        """Where slaves find it."""
+        self.registration = registration
+        self._connections = connections
+
+    def __repr__(self) -> str:
+        return f"<Broker {self.config.broker_name} role={self.role} address={self.address}>"
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings it goes by now."""
+        return self.parts.config.broker
+
+    @property
+    def role(self) -> str:
+        """Master or slave."""
+        return self.config.role
+
+    @property
+    def store(self) -> MessageStore:
+        """Its messages."""
+        return self.parts.store
+
+    def statistics(self) -> BrokerStatistics:
+        return BrokerStatistics(
+            role=self.role,
+            connections=len(self._connections),
+            held_pulls=len(self.parts.held_pulls),
+            waiting_answers=len(self.parts.waiting_answers),
+            store=self.store.statistics(),
+        )
+
+
+class _Observer:
+    """Hears of connections of both listeners."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self.connections: set[Channel] = set()
+        self._parts = parts
+
+    def channel_opened(self, channel: Channel) -> None:
+        self.connections.add(channel)
+        self._parts.clients.channel_opened(channel)
+
+    def channel_closed(self, channel: Channel) -> None:
+        self.connections.discard(channel)
+        self._parts.held_pulls.channel_closed(channel)
+        self._parts.clients.channel_closed(channel)
+
+
+@asynccontextmanager
+async def open_broker(
+    config: BrokerConfig,
+    *,
+    disk: Disk | None = None,
+    dial: Dial = dial_tcp,
+    listen: Listen = listen_tcp,
+    wall_clock: WallClock | None = None,
+    rng: random.Random | None = None,
+) -> AsyncGenerator[Broker]:
+    """A broker that serves for as long as the body runs; leaving it is a clean stop.
+
+    Raises ConfigError for a role that is not built or an address that cannot be had, StoreLockedError when
+    another process has the data directory. A cancel stops it cleanly too.
+    """
+    _check_role(config)
+    disk = RealDisk() if disk is None else disk
+    wall_clock = SystemWallClock() if wall_clock is None else wall_clock
+    rng = random.Random() if rng is None else rng
+    listeners = await _listen(config.listen, listen)
+    try:
+        listeners.append(await listen(config.ha_listen_for(listeners[0].addr)))
+        address = _told(config.address, listeners[0].addr, "listen", "address")
+        ha_address = _told(config.ha_address, listeners[2].addr, "ha_listen", "ha_address")
+        store_host = await _packed_addr(address)
+        async with open_message_store(
+            config.store, config.data, disk=disk, wall_clock=wall_clock
+        ) as store:
+            store.is_slave = config.is_slave
+            parts = BrokerParts(
+                config, store, disk=disk, wall_clock=wall_clock, rng=rng, store_host=store_host
+            )
+            parts.load()
+            async with open_channel_pool(dial) as pool, background_nursery() as nursery:
+                registration = BrokerRegistration(
+                    config=parts.config,
+                    topics=parts.topics,
+                    pool=pool,
+                    broker_addr=address,
+                    ha_server_addr=ha_address,
+                )
+                observer = _Observer(parts)
+                for service in parts.services():
+                    await nursery.start(service.run)
+                await nursery.start(_serve, listeners, parts, observer)
+                await nursery.start(registration.run)
+                broker = Broker(
+                    parts,
+                    address=address,
+                    ha_address=ha_address,
+                    registration=registration,
+                    connections=observer.connections,
+                )
+                logger.info("serving role=%s address=%s", config.role, address)
+                yield broker
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+async def _serve(
+    listeners: Sequence[Listener],
+    parts: BrokerParts,
+    observer: _Observer,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """All requests on the first listener, all but pulls on the one two ports below."""
+    table = parts.processor_table()
+    fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
+
+    async def serve_one(
+        listener: Listener, processors: object, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        await serve_remoting(
+            [listener],
+            table if processors is table else fast_table,
+            observer=observer,
+            task_status=task_status,
+        )
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_one, listeners[0], table)
+        await nursery.start(serve_one, listeners[1], fast_table)
+        task_status.started()
+
+
+def _check_role(config: BrokerConfig) -> None:
+    if config.role == "sync-master":
+        raise ConfigError(
+            "The role sync-master is not built yet",
+            remedy="Use async-master; flush_disk_type = sync makes one broker's messages durable",
+        )
+
+
+async def _listen(addr: str, listen: Listen) -> list[Listener]:
+    """The listener for clients and the one two ports below it."""
+    host, port = split_addr(addr)
+    for _ in range(1 if port else FREE_PORT_ATTEMPTS):
+        main = await listen(addr)
+        try:
+            fast_port = split_addr(main.addr)[1] - FAST_PORT_DISTANCE
+            return [main, await listen(join_addr(host, fast_port))]
+        except ConfigError:
+            main.close()
+            if port:
+                raise
+        except BaseException:
+            main.close()
+            raise
+    raise ConfigError(f"No free port on {host} whose second below is free as well")
+
+
+def _told(address: str | None, bound: str, listen_name: str, name: str) -> str:
+    """The address others are told: as configured, or the one that was bound."""
+    if address is not None:
+        return address
+    host, _ = split_addr(bound)
+    if host in ("0.0.0.0", "::"):
+        raise ConfigError(
+            f"{listen_name} is {bound}, which others cannot dial",
+            remedy=f"Say in {name} which host:port they are to use",
+        )
+    return bound
+
+
+async def _packed_addr(address: str) -> bytes:
+    """The address as stored messages and their ids hold it; a host name is looked up once."""
+    host, port = split_addr(address)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"The host of {address} is not known ({error.strerror})") from error
+    return pack_host(str(found[0][4][0]), port)

@@ -1,0 +1,133 @@
+"""The parts of one broker that live as long as its store is open, each given what it needs.
+
+    config/topics.json, subscriptionGroup.json, consumerOffset.json     loaded by `load`
+
+Answers to: the fields of BrokerController.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from rocketrio_broker.clients import ConsumerManager, ProducerManager
+from rocketrio_broker.config import BrokerConfig, LiveConfig
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
+from rocketrio_broker.processor import data_processors
+from rocketrio_broker.processor.client_manage import ClientManageProcessor
+from rocketrio_broker.processor.offsets import OffsetProcessor
+from rocketrio_broker.processor.pull import PullMessageProcessor
+from rocketrio_broker.processor.query import QueryMessageProcessor
+from rocketrio_broker.processor.send import SendMessageProcessor
+from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
+
+
+class Service(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None: ...
+
+
+class BrokerParts:
+    """Tables, processors and services of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        *,
+        disk: Disk,
+        wall_clock: WallClock,
+        rng: random.Random,
+        store_host: bytes,
+    ) -> None:
+        self.store = store
+        self.config = LiveConfig(config, wall_clock=wall_clock)
+        directory = config.config_directory
+
+        def file(name: str) -> ConfigFile:
+            return ConfigFile(directory / name, disk=disk)
+
+        self.topics = TopicConfigManager(
+            config=self.config, file=file("topics.json"), wall_clock=wall_clock
+        )
+        self.groups = SubscriptionGroupManager(
+            config=self.config, file=file("subscriptionGroup.json"), wall_clock=wall_clock
+        )
+        self.consumer_offsets = ConsumerOffsetManager(
+            file=file("consumerOffset.json"),
+            disk=disk,
+            flush_interval=config.flush_consumer_offset_interval,
+        )
+        self.consumers = ConsumerManager()
+        self.producers = ProducerManager()
+        self.held_pulls = HeldPulls()
+        self.waiting_answers = WaitingAnswers(
+            store.flushed, timeout=config.store.sync_flush_timeout
+        )
+        self.clients = ClientManageProcessor(
+            config=self.config,
+            consumers=self.consumers,
+            producers=self.producers,
+            groups=self.groups,
+            topics=self.topics,
+        )
+        self.send = SendMessageProcessor(
+            store,
+            config=self.config,
+            topics=self.topics,
+            groups=self.groups,
+            waiting=self.waiting_answers,
+            store_host=store_host,
+            rng=rng,
+        )
+        self.pull = PullMessageProcessor(
+            store,
+            config=self.config,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.consumer_offsets,
+            held=self.held_pulls,
+        )
+
+    def load(self) -> None:
+        """Take over what the files hold."""
+        self.topics.load()
+        self.groups.load()
+        self.consumer_offsets.load()
+
+    def services(self) -> Sequence[Service]:
+        """What runs while the broker serves."""
+        return (
+            self.consumer_offsets,
+            self.waiting_answers,
+            PullRequestHoldService(
+                self.held_pulls, self.pull, self.store, look_interval=self._look_interval
+            ),
+            self.clients,
+        )
+
+    def processor_table(self) -> dict[int, Processor]:
+        """Request code to processor, of the first listener."""
+        offsets = OffsetProcessor(
+            store=self.store, topics=self.topics, consumer_offsets=self.consumer_offsets
+        )
+        return {
+            **data_processors(self.send, self.pull, QueryMessageProcessor(self.store)),
+            **offsets.processors(),
+            **self.clients.processors(),
+        }
+
+    def _look_interval(self) -> float:
+        broker = self.config.broker
+        return LOOK_INTERVAL if broker.long_polling_enable else broker.short_polling_time

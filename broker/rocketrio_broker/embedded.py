@@ -1,0 +1,264 @@
+"""A whole cluster in one process: name server, one master and its slaves.
+
+    EmbeddedCluster(slaves=1)                          in memory: network, disks; time may be virtual
+    EmbeddedCluster(slaves=1, root=Path("data"))       on loopback ports, so that other processes can join
+
+In memory each member is a host of its own: the name server 10.0.0.9, the master 10.0.0.10, slaves from 10.0.0.11.
+A killed member leaves what kill -9 leaves and comes back at the same addresses with the same files.
+
+Invariant: leaving the block stops every member; on loopback ports no file is left outside `root`.
+Unlike Java: there is none; Apache's tests start real processes.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import attrs
+import trio
+
+from rocketrio_broker.broker import FAST_PORT_DISTANCE, Broker, open_broker
+from rocketrio_broker.config import FIRST_SLAVE_ID, BrokerConfig
+from rocketrio_broker.kill_switch import KillSwitch
+from rocketrio_broker.name_server import NameServer
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.disk import Disk, RealDisk
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import ClosedError
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.remoting.ports import (
+    Dial,
+    Listen,
+    SystemWallClock,
+    VirtualWallClock,
+    WallClock,
+    join_addr,
+    split_addr,
+)
+from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
+
+NAME_SERVER_HOST: Final = "10.0.0.9"
+MASTER_HOST: Final = "10.0.0.10"
+CLIENT_HOST: Final = "10.0.0.100"
+"""The host that `dial` of a cluster in memory stands for."""
+_FIRST_SLAVE_HOST: Final = 11
+_SEED: Final = 20260101
+LOOPBACK: Final = "127.0.0.1"
+_BROKER_PORT: Final = 10_911
+_NAME_SERVER_PORT: Final = 9876
+
+SMALL_STORE: Final = StoreConfig(
+    mapped_file_size_commit_log=16 << 20,
+    mapped_file_size_consume_queue=600_000,
+    max_hash_slot_num=10_000,
+    max_index_num=40_000,
+)
+"""Files that cost a test or a laptop little."""
+
+ConfigChanges = Callable[[BrokerConfig], BrokerConfig]
+
+
+class Member:
+    """One broker of the cluster: its settings and files, and the broker while it runs."""
+
+    def __init__(self, cluster: "EmbeddedCluster", config: BrokerConfig, host: str) -> None:
+        self.config = config
+        self.host = host
+        self.disk: Disk = cluster.make_disk()
+        self._cluster = cluster
+        self._broker: Broker | None = None
+        self._scope = trio.CancelScope()
+        self._switch = KillSwitch()
+        self._ended = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Member {self.config.broker_name}/{self.config.broker_id} of {self._cluster!r}>"
+
+    @property
+    def broker(self) -> Broker:
+        """The running broker. Raises ClosedError when it is down."""
+        if self._broker is None:
+            raise ClosedError(f"{self.config.broker_name}/{self.config.broker_id} is down")
+        return self._broker
+
+    @property
+    def is_running(self) -> bool:
+        return self._broker is not None
+
+    async def start(self) -> Broker:
+        """Start it, again at the same addresses. Returns once it serves and is registered."""
+        assert self._broker is None, f"{self!r} runs already"
+        await self._cluster.nursery.start(self._run)
+        broker = self.broker
+        self.config = attrs.evolve(self.config, listen=broker.address, ha_listen=broker.ha_address)
+        return broker
+
+    async def stop(self) -> None:
+        """Stop it cleanly: what it holds is flushed, and the name server is told."""
+        self._scope.cancel()
+        await self._ended.wait()
+
+    async def kill(self) -> None:
+        """End it as kill -9 does: nothing is flushed, nobody is told; its connections break."""
+        self._switch.kill()
+        self._cluster.cut(self.host)
+        await self.stop()
+
+    async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        cluster = self._cluster
+        self._scope, self._switch, self._ended = trio.CancelScope(), KillSwitch(), trio.Event()
+        try:
+            with self._scope:
+                async with open_broker(
+                    self.config,
+                    disk=self._switch.disk(self.disk),
+                    dial=self._switch.dial(cluster.dial_from(self.host)),
+                    listen=self._switch.listen(cluster.listen_on(self.host)),
+                    wall_clock=cluster.wall_clock,
+                    rng=random.Random(cluster.rng.random()),
+                ) as self._broker:
+                    task_status.started()
+                    await trio.sleep_forever()
+        finally:
+            self._broker = None
+            self._ended.set()
+
+
+class EmbeddedCluster:
+    """`async with EmbeddedCluster(slaves=1) as cluster:` runs the members for as long as the block."""
+
+    def __init__(
+        self,
+        *,
+        slaves: int = 0,
+        root: Path | None = None,
+        network: Literal["memory", "loopback"] | None = None,
+        name_server_listen: str | None = None,
+        cluster_name: str = "DefaultCluster",
+        broker_name: str = "broker-a",
+        store: StoreConfig = SMALL_STORE,
+        wall_clock: WallClock | None = None,
+        seed: int = _SEED,
+        **settings: Any,
+    ) -> None:
+        """`root` holds the data and puts the members on loopback ports; without it all is in memory.
+
+        `network="loopback"` without `root` keeps the data in memory but lets other processes connect.
+        `settings` are further fields of BrokerConfig, for every member.
+        """
+        self.network = network or ("memory" if root is None else "loopback")
+        self.memory_network = MemoryNetwork()
+        in_memory = self.network == "memory"
+        self.wall_clock: WallClock = wall_clock or (
+            VirtualWallClock() if in_memory else SystemWallClock()
+        )
+        self.rng = random.Random(seed)
+        self.root = root
+        self.nursery: trio.Nursery
+        self._stack = AsyncExitStack()
+        self._name_server_listen = name_server_listen or (
+            join_addr(NAME_SERVER_HOST, _NAME_SERVER_PORT) if in_memory else f"{LOOPBACK}:0"
+        )
+        self.name_server: NameServer
+        self._base = BrokerConfig(
+            cluster_name=cluster_name, broker_name=broker_name, store=store, **settings
+        )
+        self._slave_count = slaves
+        self.master: Member
+        self.slaves: list[Member] = []
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedCluster {self._base.cluster_name} in {self.network}>"
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            self.nursery = await stack.enter_async_context(background_nursery())
+            listener = await self.listen_on(NAME_SERVER_HOST)(self._name_server_listen)
+            self.name_server = NameServer([listener])
+            await self.nursery.start(self.name_server.run)
+            self.master = self._member(MASTER_ID)
+            await self.master.start()
+            for number in range(self._slave_count):
+                slave = self._member(FIRST_SLAVE_ID + number)
+                self.slaves.append(slave)
+                await slave.start()
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, traceback)
+
+    @property
+    def name_servers(self) -> list[str]:
+        """What a client is given to find this cluster."""
+        return [self.name_server.addr]
+
+    @property
+    def members(self) -> list[Member]:
+        """The master and the slaves, running or not."""
+        return [self.master, *self.slaves]
+
+    @property
+    def dial(self) -> Dial:
+        """How a client reaches the members."""
+        return self.dial_from(CLIENT_HOST)
+
+    async def kill_master(self) -> None:
+        """End the master as kill -9 does."""
+        await self.master.kill()
+
+    async def restart_master(self) -> Broker:
+        """Bring the master back with what it left."""
+        return await self.master.start()
+
+    # --------------------------------------------------------------------------- what members are given
+
+    def dial_from(self, host: str) -> Dial:
+        """The way out of one host."""
+        return self.memory_network.host(host).dial if self.network == "memory" else dial_tcp
+
+    def listen_on(self, host: str) -> Listen:
+        """The way into one host."""
+        return self.memory_network.host(host).listen if self.network == "memory" else listen_tcp
+
+    def cut(self, host: str) -> None:
+        """Break the connections of a host at once; on loopback the sockets close with their broker."""
+        if self.network == "memory":
+            self.memory_network.cut(host)
+
+    def make_disk(self) -> Disk:
+        """A disk of its own for each member in memory; the real one where there is a root."""
+        return MemoryDisk() if self.root is None else RealDisk()
+
+    def _member(self, broker_id: int) -> Member:
+        is_master = broker_id == MASTER_ID
+        host = LOOPBACK
+        if self.network == "memory":
+            number = _FIRST_SLAVE_HOST + broker_id - FIRST_SLAVE_ID
+            host = MASTER_HOST if is_master else f"10.0.0.{number}"
+        name = "master" if is_master else f"slave-{broker_id}"
+        config = attrs.evolve(
+            self._base,
+            broker_id=broker_id,
+            role="async-master" if is_master else "slave",
+            listen=join_addr(host, _BROKER_PORT if self.network == "memory" else 0),
+            namesrv=self.name_server.addr,
+            data=(self.root or Path("/")) / name,
+        )
+        return Member(self, config, host)
+
+
+def fast_address(address: str) -> str:
+    """The second listener of a broker at `address`."""
+    host, port = split_addr(address)
+    return join_addr(host, port - FAST_PORT_DISTANCE)

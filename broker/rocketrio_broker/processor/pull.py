@@ -1,0 +1,268 @@
+"""Pulling: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
+
+Checks, read, answer, without an await; a pull that finds nothing and may wait goes to `HeldPulls`.
+
+Invariant: checks come in Java's order, each refusal with Java's code.
+Invariant: a pull that is executed again neither waits again nor commits again.
+Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
+Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not
+store it either): reading should not write.
+"""
+
+import logging
+from typing import Final
+
+import trio
+
+from rocketrio_broker.clients import ConsumerManager
+from rocketrio_broker.config import BrokerConfig, LiveConfig
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.long_polling import HeldPull, HeldPulls
+from rocketrio_broker.processor.answers import pull_answer_frame
+from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.tag_expression import ALL, is_tag_type, tags_codes
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.read import GetResult, GetStatus
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.pull import (
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    PullSysFlag,
+)
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.topic_config import Permission, SubscriptionGroupConfig
+
+logger = logging.getLogger("rocketrio_broker.pull")
+
+BROADCASTING: Final = "BROADCASTING"
+
+# Plain numbers where every pull passes: IntFlag arithmetic costs a microsecond.
+_COMMIT_OFFSET: Final = int(PullSysFlag.COMMIT_OFFSET)
+_SUSPEND: Final = int(PullSysFlag.SUSPEND)
+_SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
+
+_RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
+_NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
+_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
+
+_CODE_BY_STATUS: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: _RETRY,
+    GetStatus.MESSAGE_WAS_REMOVING: _RETRY,
+    GetStatus.OFFSET_FOUND_NULL: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: _NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: _MOVED,
+    GetStatus.OFFSET_TOO_SMALL: _MOVED,
+}
+
+
+def code_of_status(status: GetStatus, requested_offset: int) -> ResponseCode:
+    """What a pull is answered; a queue without messages is no error for a reader that begins at 0."""
+    code = _CODE_BY_STATUS.get(status)
+    if code is not None:
+        return code
+    return _MOVED if requested_offset != 0 else _NOT_FOUND
+
+
+class PullMessageProcessor:
+    """Answers pulls."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+        held: HeldPulls,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._held = held
+
+    def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer one pull, now or when there is a message."""
+        header = PullMessageRequestHeader.from_ext_fields(request.ext_fields)
+        return self._pull(channel, request, header, is_first=True)
+
+    def execute_held(self, pull: HeldPull) -> None:
+        """Answer a pull that has waited, whatever there is now."""
+        if pull.channel.closed:
+            return
+        try:
+            answer = self._pull(pull.channel, pull.request, pull.header, is_first=False)
+        except Error as refusal:
+            code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
+            answer = pull.request.response(code=code, remark=refusal.remark or refusal.what)
+        if answer is not None:
+            pull.channel.reply(answer)
+
+    def _pull(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        *,
+        is_first: bool,
+    ) -> RemotingCommand | None:
+        broker = self._config.broker
+        group = self._check(header, broker)
+        codes = self._tags_codes(header, group)
+        result = self._store.get_message(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            max(1, min(header.max_msg_nums, broker.max_pull_message_size)),
+            tags_codes=codes,
+            max_bytes=header.max_msg_bytes,
+        )
+        code = code_of_status(result.status, header.queue_offset)
+        if is_first and header.sys_flag & _COMMIT_OFFSET and not self._store.is_slave:
+            self._offsets.commit_offset(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
+        if (
+            code is _NOT_FOUND
+            and is_first
+            and header.sys_flag & _SUSPEND
+            and self._hold(channel, request, header, codes, broker)
+        ):
+            return None
+        suggested = suggest_which_broker_id(
+            group,
+            slave_read_enable=broker.slave_read_enable,
+            is_behind_memory=result.suggest_pulling_from_slave,
+        )
+        if code is _MOVED:
+            if self._store.is_slave and not self._store.config.offset_check_in_slave:
+                # A slave that lags must not move its readers: they are to ask again at the master.
+                code, suggested = _RETRY, group.broker_id
+            else:
+                self._log_moved(channel, header, result)
+        answer = PullMessageResponseHeader(
+            suggested, result.next_begin_offset, result.min_offset, result.max_offset
+        )
+        channel.reply(
+            pull_answer_frame(
+                request, code, result.status.name, answer, result.buffers, result.body_size
+            )
+        )
+        return None
+
+    def _hold(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        codes: frozenset[int] | None,
+        broker: BrokerConfig,
+    ) -> bool:
+        """Let the pull wait; false when it may not, or when too many wait already."""
+        seconds = (
+            header.suspend_timeout_millis / 1000
+            if broker.long_polling_enable
+            else broker.short_polling_time
+        )
+        if seconds <= 0 or self._held.is_full:
+            return False
+        deadline = trio.current_time() + seconds
+        self._held.add(HeldPull(channel, request, header, codes, deadline, header.queue_offset))
+        return True
+
+    # --------------------------------------------------------------------------------- checks, in order
+
+    def _check(
+        self, header: PullMessageRequestHeader, broker: BrokerConfig
+    ) -> SubscriptionGroupConfig:
+        if not broker.broker_permission & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{broker.broker_name}] pulling message is forbidden",
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        topic = self._topics.topic_config_table.get(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.perm & Permission.READ:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+            )
+        return group
+
+    def _tags_codes(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> frozenset[int] | None:
+        if header.sys_flag & _SUBSCRIPTION:
+            if not is_tag_type(header.expression_type):
+                raise self._filter_refused(header.expression_type)
+            return tags_codes(header.subscription)
+        members = self._consumers.group(header.consumer_group)
+        if members is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if not group.consume_broadcast_enable and members.message_model == BROADCASTING:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = members.subscription_table.get(header.topic)
+        if subscription is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if subscription.sub_version < header.sub_version:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        if not is_tag_type(subscription.expression_type):
+            raise self._filter_refused(subscription.expression_type)
+        if subscription.sub_string == ALL or not subscription.code_set:
+            return None
+        return frozenset(subscription.code_set)
+
+    @staticmethod
+    def _filter_refused(expression_type: str | None) -> Refused:
+        return Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type}",
+        )
+
+    @staticmethod
+    def _log_moved(channel: Channel, header: PullMessageRequestHeader, result: GetResult) -> None:
+        logger.warning(
+            "offset moved group=%s topic=%s queue_id=%d offset=%d next=%d status=%s peer=%s",
+            header.consumer_group, header.topic, header.queue_id, header.queue_offset,
+            result.next_begin_offset, result.status.name, channel.remote_addr,
+        )  # fmt: skip

@@ -1,0 +1,55 @@
+"""Finding messages: QUERY_MESSAGE (12) by key or unique id, VIEW_MESSAGE_BY_ID (33) by place in the log.
+
+Answers to: QueryMessageProcessor; RocketMQ reference, section 2.5.
+"""
+
+from typing import Final
+
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.query import (
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
+from rocketrio_protocol.remoting.channel import Channel
+
+DEFAULT_QUERY_MAX_NUM: Final = 32
+"""Messages a look-up by unique id answers with at most (defaultQueryMaxNum)."""
+
+
+class QueryMessageProcessor:
+    """Answers look-ups of single messages."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def query(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Code 12."""
+        header = request.header(QueryMessageRequestHeader)
+        max_num = DEFAULT_QUERY_MAX_NUM if header.unique_key_query else header.max_num
+        found = self._store.query_message(
+            header.topic, header.key, max_num, header.begin_timestamp, header.end_timestamp
+        )
+        answer = QueryMessageResponseHeader(
+            found.index_last_update_timestamp, found.index_last_update_physical_offset
+        )
+        if not found.buffers:
+            return request.response(
+                answer,
+                code=ResponseCode.QUERY_NOT_FOUND,
+                remark="can not find message, maybe time range not correct",
+            )
+        return request.response(answer, b"".join(found.buffers))
+
+    def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Code 33."""
+        offset = request.header(ViewMessageRequestHeader).offset
+        record = self._store.message_at(offset)
+        if record is None:
+            return request.response(
+                code=ResponseCode.SYSTEM_ERROR,
+                remark=f"can not find message by the offset, {offset}",
+            )
+        return request.response(body=record)

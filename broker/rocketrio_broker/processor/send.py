@@ -1,0 +1,281 @@
+"""Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+
+From request to answer without an await: header, checks, append, answer; with synchronous flush the answer joins
+`WaitingAnswers`.
+
+Invariant: a refused message is not stored; a stored one is answered with its id, also when its flush is late.
+Invariant: checks come in Java's order, each refusal with Java's code.
+Answers to: SendMessageProcessor, AbstractSendMessageProcessor; RocketMQ reference, section 2.2.
+Unlike Java: code 320 is a batch whatever its field `m` says; half and delayed messages are refused until
+their services are built, rather than delivered as plain ones.
+"""
+
+import random
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from rocketrio_broker.config import BrokerConfig, LiveConfig
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.processor.answers import SendAnswer
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.stored_properties import (
+    is_delayed,
+    is_half_message,
+    stored_properties,
+)
+from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.batch import decode_batch
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.message import TRANSACTION_MASK, SysFlag
+from rocketrio_protocol.message_id import join_message_ids
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.topic_config import Permission, TopicConfig
+from rocketrio_protocol.topic_names import (
+    NOT_SENDABLE_TOPICS,
+    RETRY_PREFIX,
+    dead_letter_topic,
+    topic_name_problem,
+)
+
+MAX_RECONSUME_TIMES_VERSION: Final = 121
+"""3.4.9: from this version on a sender's own limit of redeliveries counts (MQVersion.V3_4_9)."""
+
+_CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
+_MULTI_TAGS: Final = int(SysFlag.MULTI_TAGS)
+_MULTI_TAG_TOPIC: Final = "MULTI_TAG"
+
+_CODE_BY_STATUS: Final = {
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.CREATE_MAPPED_FILE_FAILED: ResponseCode.SYSTEM_ERROR,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+}
+
+SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
+
+
+@lru_cache(_CLIENT_ADDR_CACHE)
+def _packed_addr(addr: str) -> bytes:
+    return pack_host(*split_addr(addr))
+
+
+class SendMessageProcessor:
+    """Stores what producers send."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        waiting: WaitingAnswers,
+        store_host: bytes,
+        rng: random.Random,
+        peer_addr: Callable[[Channel], bytes] = lambda channel: _packed_addr(channel.remote_addr),
+    ) -> None:
+        """`store_host` is the packed address that message ids name; `peer_addr` packs a sender's."""
+        self._store = store
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._waiting = waiting
+        self._store_host = store_host
+        self._host_digits = store_host.hex().upper()
+        self._rng = rng
+        self._peer_addr = peer_addr
+        self._waits_for_flush = store.config.flush_disk_type == "sync"
+
+    def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Store the message or batch of one request; the answer goes out here, later, or never if oneway."""
+        try:
+            self._send(channel, request)
+        except (Refused, RemoteProtocolError) as refusal:
+            broker = self._config.broker
+            code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
+            answer = request.response(code=code, remark=refusal.remark or refusal.what)
+            answer.ext_fields["MSG_REGION"] = broker.region_id
+            answer.ext_fields["TRACE_ON"] = "true" if broker.trace_on else "false"
+            return answer
+        return None
+
+    def _send(self, channel: Channel, request: RemotingCommand) -> None:
+        code = request.code
+        header: SendHeader
+        if code == RequestCode.SEND_MESSAGE:
+            header = SendMessageRequestHeader.from_ext_fields(request.ext_fields)
+        else:
+            header = SendMessageRequestHeaderV2.from_ext_fields(request.ext_fields)
+        broker = self._config.broker
+        if self._waiting.is_full:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]{len(self._waiting)} messages wait for the disk already, try later",
+            )
+        topic = self._topic(header, broker)
+        queue_id = self._queue_id(header, topic, channel)
+        if topic.topic_name.startswith(RETRY_PREFIX):
+            topic, queue_id = self._retried(header, request.version, topic, queue_id)
+        is_batch = code == RequestCode.SEND_BATCH_MESSAGE or bool(header.batch)
+        self._check_is_built(header)
+        properties, waits = stored_properties(
+            header.properties, broker.cluster_name, is_batch=is_batch
+        )
+        put = PutMessage(
+            topic=topic.topic_name,
+            queue_id=queue_id,
+            body=b"" if is_batch else request.body,
+            properties=properties.encode(),
+            flag=header.flag,
+            sys_flag=header.sys_flag | _MULTI_TAGS
+            if topic.topic_filter_type == _MULTI_TAG_TOPIC
+            else header.sys_flag,
+            born_timestamp_ms=header.born_timestamp,
+            born_host=self._peer_addr(channel),
+            store_host=self._store_host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        store = self._store
+        result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
+        if result.status is not PutStatus.PUT_OK:
+            raise Refused(_CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}")
+        if not request.is_oneway:
+            self._answer(channel, request, result, queue_id, waits, broker)
+
+    def _answer(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        result: AppendResult,
+        queue_id: int,
+        waits: bool,
+        broker: BrokerConfig,
+    ) -> None:
+        offsets = result.physical_offsets
+        answer = SendAnswer(
+            request.opaque,
+            request.serialize_type,
+            f"{self._host_digits}{result.physical_offset:016X}"
+            if offsets is None
+            else join_message_ids(f"{self._host_digits}{offset:016X}" for offset in offsets),
+            queue_id,
+            result.queue_offset,
+            broker.region_id,
+            broker.trace_on,
+        )
+        if waits and self._waits_for_flush:
+            self._waiting.add(result.end_offset, channel, answer)
+        else:
+            channel.reply(answer.frame())
+
+    # --------------------------------------------------------------------------------- checks, in order
+
+    def _topic(self, header: SendHeader, broker: BrokerConfig) -> TopicConfig:
+        name = header.topic
+        topic = self._topics.topic_config_table.get(name)
+        if not broker.broker_permission & Permission.WRITE and topic is not None and topic.order:
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"the broker {broker.broker_name} takes no messages: its permission is "
+                f"{broker.broker_permission}",
+            )
+        if topic is None and (problem := topic_name_problem(name)) is not None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, problem)
+        if name in NOT_SENDABLE_TOPICS:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+            )
+        if topic is None:
+            topic = self._created_topic(header)
+        return topic
+
+    def _created_topic(self, header: SendHeader) -> TopicConfig:
+        topic = self._topics.create_in_send(
+            header.topic,
+            default_topic=header.default_topic,
+            queue_nums=header.default_topic_queue_nums,
+        )
+        if topic is None and header.topic.startswith(RETRY_PREFIX):
+            topic = self._topics.create_in_send_back(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        return topic
+
+    def _queue_id(self, header: SendHeader, topic: TopicConfig, channel: Channel) -> int:
+        queue_id = header.queue_id
+        if queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {_described(topic)} "
+                f"Producer: {channel.remote_addr}",
+            )
+        if queue_id < 0:
+            return self._rng.randrange(max(topic.write_queue_nums, 1))
+        return queue_id
+
+    def _retried(
+        self, header: SendHeader, version: int, topic: TopicConfig, queue_id: int
+    ) -> tuple[TopicConfig, int]:
+        """A message on its way back to its group: too often, and it becomes a dead letter."""
+        group_name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._groups.find(group_name)
+        if group is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {group_name}",
+            )
+        limit = group.retry_max_times
+        if version >= MAX_RECONSUME_TIMES_VERSION and header.max_reconsume_times is not None:
+            limit = header.max_reconsume_times
+        if (header.reconsume_times or 0) < limit:
+            return topic, queue_id
+        return self._topics.create_in_send_back(dead_letter_topic(group_name)), 0
+
+    def _check_is_built(self, header: SendHeader) -> None:
+        if header.sys_flag & TRANSACTION_MASK or is_half_message(header.properties):
+            raise Refused(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                "this broker has no transactions yet: the message (TRAN_MSG) was not stored",
+            )
+        if is_delayed(header.properties):
+            raise Refused(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                "this broker delivers no delayed messages yet: the message (DELAY) was not stored",
+            )
+
+
+def _entries(request: RemotingCommand) -> list[tuple[int, memoryview, memoryview]]:
+    try:
+        return decode_batch(request.body)
+    except RemoteProtocolError as error:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, error.what) from error
+
+
+def _described(topic: TopicConfig) -> str:
+    """The topic in Java's words, as its error says it."""
+    perm = "".join(
+        letter if topic.perm & bit else "-"
+        for letter, bit in (
+            ("R", Permission.READ),
+            ("W", Permission.WRITE),
+            ("X", Permission.INHERIT),
+        )
+    )
+    return (
+        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
+        f"writeQueueNums={topic.write_queue_nums}, perm={perm}, "
+        f"topicFilterType={topic.topic_filter_type}, topicSysFlag={topic.topic_sys_flag}, "
+        f"order={'true' if topic.order else 'false'}]"
+    )

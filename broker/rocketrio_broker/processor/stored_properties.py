@@ -1,0 +1,87 @@
+r"""What the broker makes of a message's properties before it stores them.
+
+A plain message loses WAIT and gets CLUSTER in its place; a batch keeps WAIT, with CLUSTER before it:
+
+    KEYS 1 k 2 WAIT 1 true 2 TAGS 1 t        (1 and 2 are the separators \x01 and \x02)
+    KEYS 1 k 2 CLUSTER 1 lab 2 TAGS 1 t
+
+That is where Java's map of hashes puts it too, for every message of the recorded traffic; the text is cut
+and joined because reading it into a dict and writing it again costs four times as much.
+
+Invariant: no separator at the end, as 4.9 stores it (a 5.x client sends one).
+Answers to: SendMessageProcessor's handling of origProps, MessageDecoder.messageProperties2String.
+"""
+
+from typing import Final
+
+from rocketrio_protocol.properties import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    decode_properties,
+    property_value,
+)
+from rocketrio_protocol.property_names import (
+    PROPERTY_CLUSTER,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_WAIT_STORE_MSG_OK,
+)
+
+_WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
+_CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
+_DELAY: Final = PROPERTY_DELAY_TIME_LEVEL + NAME_VALUE_SEPARATOR
+_TRANSACTION: Final = PROPERTY_TRANSACTION_PREPARED + NAME_VALUE_SEPARATOR
+
+
+def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) -> tuple[str, bool]:
+    """The text to store, and whether the producer waits for flush and replication."""
+    cluster = _CLUSTER + cluster_name
+    if not text:
+        return cluster, True
+    if text[-1] == PROPERTY_SEPARATOR:
+        text = text[:-1]
+    start = text.find(_WAIT)
+    if start < 0 and _CLUSTER not in text:
+        return f"{cluster}{PROPERTY_SEPARATOR}{text}", True
+    is_whole_name = start == 0 or (start > 0 and text[start - 1] == PROPERTY_SEPARATOR)
+    if not is_whole_name or text.find(_WAIT, start + 1) >= 0 or _CLUSTER in text:
+        return _rewritten(text, cluster_name, is_batch=is_batch)
+    end = text.find(PROPERTY_SEPARATOR, start)
+    if end < 0:
+        end = len(text)
+    waits = _is_true(text[start + len(_WAIT) : end])
+    if is_batch:
+        return f"{text[:start]}{cluster}{PROPERTY_SEPARATOR}{text[start:]}", waits
+    return f"{text[:start]}{cluster}{text[end:]}", waits
+
+
+def is_delayed(text: str | None) -> bool:
+    """Asks for delivery at a later time."""
+    if not text or _DELAY not in text:
+        return False
+    level = property_value(text.encode(), PROPERTY_DELAY_TIME_LEVEL)
+    return level is not None and level.isdigit() and int(level) > 0
+
+
+def is_half_message(text: str | None) -> bool:
+    """Is the first part of a transaction."""
+    if not text or _TRANSACTION not in text:
+        return False
+    return _is_true(property_value(text.encode(), PROPERTY_TRANSACTION_PREPARED) or "")
+
+
+def _rewritten(text: str, cluster_name: str, *, is_batch: bool) -> tuple[str, bool]:
+    """The slow way, for names that occur twice or only look like ours."""
+    properties = decode_properties(text)
+    wait = properties.get(PROPERTY_WAIT_STORE_MSG_OK)
+    if not is_batch:
+        properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
+    properties[PROPERTY_CLUSTER] = cluster_name
+    joined = PROPERTY_SEPARATOR.join(
+        f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()
+    )
+    return joined, wait is None or _is_true(wait)
+
+
+def _is_true(text: str) -> bool:
+    return text == "true" or text.lower() == "true"
