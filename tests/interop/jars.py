@@ -80,10 +80,9 @@ def _download(version: str, folder: Path) -> None:
                 f"Maven Central did not deliver {version} within {DOWNLOAD_TIMEOUT:.0f} s"
             ) from error
         if done.returncode != 0:
-            said = [line for line in done.stdout.splitlines() if "ERROR" in line][:1]
-            raise UnavailableError(
-                f"Maven could not fetch {version}: {' '.join(said) or done.stderr[-300:]}"
-            )
+            said = [line for line in done.stdout.splitlines() if "ERROR" in line]
+            first = said[0].split("] ", 1)[-1] if said else done.stderr
+            raise UnavailableError(f"Maven could not fetch {version}: {first[:300]}")
         # Another run may have been quicker: its copy is as good as this one.
         if not folder.exists():
             lib.rename(folder)

@@ -1,0 +1,138 @@
+"""Clusters of both products for the interop stories; the whole suite is skipped where Apache is not to be had.
+
+Everything of one version is started once and at the same time: on two cores most of a start is the JVM's.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tests.interop.apache import ApacheBroker, ApacheNameServer
+from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
+from tests.interop.java_client import JavaClient, compiled_client
+from tests.interop.ours import OurBroker, OurNameServer
+
+UNAVAILABLE = pytest.StashKey[str]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip, and remember why, where a version cannot be had; later tests do not try again.
+
+    A hook and not a fixture: all skips then come from one place, and are reported in one line.
+    """
+    config = item.config
+    if UNAVAILABLE not in config.stash:
+        version = VERSIONS[0]
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            version = item.callspec.params.get("version", version)
+        try:
+            apache_jars(version)
+            compiled_client(version)
+        except UnavailableError as error:
+            config.stash[UNAVAILABLE] = str(error)
+    if UNAVAILABLE in config.stash:
+        pytest.skip(f"interop: skipped: {config.stash[UNAVAILABLE]}")
+
+
+@attrs.frozen
+class OnApache:
+    """Apache's name server and master, our slave, and Apache's client to look in with."""
+
+    version: str
+    name_server: str
+    master: ApacheBroker
+    slave: OurBroker
+    java: JavaClient
+
+
+@attrs.frozen
+class OnOurs:
+    """Our name server and master, Apache's slave, and Apache's client."""
+
+    version: str
+    name_server: str
+    master: OurBroker
+    slave: ApacheBroker
+    java: JavaClient
+    java_rocketmq: JavaClient
+
+
+@attrs.frozen
+class World:
+    """Both clusters of one version."""
+
+    on_apache: OnApache
+    on_ours: OnOurs
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture(scope="session")
+def world(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp(f"apache-{version}")
+    with ExitStack() as stack:
+        yield _start(version, folder, stack)
+
+
+@pytest.fixture(scope="session")
+def on_apache(world: World) -> OnApache:
+    return world.on_apache
+
+
+@pytest.fixture(scope="session")
+def on_ours(world: World) -> OnOurs:
+    return world.on_ours
+
+
+def _start(version: str, folder: Path, stack: ExitStack) -> World:
+    apache_names = ApacheNameServer(version, folder / "apache-namesrv")
+    our_names = OurNameServer(folder / "our-namesrv")
+    stack.enter_context(apache_names)
+    stack.enter_context(our_names)
+    apache_names.wait_ready()
+    apache_master = ApacheBroker(version, folder / "apache-master", apache_names.address)
+    our_master = OurBroker(folder / "our-master", our_names.address)
+    our_slave = OurBroker(folder / "our-slave", apache_names.address, role="slave", broker_id=1)
+    apache_slave = ApacheBroker(
+        version, folder / "apache-slave", our_names.address, role="SLAVE", broker_id=1
+    )
+    # A slave that finds its master registered copies metadata at once: masters first.
+    masters: list[ApacheBroker | OurBroker] = [apache_master, our_master]
+    slaves: list[ApacheBroker | OurBroker] = [our_slave, apache_slave]
+    for brokers in (masters, slaves):
+        for broker in brokers:
+            stack.callback(_end, broker)
+            broker.start()
+        for broker in brokers:
+            broker.wait_ready()
+    on_apache = OnApache(
+        version,
+        apache_names.address,
+        apache_master,
+        our_slave,
+        stack.enter_context(JavaClient(version, apache_names.address, folder / "java")),
+    )
+    on_ours = OnOurs(
+        version,
+        our_names.address,
+        our_master,
+        apache_slave,
+        stack.enter_context(JavaClient(version, our_names.address, folder / "java-ours")),
+        stack.enter_context(
+            JavaClient(version, our_names.address, folder / "java-rocketmq", "ROCKETMQ")
+        ),
+    )
+    return World(on_apache, on_ours)
+
+
+def _end(broker: ApacheBroker | OurBroker) -> None:
+    if broker.process is not None:
+        broker.kill()

@@ -1,0 +1,120 @@
+"""A slave of each product following a master of the other: the same bytes, the same metadata."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.interop import wire
+from tests.interop.commit_log import digest, wait_caught_up
+from tests.interop.conftest import OnApache, OnOurs, World
+from tests.interop.java_client import JavaClient
+from tests.interop.processes import wait_until
+
+pytestmark = pytest.mark.interop
+
+METADATA_TIMEOUT = 130.0
+"""Seconds; a 5.3.3 slave copies metadata once a minute."""
+PADDING = "." * 3000
+"""400 such messages fill more than one commit-log file of 1 MiB, and a consume queue of 300 entries."""
+
+
+@pytest.fixture(scope="session", params=["our slave", "Apache slave"])
+def cluster(request: pytest.FixtureRequest, world: World) -> OnApache | OnOurs:
+    return world.on_apache if request.param == "our slave" else world.on_ours
+
+
+@pytest.fixture(scope="session")
+def filled(cluster: OnApache | OnOurs) -> OnApache | OnOurs:
+    """The cluster with 400 messages in one queue, over a file's end, and with a committed offset."""
+    java = cluster.java
+    queue: dict[str, Any] = {"topic": "replicated", "broker": "broker-a", "queue_id": 0}
+    java.call("create_topic", address=cluster.master.address, topic="replicated", queues=2)
+    java.until("publish_queues", topic="replicated")
+    # A slave without any log is given the last file only, so it has to be there before the first one is full.
+    java.call("send", body="first", **queue)
+    wait_caught_up(cluster.master.address, cluster.slave.address)
+    java.call("send_many", prefix="p", count=400, padding=PADDING, keys="every", **queue)
+    java.call("send_batch", bodies=["b-0", "b-1"], tags="red", **queue)
+    java.call("send", body="compressed " * 1000, **queue)
+    java.call("pull", group="billing", offset=0, **queue)  # A 5.x broker knows the group by it.
+    java.call("commit", group="billing", offset=77, **queue)
+    return cluster
+
+
+def test_logs_are_the_same_to_the_byte(filled: OnApache | OnOurs) -> None:
+    end = wait_caught_up(filled.master.address, filled.slave.address)
+    assert end > 2**20
+    assert digest(filled.slave.store, end) == digest(filled.master.store, end)
+
+
+def test_slave_serves_what_it_copied(filled: OnApache | OnOurs) -> None:
+    """As soon as it knows the topic, which is metadata and not in the log."""
+    slave = filled.slave.address
+    wait_caught_up(filled.master.address, slave)
+    wait_until(lambda: _pull(slave).code == 0, f"{slave} serves", METADATA_TIMEOUT)
+    at_master = _pull(filled.master.address)
+    assert _pull(slave).body == at_master.body
+    assert at_master.body.count(b"every") >= 31
+
+
+def test_slave_finds_messages_by_key(filled: OnApache | OnOurs) -> None:
+    wait_caught_up(filled.master.address, filled.slave.address)
+    asked = {
+        "topic": "replicated",
+        "key": "every",
+        "maxNum": "32",
+        "beginTimestamp": "0",
+        "endTimestamp": str(2**62),
+    }
+    answer = wire.ask(filled.slave.address, wire.QUERY_MESSAGE, asked)
+    assert answer.code == 0
+    assert answer.body.count(b"every") >= 32
+
+
+def test_slave_copies_topics_and_groups_and_offsets(filled: OnApache | OnOurs) -> None:
+    slave = filled.slave.address
+
+    def copied() -> bool:
+        topics = wire.ask(slave, wire.GET_ALL_TOPIC_CONFIG).body
+        offsets = wire.ask(slave, wire.GET_ALL_CONSUMER_OFFSET).json()["offsetTable"]
+        billing = offsets.get("replicated@billing", {})
+        return b'"replicated"' in topics and billing.get("0") == 77
+
+    wait_until(copied, f"{slave} has the topic and the group's offset", METADATA_TIMEOUT)
+    master_groups = _groups(filled.master.address)
+    wait_until(lambda: master_groups <= _groups(slave), "the groups", METADATA_TIMEOUT)
+
+
+def test_more_follows(filled: OnApache | OnOurs) -> None:
+    """Both are told about a topic that is made while they run."""
+    java: JavaClient = filled.java
+    java.call("send_many", prefix="later", count=20, topic="made-later")
+    end = wait_caught_up(filled.master.address, filled.slave.address)
+    assert digest(filled.slave.store, end) == digest(filled.master.store, end)
+
+
+def _groups(address: str) -> set[str]:
+    answer = wire.ask(address, wire.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    return set(json.loads(answer.body)["subscriptionGroupTable"])
+
+
+def _pull(address: str) -> wire.Answer:
+    """A pull of 32 messages from the beginning."""
+    return wire.ask(
+        address,
+        wire.PULL_MESSAGE,
+        {
+            "consumerGroup": "billing",
+            "topic": "replicated",
+            "queueId": "0",
+            "queueOffset": "0",
+            "maxMsgNums": "32",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+            "expressionType": "TAG",
+        },
+    )
