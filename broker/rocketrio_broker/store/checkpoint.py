@@ -82,7 +82,8 @@ def write_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
     """Write and sync; blocks. Apache's later fields are left as they are."""
     file = disk.open(path, create=True)
     try:
-        if file.size < CHECKPOINT_SIZE:
+        is_new = file.size < CHECKPOINT_SIZE
+        if is_new:
             file.truncate(CHECKPOINT_SIZE)
         head = bytearray(file.pread(512, 0).ljust(512, b"\0"))
         times = (
@@ -99,3 +100,5 @@ def write_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
         file.fdatasync()
     finally:
         file.close()
+    if is_new:
+        disk.sync_directory(path.parent)

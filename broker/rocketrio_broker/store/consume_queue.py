@@ -215,6 +215,8 @@ class ConsumeQueue:
         starts = self._file_starts()
         if not starts:
             return
+        for start in starts:
+            self._files.lengthen(self._path(start), self._file_size)
         while starts and not self._is_written(starts[-1] // QUEUE_ENTRY_SIZE):
             if len(starts) == 1:
                 break

@@ -22,6 +22,7 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
+from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_protocol.remoting.tasks import every
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
@@ -52,14 +53,18 @@ class FlushService:
         log = self._log
         end, truncations = log.max_offset, log.truncations
         if end > log.flushed.value:
-            await self._disk.run(_flush_files, log.files.files_between(log.flushed.value, end))
+            with_names, log.files.has_unsynced_names = log.files.has_unsynced_names, False
+            files = log.files.files_between(log.flushed.value, end)
+            await self._disk.run(_flush_files, log.files if with_names else None, files)
             if truncations == log.truncations:
                 log.flushed.advance(end)
 
 
-def _flush_files(files: list[MappedFile]) -> None:
+def _flush_files(names: MappedFileQueue | None, files: list[MappedFile]) -> None:
     for file in files:
         file.flush()
+    if names is not None:
+        names.sync_names()
 
 
 class CheckpointService:

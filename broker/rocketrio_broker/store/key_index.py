@@ -19,6 +19,7 @@ from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import TRANSACTION_MASK
+from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.index_file import IndexFile
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogWalk
@@ -80,47 +81,61 @@ class KeyIndex:
 
     def recover(self, checkpoint: Checkpoint, *, log_end: int, clean: bool) -> None:
         """Open the files and decide from where the log must be indexed; blocks."""
-        log_begin = self._log.min_offset
         if not self._config.message_index_enable:
             self.position.reset(log_end)
             return
-        self._load()
         positions = checkpoint.positions
-        if clean and positions is not None:
+        self._load(None if clean or positions is None else positions.index_position, clean=clean)
+        if positions is not None:
             start = positions.index_position
         elif clean and self._files:
             start = log_end  # Apache indexes with its dispatch, and stops when that is done.
         else:
-            start = self._repair(positions.index_position if positions is not None else None)
-        while self._files and self._files[-1].begin_physical_offset >= log_end:
-            self._remove(self._files.pop())
-        if self._files and self._files[-1].end_physical_offset >= min(start, log_end):
-            self._files[-1].rebuild(min(start, log_end))
-            self._unsynced.add(self._files[-1])
-        self.position.reset(min(max(start, log_begin), log_end))
+            start = self._last_written()
+        if not self._files:
+            start = 0
+        start = min(start, log_end)
+        if not clean or self.end_physical_offset >= start:
+            self._cut(start)
+        self.position.reset(max(start, self._log.min_offset))
         self.position.store_timestamp_ms = self.end_timestamp_ms
 
-    def _load(self) -> None:
-        for name in self._disk.list_directory(self._directory):
-            if len(name) == _NAME_DIGITS and name.isdigit():
+    def _load(self, synced_position: int | None, *, clean: bool) -> None:
+        """Open the files; after a crash of ours, those that were begun after the last sync are worth nothing."""
+        names = [
+            name
+            for name in self._disk.list_directory(self._directory)
+            if len(name) == _NAME_DIGITS and name.isdigit()
+        ]
+        for number, name in enumerate(names):
+            try:
                 file = self._open(name, create=False)
-                self._files.append(file)
+            except StoreDamagedError:
+                if clean or (synced_position is None and name != names[-1]):
+                    raise
+                self._unlink(names[number:])
+                return
+            self._files.append(file)
+            if synced_position is not None and not (
+                file.next_number > 1 and file.begin_physical_offset < synced_position
+            ):
+                self._files.pop().close()
+                self._unlink(names[number:])
+                return
 
-    def _repair(self, synced_position: int | None) -> int:
-        """After a crash: keep of the newest files what can be trusted; returns from where to go on."""
+    def _unlink(self, names: list[str]) -> None:
+        for name in names:
+            self._disk.unlink(self._directory / name)
+
+    def _last_written(self) -> int:
+        """The last address that a crashed Apache broker indexed; that message may lack keys and is indexed again."""
         while self._files:
-            newest = self._files[-1]
             last = -1
-            for _, physical_offset, _, _ in newest.written_entries():
+            for _, physical_offset, _, _ in self._files[-1].written_entries():
                 last = physical_offset
-            if last < 0:
-                self._remove(self._files.pop())
-                continue
-            # The last message may lack some of its keys: it is indexed again.
-            start = last if synced_position is None else min(synced_position, last)
-            newest.rebuild(start)
-            self._unsynced.add(newest)
-            return start
+            if last >= 0:
+                return last
+            self._remove(self._files.pop())
         return 0
 
     def _open(self, name: str, *, create: bool) -> IndexFile:
@@ -215,12 +230,16 @@ class KeyIndex:
 
     def truncate(self, end: int) -> None:
         """Forget entries for addresses from `end` on."""
+        if self.end_physical_offset >= end:
+            self._cut(end)
+        self.position.reset(min(self.position.value, end))
+
+    def _cut(self, end: int) -> None:
         while self._files and self._files[-1].begin_physical_offset >= end:
             self._remove(self._files.pop())
-        if self._files and self._files[-1].end_physical_offset >= end:
+        if self._files:
             self._files[-1].rebuild(end)
             self._unsynced.add(self._files[-1])
-        self.position.reset(min(self.position.value, end))
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete files of which every message is gone from the log; the newest stays. Returns how many went."""

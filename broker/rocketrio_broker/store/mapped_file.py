@@ -38,22 +38,25 @@ class MappedFile:
         "view",
     )
 
-    def __init__(self, disk: Disk, path: Path, size: int, *, create: bool) -> None:
+    def __init__(
+        self, disk: Disk, path: Path, size: int, start_offset: int, *, create: bool = False
+    ) -> None:
         self.path = path
         self.size = size
-        self.start_offset = int(path.name)
-        self.end_offset = self.start_offset + size
+        self.start_offset = start_offset
+        self.end_offset = start_offset + size
         self.reserved = 0
         self._file = disk.open(path, create=create)
-        if create and self._file.size != size:
+        if create:
+            self._file.truncate(0)
             self._file.truncate(size)
+            self._file.fdatasync()
         elif self._file.size != size:
             found = self._file.size
             self._file.close()
             raise StoreDamagedError(
                 f"{path} has {found} bytes instead of {size}",
-                remedy="Set the file size this directory was written with, or delete the short file"
-                " if it is the last one",
+                remedy="Set mapped_file_size_commit_log as it was when the directory was written",
             )
         self.mapping: mmap.mmap = self._file.map()
         self.view = memoryview(self.mapping)

@@ -1,5 +1,6 @@
 """The commit log's files in order: which one holds an address, what comes after the last, what goes.
 
+Invariant: a file gets its name once its length is on the disk, so that it is never found shorter.
 Invariant: files follow each other without a gap; all have the same size; a name is the address of the first byte.
 Answers to: MappedFileQueue, and the file part of AllocateMappedFileService.
 """
@@ -19,6 +20,10 @@ class MappedFileQueue:
         self.directory = directory
         self.file_size = file_size
         self.files: list[MappedFile] = []
+        self.has_unsynced_names = False
+        # Beside the folder, for Apache wants every file inside to be whole. Two names: one is used in a thread.
+        self._ahead_path = directory.with_name(directory.name + ".ahead")
+        self._making_path = directory.with_name(directory.name + ".making")
         self._disk = disk
         self._prepared: MappedFile | None = None
 
@@ -27,6 +32,8 @@ class MappedFileQueue:
 
     def load(self) -> None:
         """Open the files that are there."""
+        for left_over in (self._ahead_path, self._making_path):
+            self._disk.unlink(left_over)
         names = [
             name
             for name in self._disk.list_directory(self.directory)
@@ -39,7 +46,7 @@ class MappedFileQueue:
                     f" {name} follows {self.files[-1].path.name}"
                 )
             self.files.append(
-                MappedFile(self._disk, self.directory / name, self.file_size, create=False)
+                MappedFile(self._disk, self.directory / name, self.file_size, int(name))
             )
 
     @property
@@ -64,44 +71,47 @@ class MappedFileQueue:
         """The files that hold bytes of this range."""
         return [file for file in self.files if file.start_offset < end and file.end_offset > start]
 
-    def next_start_offset(self) -> int:
-        """Where the file after the last one begins."""
-        return self.end_offset
-
     def prepare(self, start_offset: int, reserve: int) -> MappedFile:
-        """Make a file ahead of its use; blocks. The name is on the disk when this returns."""
-        self._disk.make_directory(self.directory)
-        path = self.directory / file_name(start_offset)
-        file = MappedFile(self._disk, path, self.file_size, create=True)
-        try:
-            file.reserve(reserve)
-        except BaseException:
-            # Half-made and unused: it must not stay open, and a later attempt begins anew.
-            file.close()
-            raise
-        self._disk.sync_directory(self.directory)
-        return file
+        """Make a file ahead of its use, under another name; blocks, and may run in a thread."""
+        return self._make(start_offset, reserve, self._ahead_path)
 
     def keep_prepared(self, file: MappedFile) -> None:
         """Keep a file from `prepare` until the log gets there; a late one is dropped."""
         if self._prepared is None and file.start_offset >= self.end_offset:
             self._prepared = file
         else:
-            file.close()
+            self._discard(file)
 
     def has_prepared(self, start_offset: int) -> bool:
         return self._prepared is not None and self._prepared.start_offset == start_offset
 
     def add_file(self, start_offset: int, reserve: int) -> MappedFile:
-        """The next file of the address space: the prepared one, or one made now."""
+        """The next file of the address space: the prepared one, or one made now. Its name is not yet synced."""
         assert start_offset % self.file_size == 0
         assert not self.files or start_offset == self.end_offset
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared.start_offset != start_offset:
-            self._discard(prepared)
-            prepared = None
-        file = prepared if prepared is not None else self.prepare(start_offset, reserve)
+        if not self.has_prepared(start_offset):
+            file = self._make(start_offset, reserve, self._making_path)
+        else:
+            assert self._prepared is not None
+            file, self._prepared = self._prepared, None
+        path = self.directory / file_name(start_offset)
+        self._disk.rename(file.path, path)
+        file.path = path
+        self.has_unsynced_names = True
         self.files.append(file)
+        return file
+
+    def sync_names(self) -> None:
+        """Block until the files' names are on the disk."""
+        self._disk.sync_directory(self.directory)
+
+    def _make(self, start_offset: int, reserve: int, path: Path) -> MappedFile:
+        file = MappedFile(self._disk, path, self.file_size, start_offset, create=True)
+        try:
+            file.reserve(reserve)
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def truncate(self, end: int) -> None:
@@ -141,4 +151,4 @@ class MappedFileQueue:
 
     def _sync(self) -> None:
         if self._disk.exists(self.directory):
-            self._disk.sync_directory(self.directory)
+            self.sync_names()

@@ -17,7 +17,12 @@ import trio
 
 from rocketrio_broker.store.allocate import AllocateService
 from rocketrio_broker.store.append import Appender
-from rocketrio_broker.store.checkpoint import read_checkpoint
+from rocketrio_broker.store.checkpoint import (
+    Checkpoint,
+    Positions,
+    read_checkpoint,
+    write_checkpoint,
+)
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
@@ -59,6 +64,8 @@ async def open_message_store(
     store.directory.take()
     try:
         await disk.run(store.recover)
+        # What recovery made is synced before anything builds on it.
+        await store.checkpoint()
         try:
             async with background_nursery() as nursery:
                 for service in store.services():
@@ -187,9 +194,13 @@ class MessageStore:
         self._appender.refusal = self._appender.refusal or "the store is closing"
         if not self._faulted:
             self.key_index.build_all()
-            await self._checkpoint.checkpoint()
+            await self.checkpoint()
             self.commit_log.files.drop_prepared()
             self.directory.mark_clean()
+
+    async def checkpoint(self) -> None:
+        """Sync log, queues and index, and note how far they go: a crash later costs no more than what follows."""
+        await self._checkpoint.checkpoint()
 
     def release(self) -> None:
         """Close all files and let the directory go."""
@@ -279,6 +290,9 @@ class MessageStore:
             self.key_index.truncate(0)
             self.dispatched.reset(physical_offset)
             self.key_index.position.reset(physical_offset)
+            # Recovery cannot find out by itself that data begins in the middle of a file.
+            positions = Positions(physical_offset, physical_offset, physical_offset)
+            write_checkpoint(self._disk, self.directory.checkpoint, Checkpoint(positions=positions))
         self.commit_log.append_raw(physical_offset, data)
         self._reput.replicated.reset(self.max_physical_offset)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketrio_broker.store.disk import Disk, DiskFile
+from rocketrio_broker.store.errors import StoreDamagedError
 
 OPEN_FILES_LIMIT: Final = 256
 """A quarter of the usual soft limit of 1,024 descriptors; the rest is for connections."""
@@ -44,6 +45,19 @@ class OpenFiles:
             file = self._keep(path, self.disk.open(path, create=True))
             file.truncate(size)
         return file
+
+    def lengthen(self, path: Path, size: int) -> None:
+        """Give a file that a crash left too short its full length."""
+        file = self.existing(path)
+        if file is None:
+            return
+        if file.size > size:
+            raise StoreDamagedError(
+                f"{path} has {file.size} bytes instead of {size}",
+                remedy="Set mapped_file_size_consume_queue as it was when the directory was written",
+            )
+        if file.size < size:
+            file.truncate(size)
 
     def unlink(self, path: Path) -> None:
         self.forget(path)

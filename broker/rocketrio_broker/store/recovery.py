@@ -31,7 +31,6 @@ TIME_SLACK_MS: Final = 3000
 """3 s, as StoreCheckpoint.getMinTimestamp: the times of a checkpoint are a little ahead of the syncs."""
 
 _WALK_STEP: Final = 64 << 20  # bytes between writes of new queue entries to their files
-_RECORD_MAGIC: Final = bytes.fromhex("DAA320")  # what versions 1 and 2 have in common
 
 
 @attrs.frozen
@@ -62,10 +61,8 @@ def recover(
     """Find the end of a loaded log and rebuild what the queues lack; blocks, and ends with everything synced."""
     if not log.files.files:
         table.clear()
-        end = checkpoint.positions.log_begin if checkpoint.positions and clean else 0
-        log.begin_offset = end - end % log.file_size if end else 0
-        log.set_end(log.begin_offset)
-        return Recovered(log.begin_offset, log.begin_offset, 0, 0)
+        log.set_end(0)
+        return Recovered(0, 0, 0, 0)
     log.begin_offset = _find_begin(log, checkpoint)
     loaded = frozenset(queue.key for queue in table)
     log.set_end(log.files.end_offset)  # for reading; the real end is what the walk finds
@@ -94,21 +91,15 @@ def recover(
 
 
 def _find_begin(log: CommitLog, checkpoint: Checkpoint) -> int:
-    """Where the data of the first file begins: a slave may have joined in the middle of it."""
+    """Where the data of the first file begins: a slave may have joined in the middle of it.
+
+    Only the checkpoint can tell: after a crash the first records can be gone while later ones are there.
+    """
     first = log.files.files[0]
-    if scan_record(first.view, 0, first.size).status in (RecordStatus.RECORD, RecordStatus.PADDING):
-        return first.start_offset
     if checkpoint.positions is not None:
         begin = checkpoint.positions.log_begin
         if first.start_offset <= begin < first.end_offset:
             return begin
-    position = first.mapping.find(_RECORD_MAGIC, 4)
-    while position >= 0:
-        record = scan_record(first.view, position - 4, first.size)
-        offset = first.start_offset + position - 4
-        if record.status is RecordStatus.RECORD and record.physical_offset == offset:
-            return offset
-        position = first.mapping.find(_RECORD_MAGIC, position + 1)
     return first.start_offset
 
 
