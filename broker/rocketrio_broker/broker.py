@@ -13,8 +13,9 @@ Unlike Java: no part reaches another through this class; each was given what it 
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import attrs
@@ -30,6 +31,7 @@ from rocketrio_broker.store.statistics import StoreStatistics
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import (
     Dial,
@@ -173,7 +175,8 @@ async def open_broker(
                 observer = _Observer(parts)
                 for service in parts.services():
                     await nursery.start(service.run)
-                await nursery.start(_serve, listeners, parts, observer)
+                table = parts.processor_table(registration, address=address, ha_address=ha_address)
+                await nursery.start(_serve, listeners, table, observer)
                 await nursery.start(registration.run)
                 broker = Broker(
                     parts,
@@ -191,28 +194,17 @@ async def open_broker(
 
 async def _serve(
     listeners: Sequence[Listener],
-    parts: BrokerParts,
+    table: Mapping[int, Processor],
     observer: _Observer,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
     """All requests on the first listener, all but pulls on the one two ports below."""
-    table = parts.processor_table()
     fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
-
-    async def serve_one(
-        listener: Listener, processors: object, *, task_status: trio.TaskStatus[None]
-    ) -> None:
-        await serve_remoting(
-            [listener],
-            table if processors is table else fast_table,
-            observer=observer,
-            task_status=task_status,
-        )
-
     async with trio.open_nursery() as nursery:
-        await nursery.start(serve_one, listeners[0], table)
-        await nursery.start(serve_one, listeners[1], fast_table)
+        for listener, processors in zip(listeners, (table, fast_table), strict=False):
+            serve = partial(serve_remoting, [listener], processors, observer=observer)
+            await nursery.start(serve)
         task_status.started()
 
 

@@ -18,12 +18,14 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
 from rocketrio_broker.processor import data_processors
+from rocketrio_broker.processor.admin import admin_processors
 from rocketrio_broker.processor.client_manage import ClientManageProcessor
 from rocketrio_broker.processor.offsets import OffsetProcessor
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.processor.query import QueryMessageProcessor
 from rocketrio_broker.processor.send import SendMessageProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
@@ -51,6 +53,7 @@ class BrokerParts:
         store_host: bytes,
     ) -> None:
         self.store = store
+        self.wall_clock = wall_clock
         self.config = LiveConfig(config, wall_clock=wall_clock)
         directory = config.config_directory
 
@@ -68,6 +71,7 @@ class BrokerParts:
             disk=disk,
             flush_interval=config.flush_consumer_offset_interval,
         )
+        self.delay_offset_file = file("delayOffset.json")
         self.consumers = ConsumerManager()
         self.producers = ProducerManager()
         self.held_pulls = HeldPulls()
@@ -117,15 +121,32 @@ class BrokerParts:
             self.clients,
         )
 
-    def processor_table(self) -> dict[int, Processor]:
+    def processor_table(
+        self, registration: BrokerRegistration, *, address: str, ha_address: str
+    ) -> dict[int, Processor]:
         """Request code to processor, of the first listener."""
         offsets = OffsetProcessor(
             store=self.store, topics=self.topics, consumer_offsets=self.consumer_offsets
+        )
+        admin = admin_processors(
+            config=self.config,
+            store=self.store,
+            topics=self.topics,
+            groups=self.groups,
+            consumer_offsets=self.consumer_offsets,
+            consumers=self.consumers,
+            producers=self.producers,
+            registration=registration,
+            delay_offset_file=self.delay_offset_file,
+            broker_addr=address,
+            ha_addr=ha_address,
+            wall_clock=self.wall_clock,
         )
         return {
             **data_processors(self.send, self.pull, QueryMessageProcessor(self.store)),
             **offsets.processors(),
             **self.clients.processors(),
+            **admin,
         }
 
     def _look_interval(self) -> float:
