@@ -130,8 +130,7 @@ class ConsumeQueue:
                 self._files.unlink(self._path(start))
             elif start + self._file_size > end:
                 file = self._files.of_size(self._path(start), self._file_size)
-                file.truncate(end - start)
-                file.truncate(self._file_size)
+                file.clear_from(end - start)
         self.max_offset = self._tail_start = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
         self.last_physical_end = self._end_of_entry(queue_offset - 1)

@@ -10,6 +10,7 @@ Unlike Java: a new or renamed file's directory is synced too, or a power cut tak
 """
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -23,6 +24,7 @@ Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 Buffer = bytes | bytearray | memoryview
 
+_ZEROS: Final = bytes(1 << 20)
 _LOCK_TEXT: Final = b"lock"  # what Java writes into its lock file
 
 
@@ -34,6 +36,9 @@ class DiskFile(Protocol):
     def pread(self, size: int, offset: int) -> bytes: ...
     def pwrite(self, data: Buffer, offset: int) -> None: ...
     def truncate(self, size: int) -> None: ...
+    def clear_from(self, offset: int) -> None:
+        """Zeros from here to the end of the file; its length stays, also if a crash comes in between."""
+
     def reserve(self, offset: int, size: int) -> None:
         """Take the blocks now, so that a write there cannot find the disk full."""
 
@@ -114,6 +119,21 @@ class OSFile:
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._descriptor, size)
+
+    def clear_from(self, offset: int) -> None:
+        end = self.size
+        while offset < end:
+            try:
+                offset = os.lseek(self._descriptor, offset, os.SEEK_DATA)
+                data_end = min(os.lseek(self._descriptor, offset, os.SEEK_HOLE), end)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole is left
+                    return
+                raise
+            while offset < data_end:
+                zeros = _ZEROS[: data_end - offset]
+                self.pwrite(zeros, offset)
+                offset += len(zeros)
 
     def reserve(self, offset: int, size: int) -> None:
         os.posix_fallocate(self._descriptor, offset, size)

@@ -46,7 +46,6 @@ class IndexFile:
                 f"{path} has {found} bytes instead of {size}",
                 remedy="Set max_hash_slot_num and max_index_num as they were, or delete the index folder",
             )
-        self._size = size
         self._map: mmap.mmap = self._file.map()
         self.begin_timestamp_ms = 0
         self.end_timestamp_ms = 0
@@ -139,8 +138,7 @@ class IndexFile:
                 break
             count += 1
         # Everything after the kept entries becomes zeros, and the slots are filled anew.
-        self._file.truncate(self._entries_at + ENTRY.size * (count + 1))
-        self._file.truncate(self._size)
+        self._file.clear_from(self._entries_at + ENTRY.size * (count + 1))
         self._map[HEADER.size : self._entries_at] = bytes(4 * self._slot_count)
         begin_ms = self.begin_timestamp_ms
         self._used_slots, self.next_number = 0, 1

@@ -77,9 +77,7 @@ class MappedFile:
 
     def clear_from(self, position: int) -> None:
         """Make everything from here on zero: what lies there must not be taken for data later."""
-        self._file.truncate(position)
-        self._file.truncate(self.size)
-        self.reserved = min(self.reserved, position)
+        self._file.clear_from(position)
 
     def forget_pages(self) -> None:
         """Give the mapping's memory back; the bytes stay in the file and in the page cache."""

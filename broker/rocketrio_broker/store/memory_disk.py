@@ -56,6 +56,11 @@ class MemoryFile:
         del self.data[size:]
         self.size = size
 
+    def clear_from(self, offset: int) -> None:
+        if self.mapping is not None:
+            self.mapping[offset : self.size] = bytes(self.size - offset)
+        del self.data[offset:]
+
     def map(self) -> mmap.mmap:
         if self.mapping is None or len(self.mapping) != self.size:
             self._unmap()
@@ -89,6 +94,9 @@ class MemoryOpenFile:
 
     def truncate(self, size: int) -> None:
         self.file.truncate(size)
+
+    def clear_from(self, offset: int) -> None:
+        self.file.clear_from(offset)
 
     def reserve(self, offset: int, size: int) -> None:
         if offset + size > self.file.size:

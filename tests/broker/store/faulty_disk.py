@@ -1,0 +1,134 @@
+"""A disk that can lose power: what was not synced is lost, kept or torn, sector by sector, as a seed says.
+
+Mapped pages and written bytes alike count as unsynced until `fdatasync`; names until their folder is synced.
+`fail_at` cuts the power at that operation: it and all later ones raise `PowerCutError`.
+"""
+
+import random
+from pathlib import Path
+from typing import Self
+
+from rocketrio_broker.store.disk import Buffer, DiskFile
+from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
+
+SECTOR = 512
+
+
+class PowerCutError(Exception):
+    """Not an OSError: nobody may take it for a full disk and go on."""
+
+
+class FaultyFile(MemoryFile):
+    """A file and what of it is on the disk."""
+
+    __slots__ = ("durable",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durable = b""
+
+    def content(self) -> bytes:
+        return self.pread(self.size, 0)
+
+    def after_cut(self, rng: random.Random, kept: float) -> bytes:
+        """What is found afterwards: each changed sector is old or new."""
+        new, old = self.content(), self.durable
+        if new == old:
+            return old
+        size = len(new) if rng.random() < kept or len(new) == len(old) else len(old)
+        new, old = new.ljust(size, b"\0")[:size], old.ljust(size, b"\0")[:size]
+        return b"".join(
+            (new if rng.random() < kept else old)[at : at + SECTOR] for at in range(0, size, SECTOR)
+        )
+
+
+class FaultyOpenFile(MemoryOpenFile):
+    """One opening; every change and sync is an operation that the power may fail at."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: "FaultyDisk", file: FaultyFile) -> None:
+        super().__init__(file)
+        self._disk = disk
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        self._disk.operate()
+        super().pwrite(data, offset)
+
+    def truncate(self, size: int) -> None:
+        self._disk.operate()
+        super().truncate(size)
+
+    def clear_from(self, offset: int) -> None:
+        self._disk.operate()
+        super().clear_from(offset)
+
+    def reserve(self, offset: int, size: int) -> None:
+        self._disk.operate()
+        super().reserve(offset, size)
+
+    def fdatasync(self) -> None:
+        self._disk.operate()
+        assert isinstance(self.file, FaultyFile)
+        self.file.durable = self.file.content()
+
+
+class FaultyDisk(MemoryDisk):
+    """A `MemoryDisk` with a power switch."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        super().__init__()
+        self.operations = 0
+        self.fail_at = fail_at
+        self._durable_names: dict[Path, MemoryFile] = {}
+
+    def operate(self) -> None:
+        self.operations += 1
+        if self.fail_at is not None and self.operations > self.fail_at:
+            raise PowerCutError(f"operation {self.operations}")
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        file = self.files.get(path)
+        if file is None and create:
+            self.operate()
+            file = self.files[path] = FaultyFile()
+        if file is None:
+            raise FileNotFoundError(path)
+        assert isinstance(file, FaultyFile)
+        return FaultyOpenFile(self, file)
+
+    def sync_directory(self, path: Path) -> None:
+        self.operate()
+        for name in [name for name in self._durable_names if name.parent == path]:
+            del self._durable_names[name]
+        self._durable_names.update(
+            {name: file for name, file in self.files.items() if name.parent == path}
+        )
+
+    def unlink(self, path: Path) -> None:
+        if path in self.files:
+            self.operate()
+        super().unlink(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.operate()
+        super().rename(old, new)
+
+    def after_cut(self, seed: int, kept: float) -> Self:
+        """The disk as it is found when the power is back; `kept` is the share of unsynced changes that made it."""
+        rng = random.Random(seed)
+        found = type(self)()
+        found.directories = set(self.directories)
+        for path in sorted({*self.files, *self._durable_names}):
+            now, durable = self.files.get(path), self._durable_names.get(path)
+            file = now if now is durable or rng.random() < kept else durable
+            if file is None:
+                continue
+            assert isinstance(file, FaultyFile)
+            content = file.after_cut(rng, kept)
+            copy = FaultyFile()
+            copy.pwrite(content, 0)
+            copy.truncate(len(content))
+            copy.durable = content
+            found.files[path] = found._durable_names[path] = copy
+        return found
