@@ -11,16 +11,23 @@ Unlike Java: the file is renamed into place, where Java writes the backup anew a
 """
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+import trio
 
 from rocketrio_broker.store.disk import Disk
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.remoting.tasks import every
 
 logger = logging.getLogger("rocketrio_broker.config_file")
 
 T = TypeVar("T")
+
+SYNC_INTERVAL: Final = 5.0
+"""Seconds for which a power cut may take a change back, as for consumerOffset.json."""
 
 
 class ConfigFile:
@@ -72,7 +79,7 @@ class ConfigFile:
         """Block until the content is safe from a power cut too."""
         if self._synced or not self._disk.exists(self.path):
             return
-        # Marked first: a `write` from another thread meanwhile has to clear the mark again.
+        # Marked first: a `write` meanwhile, while this runs in a worker thread, clears the mark again.
         self._synced = True
         file = self._disk.open(self.path)
         try:
@@ -89,3 +96,25 @@ class ConfigFile:
             return file.pread(file.size, 0)
         finally:
             file.close()
+
+
+class ConfigSyncService:
+    """Brings changed files to the disk itself, on a period and at the end."""
+
+    def __init__(
+        self, files: Sequence[ConfigFile], *, disk: Disk, interval: float = SYNC_INTERVAL
+    ) -> None:
+        self._files = files
+        self._disk = disk
+        self._interval = interval
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sync until cancelled."""
+        task_status.started()
+        try:
+            async for _ in every(self._interval, first_after=self._interval):
+                for file in self._files:
+                    await self._disk.run(file.sync)
+        finally:
+            for file in self._files:
+                file.sync()

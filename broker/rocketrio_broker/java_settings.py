@@ -101,6 +101,11 @@ def java_properties(config: BrokerConfig, *, broker_addr: str, ha_addr: str) -> 
     return shown
 
 
+def path_of(java_name: str) -> str | None:
+    """Our name of a setting that RocketMQ calls so; None where there is none."""
+    return _PATHS.get(java_name)
+
+
 def changed_config(config: BrokerConfig, properties: Mapping[str, str]) -> BrokerConfig:
     """The settings with these changed. Raises BrokerError or ConfigError, naming what cannot be."""
     broker: dict[str, Any] = {}

@@ -1,0 +1,169 @@
+"""Builds a BrokerConfig from the command line, the environment, a TOML file and the defaults, in this order.
+
+    broker_name = "broker-a"           ROCKETRIO_BROKER_NAME=broker-a          --set broker_name=broker-a
+    [store]
+    flush_disk_type = "sync"           ROCKETRIO_STORE_FLUSH_DISK_TYPE=sync    --set store.flush_disk_type=sync
+
+`NAMESRV_ADDR`, which RocketMQ's users know, names the name servers where nothing else does. A relative `data` in a file
+is relative to the file. A field that does not exist is an error that names the ones meant.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import typed_settings as ts
+from typed_settings.exceptions import InvalidSettingsError, TsError
+from typed_settings.types import LoadedSettings, LoaderMeta, OptionList, SettingsClass, SettingsDict
+
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.java_settings import path_of
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_protocol.errors import ConfigError
+
+ENVIRONMENT_PREFIX: Final = "ROCKETRIO_"
+NAMESRV_ADDR: Final = "NAMESRV_ADDR"
+_SURE: Final = 0.8  # How alike a variable's name must be to be taken for a misspelt setting.
+
+# typed-settings keeps the parts of its message nowhere else.
+_WRONG_VALUE: Final = re.compile(
+    r"Could not convert value (?P<value>.*) for option '(?P<path>[^']+)' "
+    r"from loader (?:FileLoader\[)?(?P<where>.*?)\]?: (?P<error>\w+\(.*\))",
+    re.DOTALL,
+)
+_ERROR: Final = re.compile(r"(?:.*: )?\w+\((['\"])(?P<text>.*)\1\)", re.DOTALL)
+
+
+def load_config(
+    *,
+    file: Path | None,
+    given: Mapping[str, Any],
+    environment: Mapping[str, str],
+) -> BrokerConfig:
+    """The settings; `given` comes from the command line, by path (`store.flush_disk_type`).
+
+    Raises ConfigError naming the field, where it was read and what it may be.
+    """
+    _check_names(given, "the command line")
+    _check_environment(environment)
+    loaders: list[Any] = []
+    if NAMESRV_ADDR in environment:
+        loaders.append(_Given({"namesrv": environment[NAMESRV_ADDR]}, NAMESRV_ADDR))
+    if file is not None:
+        loaders.append(ts.FileLoader({"*": _CheckedToml(None)}, [f"!{file}"]))
+    loaders.append(_Given(_from_environment(environment), "the environment"))
+    loaders.append(_Given(given, "the command line"))
+    try:
+        return ts.load_settings(BrokerConfig, loaders)
+    except FileNotFoundError:
+        raise ConfigError(f"There is no configuration file {file}") from None
+    except InvalidSettingsError as group:
+        raise ConfigError("; ".join(_told(str(error)) for error in group.exceptions)) from None
+    except TsError as error:
+        raise ConfigError(f"The configuration file {file} cannot be read: {error}") from None
+
+
+def setting_paths() -> dict[str, str]:
+    """Every setting as it is written in `--set`, with what it means."""
+    paths = {
+        field.name: str(field.metadata["help"])
+        for field in attrs.fields(BrokerConfig)
+        if field.name != "store"
+    }
+    for field in attrs.fields(StoreConfig):
+        paths[f"store.{field.name}"] = str(field.metadata["help"])
+    return paths
+
+
+class _Given:
+    """Values by path, from a place that has no file."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self._values = values
+        self._where = where
+
+    def __call__(self, settings_cls: SettingsClass, options: OptionList) -> LoadedSettings:
+        nested: SettingsDict = {}
+        for path, value in self._values.items():
+            table, _, name = path.rpartition(".")
+            target = nested.setdefault(table, {}) if table else nested
+            target[name] = value
+        return LoadedSettings(nested, LoaderMeta(self._where))
+
+
+class _CheckedToml(ts.TomlFormat):
+    """A TOML file whose every name is a setting."""
+
+    def __call__(
+        self, path: Path, settings_cls: SettingsClass, options: OptionList
+    ) -> SettingsDict:
+        settings = super().__call__(path, settings_cls, options)
+        _check_names(_flat(settings), str(path))
+        return settings
+
+
+def _flat(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in settings.items():
+        if name == "store" and isinstance(value, Mapping):
+            yield from (f"store.{inner}" for inner in value)
+        else:
+            yield name
+
+
+def _check_names(names: Iterable[str], where: str) -> None:
+    known = setting_paths()
+    for name in names:
+        if name.replace("-", "_") not in known:
+            raise ConfigError(f"{where} sets {name}, which is no setting: {_meant(name, known)}")
+
+
+def _meant(name: str, known: Mapping[str, str]) -> str:
+    java = path_of(name.rpartition(".")[2])
+    if java is not None:
+        return f"it is called {java} here"
+    last = {path.rpartition(".")[2]: path for path in known}
+    close = difflib.get_close_matches(name.rpartition(".")[2], last, n=3)
+    if close:
+        return f"did you mean {' or '.join(last[each] for each in close)}?"
+    return f"there are {', '.join(known)}"
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        path: environment[name]
+        for path in setting_paths()
+        if (name := _variable(path)) in environment
+    }
+
+
+def _variable(path: str) -> str:
+    return ENVIRONMENT_PREFIX + path.replace(".", "_").upper()
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    """Variables of other programs may share the prefix: only what looks like a misspelling is refused."""
+    known = [_variable(path) for path in setting_paths()]
+    for name in environment:
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known:
+            close = difflib.get_close_matches(name, known, n=3, cutoff=_SURE)
+            if close:
+                raise ConfigError(
+                    f"The environment sets {name}, which is no setting: "
+                    f"did you mean {' or '.join(close)}?"
+                )
+
+
+def _told(message: str) -> str:
+    wrong = _WRONG_VALUE.fullmatch(message)
+    if wrong is None:
+        return _plain(message)
+    return f"{wrong['path']} is {wrong['value']} in {wrong['where']}: {_plain(wrong['error'])}"
+
+
+def _plain(error: str) -> str:
+    """The words of `Could not ...: ValueError('words')`."""
+    match = _ERROR.fullmatch(error)
+    return error if match is None else match["text"]
