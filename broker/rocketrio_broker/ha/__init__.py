@@ -1,0 +1,121 @@
+"""Replication: `HAService` on the master accepts slaves, `HAClient` on a slave follows the master.
+
+    __init__            HAService: accepts slaves, one HAConnection each
+    connection          the master's end of one slave
+    client              HAClient: the slave's end
+    slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
+    gather_offsets      a restarted master learns from its slaves what was committed there
+    master_address      where the master is, as a slave knows it
+
+Invariant: one slow or dead slave slows nobody else; each has its tasks and its position.
+Answers to: DefaultHAService (with AcceptSocketService); RocketMQ reference, section 6.
+Unlike Java: no number shared by all slaves; what counts is what each live slave has.
+"""
+
+import logging
+from types import NoneType
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
+from rocketrio_broker.ha.errors import ReplicationError
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.errors import ClosedError, NotReachable, ProtocolError
+from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+SLAVES_LIMIT: Final = 64
+"""Connections served at once; a master has a handful of slaves, and each costs a stream of the whole log."""
+
+
+@attrs.frozen
+class HAStatistics:
+    """A master's slaves."""
+
+    ha_address: str
+    max_physical_offset: int
+    connections: tuple[HAConnectionStatistics, ...]
+    last_refusal: str | None
+    """Why the last slave that was refused cannot follow; None if there was none."""
+
+
+class HAService:
+    """Accepts slaves on one listener and feeds each of them the log."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        listener: Listener,
+        *,
+        wall_clock: WallClock,
+        config: HAConfig | None = None,
+    ) -> None:
+        self.ha_address = listener.addr
+        """`host:port` that slaves dial."""
+        self.connections: list[HAConnection] = []
+        """The slaves that are connected now, the longest first."""
+        self._store = store
+        self._listener = listener
+        self._config = config or HAConfig()
+        self._wall_clock = wall_clock
+        self._last_refusal: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<HAService {self.ha_address} with {len(self.connections)} slaves>"
+
+    def statistics(self) -> HAStatistics:
+        return HAStatistics(
+            ha_address=self.ha_address,
+            max_physical_offset=self._store.max_physical_offset,
+            connections=tuple(connection.statistics() for connection in self.connections),
+            last_refusal=self._last_refusal,
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve slaves until cancelled or until the listener is closed; closes the listener."""
+        try:
+            async with trio.open_nursery() as nursery:
+                task_status.started()
+                while True:
+                    try:
+                        transport = await self._listener.accept()
+                    except ClosedError:
+                        return
+                    nursery.start_soon(self._serve, transport)
+        finally:
+            self._listener.close()
+
+    async def _serve(self, transport: Transport) -> None:
+        if len(self.connections) >= SLAVES_LIMIT:
+            logger.warning(
+                "slave refused slave=%s reason=already %d slaves",
+                transport.remote_addr,
+                SLAVES_LIMIT,
+            )
+            await transport.aclose()
+            return
+        connection = HAConnection(
+            transport, self._store, config=self._config, wall_clock=self._wall_clock
+        )
+        self.connections.append(connection)
+        logger.info("slave connected slave=%s", connection.addr)
+        try:
+            await connection.run()
+        finally:
+            self.connections.remove(connection)
+        self._log_end(connection)
+
+    def _log_end(self, connection: HAConnection) -> None:
+        reason = connection.ended_by
+        if isinstance(reason, ReplicationError | ProtocolError):
+            self._last_refusal = str(reason)
+        level = logging.INFO if type(reason) in (NotReachable, NoneType) else logging.WARNING
+        logger.log(
+            level,
+            "slave disconnected slave=%s ack_offset=%d reason=%s",
+            connection.addr, connection.slave_ack_offset, reason,
+        )  # fmt: skip

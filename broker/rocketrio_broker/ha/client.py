@@ -1,0 +1,226 @@
+"""The slave's end of replication: fetches the master's log and appends it at the same addresses.
+
+One task: it waits for bytes, or for the time to report or to give up, whichever comes first.
+
+Invariant: only bytes that continue the log are appended, so both logs are the same up to the shorter one's end.
+Invariant: what is reported is appended.
+Answers to: DefaultHAClient; RocketMQ reference, section 6.4.
+Unlike Java: reports at once after connecting (4.x: after 5 s) and once a read, not once a transfer.
+Unlike Java: its own silence and the master's have a clock each, so a dead master is noticed and a live one kept.
+"""
+
+import logging
+from enum import Enum
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.errors import FileSizeMismatchError, HistoryMismatchError, SilentPeerError
+from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.ha import TransferDecoder, TransferPart, encode_report
+from rocketrio_protocol.remoting.ports import Dial, Transport, WallClock
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+RECEIVE_SIZE: Final = 1024 * 1024
+"""Bytes of one read at most: fewer, larger reads and reports while the slave is behind."""
+
+
+class HAClientState(Enum):
+    """What the client is doing."""
+
+    WAITING_FOR_ADDRESS = "waiting for the master's address"
+    CONNECTING = "connecting"
+    FOLLOWING = "following"
+    PAUSING = "pausing before the next attempt"
+
+
+@attrs.frozen
+class HAClientStatistics:
+    """A slave's view of its replication."""
+
+    state: HAClientState
+    master_ha_addr: str | None
+    max_physical_offset: int
+    master_offset: int
+    """The greatest address the master is known to have reached, from its transfers; never below our own."""
+    bytes_received: int
+    connection_count: int
+    """How often the slave has connected since it started."""
+    connected_since_ms: int | None
+    last_problem: str | None
+    """Why the last connection ended or could not be made; None once transfers go on."""
+
+
+class HAClient:
+    """Follows one master at a time."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        address: MasterAddress,
+        dial: Dial,
+        wall_clock: WallClock,
+        config: HAConfig | None = None,
+    ) -> None:
+        self.state = HAClientState.WAITING_FOR_ADDRESS
+        self.connected = Watermark()
+        """Counts connections to a master: whoever has to act on a new one waits on it."""
+        self._store = store
+        self._address = address
+        self._dial = dial
+        self._wall_clock = wall_clock
+        self._config = config or HAConfig()
+        self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        self._reported = 0
+        self._last_report_time = 0.0
+        self._master_offset = 0
+        self._bytes_received = 0
+        self._transfers_taken = 0
+        self._connected_since_ms: int | None = None
+        self._problem: Error | OSError | None = None
+
+    def __repr__(self) -> str:
+        return f"<HAClient {self.state.value} {self._address.value or ''}>"
+
+    def statistics(self) -> HAClientStatistics:
+        end = self._store.max_physical_offset
+        return HAClientStatistics(
+            state=self.state,
+            master_ha_addr=self._address.value,
+            max_physical_offset=end,
+            master_offset=max(end, self._master_offset),
+            bytes_received=self._bytes_received,
+            connection_count=self.connected.value,
+            connected_since_ms=self._connected_since_ms,
+            last_problem=None if self._problem is None else str(self._problem),
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow whatever master is known, until cancelled."""
+        task_status.started()
+        while True:
+            self.state = HAClientState.WAITING_FOR_ADDRESS
+            addr = await self._address.wait_known()
+            logger.info(
+                "replication source master=%s offset=%d", addr, self._store.max_physical_offset
+            )
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow, addr)
+                await self._address.wait_other_than(addr)
+                nursery.cancel_scope.cancel()
+            self._connected_since_ms = None
+
+    async def _follow(self, addr: str) -> None:
+        """Connect again and again, with pauses that grow while nothing comes of it."""
+        pause = self._config.reconnect_pause
+        while True:
+            taken_before = self._transfers_taken
+            self.state = HAClientState.CONNECTING
+            try:
+                await self._connect(addr)
+            except (Error, OSError) as error:
+                self._log_end(addr, error)
+            if self._transfers_taken > taken_before:
+                pause = self._config.reconnect_pause
+            self._connected_since_ms = None
+            self.state = HAClientState.PAUSING
+            await trio.sleep(pause)
+            pause = min(pause * 2, self._config.longest_reconnect_pause)
+
+    async def _connect(self, addr: str) -> None:
+        transport = await self._dial(addr)
+        try:
+            self.state = HAClientState.FOLLOWING
+            self._connected_since_ms = self._wall_clock.now_ms()
+            self.connected.advance(self.connected.value + 1)
+            logger.info("connected master=%s offset=%d", addr, self._store.max_physical_offset)
+            await self._transfer(transport)
+        finally:
+            await transport.aclose()
+
+    async def _transfer(self, transport: Transport) -> None:
+        config, store = self._config, self._store
+        decoder = TransferDecoder()
+        await self._report(transport)
+        last_read_time = trio.current_time()
+        while True:
+            report_time = self._last_report_time + config.send_heartbeat_interval
+            silence_end = last_read_time + config.housekeeping_interval
+            with trio.CancelScope(deadline=min(report_time, silence_end)) as waiting:
+                received = await transport.receive_into(self._buffer)
+            if waiting.cancelled_caught:
+                if trio.current_time() >= silence_end:
+                    raise SilentPeerError(
+                        f"The master has sent nothing for {config.housekeeping_interval:g} s",
+                        broker_addr=transport.remote_addr,
+                    )
+                await self._report(transport)
+                continue
+            if not received:
+                raise NotReachable(
+                    "The master closed the connection",
+                    broker_addr=transport.remote_addr,
+                    remedy="If it does so again and again its log says why",
+                )
+            last_read_time = trio.current_time()
+            for part in decoder.feed(self._buffer[:received]):
+                self._append(part, transport.remote_addr)
+            if store.max_physical_offset > self._reported or last_read_time >= report_time:
+                await self._report(transport)
+
+    def _append(self, part: TransferPart, master: str) -> None:
+        store = self._store
+        end = store.max_physical_offset
+        # An empty log may begin anywhere; after that each byte has one place.
+        if end and part.physical_offset != end:
+            raise HistoryMismatchError(
+                f"The master sends from {part.physical_offset}, this slave's log ends at {end}",
+                broker_addr=master,
+            )
+        size = len(part.body)
+        if size:
+            file_size = store.config.mapped_file_size_commit_log
+            if part.transfer_start // file_size != (part.transfer_end - 1) // file_size:
+                raise FileSizeMismatchError(
+                    f"A transfer from {part.transfer_start} to {part.transfer_end} crosses the end of"
+                    f" a commit-log file of {file_size} bytes",
+                    broker_addr=master,
+                )
+            store.append_raw(part.physical_offset, part.body)
+            self._bytes_received += size
+        self._master_offset = part.transfer_end
+        self._transfers_taken += 1
+        if self._problem is not None:
+            logger.info("replication goes on master=%s offset=%d", master, part.physical_offset)
+            self._problem = None
+
+    async def _report(self, transport: Transport) -> None:
+        """Say how far the log goes, and wait until that is on its way."""
+        self._reported = self._store.max_physical_offset
+        report = encode_report(self._reported)
+        limit = self._config.housekeeping_interval
+        with trio.move_on_after(limit) as sending:
+            await transport.send_all(report)
+        if sending.cancelled_caught:
+            raise SilentPeerError(
+                f"The master has taken no report for {limit:g} s",
+                broker_addr=transport.remote_addr,
+            )
+        self._last_report_time = trio.current_time()
+
+    def _log_end(self, addr: str, error: Error | OSError) -> None:
+        """The first of a row of equal problems is a warning, the others are for those who look closer."""
+        is_new = self._problem is None or str(self._problem) != str(error)
+        self._problem = error
+        logger.log(
+            logging.WARNING if is_new else logging.DEBUG,
+            "replication interrupted, will retry master=%s offset=%d reason=%s",
+            addr, self._store.max_physical_offset, error,
+        )  # fmt: skip

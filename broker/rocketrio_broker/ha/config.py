@@ -1,0 +1,34 @@
+"""The settings of replication, with RocketMQ's names and defaults; times in seconds, sizes in bytes.
+
+Answers to: the ha* members of MessageStoreConfig; RocketMQ reference, section 6.2.
+"""
+
+import attrs
+from attrs import validators
+
+from rocketrio_protocol.ha import TRANSFER_SIZE_LIMIT
+
+
+@attrs.frozen(kw_only=True)
+class HAConfig:
+    """How logs are copied from master to slave."""
+
+    send_heartbeat_interval: float = attrs.field(default=5.0, validator=validators.gt(0))
+    """Silence of its own after which an end speaks (haSendHeartbeatInterval)."""
+    housekeeping_interval: float = attrs.field(default=20.0, validator=validators.gt(0))
+    """Silence of the other end after which the connection is dropped (haHousekeepingInterval)."""
+    transfer_batch_size: int = attrs.field(
+        default=256 * 1024,
+        validator=[validators.ge(1), validators.le(TRANSFER_SIZE_LIMIT)],
+    )
+    """Most bytes of one transfer (haTransferBatchSize, 32 KiB in Java). A slave that is behind is fed in such blocks;
+    Apache's slaves take up to 4 MiB."""
+    transfer_pause: float = attrs.field(default=0.001, validator=validators.ge(0))
+    """Shortest time between two transfers that are not full: what arrives meanwhile travels together. Java's
+    asynchronous master looks every 100 ms; without a pause single sends would cost a wake-up of the slave each."""
+    full_history_start: bool = True
+    """Whether an empty slave gets everything from the master's first byte; otherwise the last file, as Apache does."""
+    reconnect_pause: float = attrs.field(default=0.5, validator=validators.gt(0))
+    """Pause after a slave lost its master; doubles up to `longest_reconnect_pause`."""
+    longest_reconnect_pause: float = attrs.field(default=5.0, validator=validators.gt(0))
+    """What Java's slaves always wait."""

@@ -1,0 +1,228 @@
+"""The master's end of one slave: sends the log, hears what the slave has.
+
+Two tasks in one nursery, one a direction, each with its own clock; the first to end ends the other.
+
+Invariant: the next transfer starts where the last one ended, from the offset the slave asked for.
+Invariant: slave_ack_offset never goes back and never passes what was sent on this connection.
+Invariant: no transfer crosses the end of a commit-log file (`read_log` sees to it).
+Answers to: DefaultHAConnection (with ReadSocketService and WriteSocketService); RocketMQ reference, section 6.3.
+Unlike Java: any append wakes it, where an asynchronous master looks every 100 ms.
+Unlike Java: a slave that asks for what is deleted, or has more than the master, is told apart and dropped; there it
+gets heartbeats for ever, or counts as having bytes it never got.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.errors import SilentPeerError, SlaveAheadError, SlaveTooFarBehindError
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.ha import ReportDecoder, encode_transfer_header
+from rocketrio_protocol.remoting.ports import Transport, WallClock
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+_REPORT_BUFFER_SIZE: Final = 4096  # 512 reports; only the last of a read counts
+_JOINED_SIZE_LIMIT: Final = (
+    64 * 1024
+)  # up to here one copy is cheaper than a packet for the header alone
+_NOTHING_REPORTED: Final = -1
+
+
+@attrs.frozen
+class HAConnectionStatistics:
+    """One connected slave, as its master sees it."""
+
+    addr: str
+    slave_request_offset: int | None
+    """Where the slave wanted to begin; None before its first report."""
+    slave_ack_offset: int
+    """The slave has everything before this address."""
+    bytes_behind: int
+    bytes_sent: int
+    connected_since_ms: int
+    last_report_age: float
+    """Seconds since the slave last reported."""
+
+
+class HAConnection:
+    """One slave."""
+
+    def __init__(
+        self, transport: Transport, store: MessageStore, *, config: HAConfig, wall_clock: WallClock
+    ) -> None:
+        self.addr = transport.remote_addr
+        self.acknowledged = Watermark()
+        """Grows with the slave's reports: whoever needs a slave to have something waits on it."""
+        self.ended_by: Error | None = None
+        """Why the connection is over; None while it stands, or when the owner cancelled it."""
+        self._transport = transport
+        self._store = store
+        self._config = config
+        self._connected_since_ms = wall_clock.now_ms()
+        self._requested = Watermark(_NOTHING_REPORTED)
+        self._sent_to = 0
+        self._bytes_sent = 0
+        self._last_report_time = trio.current_time()
+
+    def __repr__(self) -> str:
+        return f"<HAConnection {self.addr} acknowledged={self.slave_ack_offset}>"
+
+    @property
+    def slave_request_offset(self) -> int | None:
+        """What the first report said; None before it."""
+        value = self._requested.value
+        return None if value == _NOTHING_REPORTED else value
+
+    @property
+    def slave_ack_offset(self) -> int:
+        """The slave has everything before this address."""
+        return self.acknowledged.value
+
+    def statistics(self) -> HAConnectionStatistics:
+        return HAConnectionStatistics(
+            addr=self.addr,
+            slave_request_offset=self.slave_request_offset,
+            slave_ack_offset=self.slave_ack_offset,
+            bytes_behind=self._store.max_physical_offset - self.slave_ack_offset,
+            bytes_sent=self._bytes_sent,
+            connected_since_ms=self._connected_since_ms,
+            last_report_age=trio.current_time() - self._last_report_time,
+        )
+
+    async def run(self) -> None:
+        """Serve the slave until either end is done with the other; `ended_by` then says why."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read, nursery.cancel_scope)
+                nursery.start_soon(self._write, nursery.cancel_scope)
+        finally:
+            await self._transport.aclose()
+
+    # --- the slave's reports -----------------------------------------------------------------
+
+    async def _read(self, connection_scope: trio.CancelScope) -> None:
+        try:
+            await self._take_reports()
+        except Error as error:
+            self._end(error, connection_scope)
+
+    async def _take_reports(self) -> None:
+        buffer = memoryview(bytearray(_REPORT_BUFFER_SIZE))
+        decoder = ReportDecoder()
+        silence_limit = self._config.housekeeping_interval
+        while True:
+            # Only a whole report counts as a sign of life.
+            deadline = self._last_report_time + silence_limit
+            with trio.CancelScope(deadline=deadline) as waiting:
+                received = await self._transport.receive_into(buffer)
+            if waiting.cancelled_caught:
+                raise SilentPeerError(
+                    f"The slave has reported nothing for {silence_limit:g} s", broker_addr=self.addr
+                )
+            if not received:
+                raise NotReachable(
+                    "The slave closed the connection", broker_addr=self.addr, remedy=""
+                )
+            offset = decoder.feed(buffer[:received])
+            if offset is not None:
+                self._last_report_time = trio.current_time()
+                self._take_report(offset)
+
+    def _take_report(self, offset: int) -> None:
+        end = self._store.max_physical_offset
+        if offset > end:
+            raise SlaveAheadError(
+                f"The slave has bytes up to {offset}, this master's log ends at {end}",
+                broker_addr=self.addr,
+            )
+        if self.slave_request_offset is None:
+            self._sent_to = self._start_offset(offset)
+            logger.info(
+                "slave follows slave=%s request_offset=%d start_offset=%d behind=%d",
+                self.addr, offset, self._sent_to, end - self._sent_to,
+            )  # fmt: skip
+            self.acknowledged.advance(offset)
+            self._requested.advance(offset)
+        elif offset > self._sent_to:
+            raise SlaveAheadError(
+                f"The slave has bytes up to {offset}, but was sent none beyond {self._sent_to}",
+                broker_addr=self.addr,
+            )
+        self.acknowledged.advance(offset)
+
+    def _start_offset(self, request_offset: int) -> int:
+        """Where to begin for a slave whose log ends at this address; 0: it has none."""
+        first, end = self._store.min_physical_offset, self._store.max_physical_offset
+        if request_offset:
+            self._check_still_there(request_offset)
+            return request_offset
+        if self._config.full_history_start:
+            return first
+        return max(first, end - end % self._store.config.mapped_file_size_commit_log)
+
+    def _check_still_there(self, offset: int) -> None:
+        first = self._store.min_physical_offset
+        if offset < first:
+            raise SlaveTooFarBehindError(
+                f"The slave needs the log from {offset} on, this master's begins at {first}",
+                broker_addr=self.addr,
+            )
+
+    # --- the log's bytes ---------------------------------------------------------------------
+
+    async def _write(self, connection_scope: trio.CancelScope) -> None:
+        try:
+            await self._requested.wait_past(_NOTHING_REPORTED)
+            await self._send_log()
+        except Error as error:
+            self._end(error, connection_scope)
+
+    async def _send_log(self) -> None:
+        store, config = self._store, self._config
+        last_write_time = trio.current_time()
+        while True:
+            block = store.read_log(self._sent_to, config.transfer_batch_size)
+            if block is None:
+                self._check_still_there(self._sent_to)
+                with trio.CancelScope(
+                    deadline=last_write_time + config.send_heartbeat_interval
+                ) as waiting:
+                    await store.appended.wait_past(self._sent_to)
+                if not waiting.cancelled_caught:
+                    continue
+                block = memoryview(b"")
+            await self._send(block)
+            last_write_time = trio.current_time()
+            if len(block) < config.transfer_batch_size and config.transfer_pause:
+                await trio.sleep(config.transfer_pause)
+
+    async def _send(self, block: memoryview) -> None:
+        """One transfer. A slave that takes none of it for too long is as good as gone."""
+        size = len(block)
+        header = encode_transfer_header(self._sent_to, size)
+        # Counted first: the slave may have it, and say so, before the last byte has left here.
+        self._sent_to += size
+        with trio.move_on_after(self._config.housekeeping_interval) as sending:
+            if size <= _JOINED_SIZE_LIMIT:
+                await self._transport.send_all(header + block)
+            else:
+                await self._transport.send_all(header)
+                await self._transport.send_all(block)
+        if sending.cancelled_caught:
+            raise SilentPeerError(
+                f"The slave has not taken a transfer of {size} bytes"
+                f" for {self._config.housekeeping_interval:g} s",
+                broker_addr=self.addr,
+            )
+        self._bytes_sent += size
+
+    def _end(self, error: Error, connection_scope: trio.CancelScope) -> None:
+        if self.ended_by is None:
+            self.ended_by = error
+        connection_scope.cancel()

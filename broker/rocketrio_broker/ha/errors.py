@@ -1,0 +1,46 @@
+"""Why replication with one peer cannot go on: a different history, bytes that are gone, a peer that lies."""
+
+from rocketrio_protocol.errors import Error, NotReachable
+
+
+class ReplicationError(Error):
+    """Two logs do not fit together; the connection is closed."""
+
+
+class SlaveAheadError(ReplicationError):
+    """A slave reported bytes that this master does not have."""
+
+    remedy = (
+        "The slave follows another history, or this master lost its tail in a power cut. "
+        "Compare the two logs; if the master is right, empty the slave's data directory: it copies everything again"
+    )
+
+
+class SlaveTooFarBehindError(ReplicationError):
+    """A slave asks for bytes that this master has deleted."""
+
+    remedy = (
+        "Empty the slave's data directory: it then copies everything from the master's first byte; "
+        "raise file_reserved_time on the master to bridge longer absences of a slave"
+    )
+
+
+class HistoryMismatchError(ReplicationError):
+    """A master sends from another address than where the slave's log ends."""
+
+    remedy = (
+        "The logs have different histories. If the master is right, "
+        "empty this slave's data directory: it copies everything again"
+    )
+
+
+class FileSizeMismatchError(ReplicationError):
+    """A master's transfer does not fit into the slave's files."""
+
+    remedy = "Set mapped_file_size_commit_log on the slave to the master's value, and empty its data directory"
+
+
+class SilentPeerError(NotReachable):
+    """The other end said or took nothing for too long."""
+
+    remedy = "Check the other process and the network between"

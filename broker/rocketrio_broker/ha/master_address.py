@@ -1,0 +1,43 @@
+"""Where a slave's master is, as far as it is known: set by whoever learns it, watched by those who follow it.
+
+Invariant: what is known stays known: a name server that has forgotten the master does not mean a dead master.
+Answers to: HAClient.updateHaMasterAddress, SlaveSynchronize.setMasterAddr.
+Unlike Java: nobody looks every few seconds; a change wakes those who wait for it.
+"""
+
+from rocketrio_broker.watermark import Watermark
+
+
+class MasterAddress:
+    """One `host:port` that may change."""
+
+    __slots__ = ("_changes", "_value")
+
+    def __init__(self, addr: str | None = None) -> None:
+        self._value = addr
+        self._changes = Watermark()
+
+    def __repr__(self) -> str:
+        return f"<MasterAddress {self._value or 'unknown'}>"
+
+    @property
+    def value(self) -> str | None:
+        """The address, None while nobody knows it."""
+        return self._value
+
+    def update(self, addr: str | None) -> None:
+        """Take over what was learnt; None and the same again change nothing."""
+        if addr and addr != self._value:
+            self._value = addr
+            self._changes.advance(self._changes.value + 1)
+
+    async def wait_known(self) -> str:
+        """The address, as soon as there is one."""
+        while self._value is None:
+            await self._changes.wait_past(self._changes.value)
+        return self._value
+
+    async def wait_other_than(self, addr: str) -> None:
+        """Return once the address is not this one."""
+        while self._value == addr:
+            await self._changes.wait_past(self._changes.value)

@@ -1,0 +1,178 @@
+"""What the replication tests share: a master's store, and ends of a connection that speak raw bytes."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from struct import Struct
+
+import attrs
+import trio
+from tests.broker.store.support import SMALL, SetClock, opened, put_of, stored
+
+from rocketrio_broker.ha import HAService
+from rocketrio_broker.ha.client import HAClient
+from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.remoting.ports import Transport
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+MASTER, SLAVE, OTHER_SLAVE = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+MASTER_HA = f"{MASTER}:10912"
+FILE_SIZE = SMALL.mapped_file_size_commit_log
+REPORT = Struct(">q")
+HEADER = Struct(">qi")
+
+
+def fill(store: MessageStore, count: int, *, size: int = 100) -> int:
+    """Append some messages; the log's end."""
+    for number in range(count):
+        stored(store.append(put_of(number.to_bytes(4) * (size // 4))))
+    return store.max_physical_offset
+
+
+def log_bytes(store: MessageStore, start: int | None = None) -> bytes:
+    """Everything in the log from `start` (by default its first byte) on."""
+    position = store.min_physical_offset if start is None else start
+    parts = []
+    while (view := store.read_log(position, 1 << 20)) is not None:
+        parts.append(bytes(view))
+        position += len(view)
+    assert position == store.max_physical_offset
+    return b"".join(parts)
+
+
+@attrs.define
+class Transfer:
+    """One transfer with the time it was whole."""
+
+    time: float
+    offset: int
+    body: bytes
+
+
+class RawPeer:
+    """The other end of a replication connection, byte by byte."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._received = bytearray()
+
+    async def report(self, offset: int) -> None:
+        await self.transport.send_all(REPORT.pack(offset))
+
+    async def send_transfer(self, offset: int, body: bytes = b"") -> None:
+        await self.transport.send_all(HEADER.pack(offset, len(body)) + body)
+
+    async def read(self, size: int) -> bytes:
+        """Exactly so many bytes; fewer only at the end of the stream."""
+        buffer = memoryview(bytearray(4096))
+        while len(self._received) < size:
+            count = await self.transport.receive_into(buffer)
+            if not count:
+                break
+            self._received += buffer[:count]
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    async def read_report(self) -> int | None:
+        """The next report; None at the end of the stream."""
+        data = await self.read(REPORT.size)
+        return int(REPORT.unpack(data)[0]) if data else None
+
+    async def read_transfer(self) -> Transfer | None:
+        """The next transfer; None at the end of the stream."""
+        header = await self.read(HEADER.size)
+        if not header:
+            return None
+        offset, size = HEADER.unpack(header)
+        return Transfer(trio.current_time(), offset, await self.read(size))
+
+    async def read_log(self, end: int) -> list[Transfer]:
+        """Transfers up to this address, heartbeats left out."""
+        transfers: list[Transfer] = []
+        while not transfers or transfers[-1].offset + len(transfers[-1].body) < end:
+            transfer = await self.read_transfer()
+            assert transfer is not None
+            if transfer.body:
+                transfers.append(transfer)
+        return transfers
+
+    async def wait_ended(self) -> float:
+        """Read to the end of the stream; when that was. The other end has finished when this returns."""
+        with suppress(NotReachable):
+            while await self.read(1):
+                pass
+        ended = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
+        return ended
+
+
+@attrs.define
+class Master:
+    """A served store on a memory network."""
+
+    store: MessageStore
+    service: HAService
+    network: MemoryNetwork
+
+    async def raw_slave(self, host: str = SLAVE) -> RawPeer:
+        return RawPeer(await self.network.host(host).dial(MASTER_HA))
+
+
+@asynccontextmanager
+async def master(
+    *,
+    network: MemoryNetwork | None = None,
+    disk: MemoryDisk | None = None,
+    config: HAConfig | None = None,
+    messages: int = 0,
+) -> AsyncGenerator[Master]:
+    """A master that serves slaves, with some messages."""
+    network = network or MemoryNetwork()
+    async with opened(disk or MemoryDisk()) as store, background_nursery() as nursery:
+        fill(store, messages)
+        listener = await network.host(MASTER).listen(MASTER_HA)
+        service = HAService(store, listener, wall_clock=SetClock(), config=config)
+        await nursery.start(service.run)
+        yield Master(store, service, network)
+
+
+@attrs.define
+class Slave:
+    """A store that follows."""
+
+    store: MessageStore
+    client: HAClient
+    address: MasterAddress
+
+    async def wait_end(self, offset: int) -> None:
+        """Return once the slave's log has got so far."""
+        await self.store.appended.wait_reached(offset)
+
+
+@asynccontextmanager
+async def slave(
+    network: MemoryNetwork,
+    *,
+    disk: MemoryDisk | None = None,
+    config: HAConfig | None = None,
+    host: str = SLAVE,
+    master_addr: str | None = MASTER_HA,
+) -> AsyncGenerator[Slave]:
+    """A slave that follows the master at `master_addr`."""
+    async with opened(disk or MemoryDisk()) as store, background_nursery() as nursery:
+        store.is_slave = True
+        address = MasterAddress(master_addr)
+        client = HAClient(
+            store,
+            address=address,
+            dial=network.host(host).dial,
+            wall_clock=SetClock(),
+            config=config,
+        )
+        await nursery.start(client.run)
+        yield Slave(store, client, address)
