@@ -45,6 +45,7 @@ BROADCASTING: Final = "BROADCASTING"
 _COMMIT_OFFSET: Final = int(PullSysFlag.COMMIT_OFFSET)
 _SUSPEND: Final = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
+_READ: Final = int(Permission.READ)
 
 _RETRY: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
 _NOT_FOUND: Final = ResponseCode.PULL_NOT_FOUND
@@ -185,7 +186,7 @@ class PullMessageProcessor:
     def _check(
         self, header: PullMessageRequestHeader, broker: BrokerConfig
     ) -> SubscriptionGroupConfig:
-        if not broker.broker_permission & Permission.READ:
+        if not broker.broker_permission & _READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{broker.broker_name}] pulling message is forbidden",
@@ -207,7 +208,7 @@ class PullMessageProcessor:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
-        if not topic.perm & Permission.READ:
+        if not int(topic.perm) & _READ:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{header.topic}] pulling message is forbidden",

@@ -22,6 +22,7 @@ from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.stored_properties import (
     is_delayed,
     is_half_message,
+    may_be_special,
     stored_properties,
 )
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
@@ -30,7 +31,7 @@ from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStat
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.host_address import pack_host
@@ -116,17 +117,22 @@ class SendMessageProcessor:
         else:
             header = SendMessageRequestHeaderV2.from_ext_fields(request.ext_fields)
         broker = self._config.broker
-        if self._waiting.is_full:
+        if self._waits_for_flush and self._waiting.is_full:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
                 f"[OVERLOAD]{len(self._waiting)} messages wait for the disk already, try later",
             )
-        topic = self._topic(header, broker)
-        queue_id = self._queue_id(header, topic, channel)
+        topic = self._topics.topic_config_table.get(header.topic)
+        if topic is None or header.topic in NOT_SENDABLE_TOPICS or topic.order:
+            topic = self._checked_topic(header, topic, broker)
+        queue_id = header.queue_id
+        if not 0 <= queue_id < topic.write_queue_nums:
+            queue_id = self._checked_queue_id(queue_id, topic, channel)
         if topic.topic_name.startswith(RETRY_PREFIX):
             topic, queue_id = self._retried(header, request.version, topic, queue_id)
         is_batch = code == RequestCode.SEND_BATCH_MESSAGE or bool(header.batch)
-        self._check_is_built(header)
+        if header.sys_flag & TRANSACTION_MASK or may_be_special(header.properties):
+            self._check_is_built(header)
         properties, waits = stored_properties(
             header.properties, broker.cluster_name, is_batch=is_batch
         )
@@ -148,7 +154,7 @@ class SendMessageProcessor:
         result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
         if result.status is not PutStatus.PUT_OK:
             raise Refused(_CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}")
-        if not request.is_oneway:
+        if not request.flag & FLAG_ONEWAY:
             self._answer(channel, request, result, queue_id, waits, broker)
 
     def _answer(
@@ -179,9 +185,10 @@ class SendMessageProcessor:
 
     # --------------------------------------------------------------------------------- checks, in order
 
-    def _topic(self, header: SendHeader, broker: BrokerConfig) -> TopicConfig:
+    def _checked_topic(
+        self, header: SendHeader, topic: TopicConfig | None, broker: BrokerConfig
+    ) -> TopicConfig:
         name = header.topic
-        topic = self._topics.topic_config_table.get(name)
         if not broker.broker_permission & Permission.WRITE and topic is not None and topic.order:
             raise Refused(
                 ResponseCode.NO_PERMISSION,
@@ -213,8 +220,7 @@ class SendMessageProcessor:
             )
         return topic
 
-    def _queue_id(self, header: SendHeader, topic: TopicConfig, channel: Channel) -> int:
-        queue_id = header.queue_id
+    def _checked_queue_id(self, queue_id: int, topic: TopicConfig, channel: Channel) -> int:
         if queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,

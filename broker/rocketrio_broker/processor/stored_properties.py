@@ -55,9 +55,14 @@ def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) ->
     return f"{text[:start]}{cluster}{text[end:]}", waits
 
 
+def may_be_special(text: str | None) -> bool:
+    """Whether a closer look is needed: most messages are neither delayed nor part of a transaction."""
+    return text is not None and (_DELAY in text or _TRANSACTION in text)
+
+
 def is_delayed(text: str | None) -> bool:
     """Asks for delivery at a later time."""
-    if not text or _DELAY not in text:
+    if not text:
         return False
     level = property_value(text.encode(), PROPERTY_DELAY_TIME_LEVEL)
     return level is not None and level.isdigit() and int(level) > 0
@@ -65,7 +70,7 @@ def is_delayed(text: str | None) -> bool:
 
 def is_half_message(text: str | None) -> bool:
     """Is the first part of a transaction."""
-    if not text or _TRANSACTION not in text:
+    if not text:
         return False
     return _is_true(property_value(text.encode(), PROPERTY_TRANSACTION_PREPARED) or "")
 
