@@ -1,0 +1,42 @@
+import pytest
+
+from rocketrio_broker.processor.answers import SendAnswer, pull_answer_frame
+from rocketrio_protocol.codes import ResponseCode, SerializeType
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.pull import PullMessageResponseHeader
+from rocketrio_protocol.commands.send import SendMessageResponseHeader
+from rocketrio_protocol.frame import FrameDecoder
+
+
+def decoded(frame: bytes) -> RemotingCommand:
+    (only,) = FrameDecoder().feed(frame)
+    command = RemotingCommand.decode(only)
+    command.body = bytes(command.body)
+    return command
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("region", ["DefaultRegion", 'quo"ted', "köln"])
+@pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT])
+def test_send_answer_is_the_ordinary_answer(
+    serialize_type: SerializeType, region: str, code: ResponseCode
+) -> None:
+    request = RemotingCommand(310, opaque=77, serialize_type=serialize_type)
+    header = SendMessageResponseHeader("7F00,8F00", 3, 1 << 40, region_id=region, trace_on=True)
+    answer = SendAnswer(77, serialize_type, "7F00,8F00", 3, 1 << 40, region, True)
+    assert decoded(answer.frame(code)) == request.response(header, code=code)
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+def test_pull_answer_is_the_ordinary_answer(serialize_type: SerializeType) -> None:
+    request = RemotingCommand(11, opaque=78, serialize_type=serialize_type)
+    header = PullMessageResponseHeader(1, 1 << 33, 0, 1 << 34)
+    frame = pull_answer_frame(request, 0, "FOUND", header, [b"abc", memoryview(b"de")], 5)
+    assert decoded(frame) == request.response(header, b"abcde", remark="FOUND")
+
+
+def test_pull_answer_without_messages_has_an_empty_body() -> None:
+    request = RemotingCommand(11, opaque=1)
+    header = PullMessageResponseHeader(0, 7, 0, 7)
+    frame = pull_answer_frame(request, 19, "OFFSET_OVERFLOW_ONE", header)
+    assert decoded(frame) == request.response(header, code=19, remark="OFFSET_OVERFLOW_ONE")

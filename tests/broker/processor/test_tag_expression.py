@@ -1,0 +1,39 @@
+import pytest
+
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.tag_expression import is_tag_type, tags_codes
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.properties import tags_code
+
+
+@pytest.mark.parametrize("expression", [None, "", "*"])
+def test_everything_is_wanted(expression: str | None) -> None:
+    assert tags_codes(expression) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [
+        ("TagA", ["TagA"]),
+        ("TagB || TagC", ["TagB", "TagC"]),
+        ("a||b||", ["a", "b"]),
+        ("  a  ||  ", ["a"]),
+        ("größe", ["größe"]),
+    ],
+)
+def test_tags_become_their_hashes(expression: str, tags: list[str]) -> None:
+    assert tags_codes(expression) == {tags_code(tag) for tag in tags}
+
+
+@pytest.mark.parametrize("expression", ["||", "   ", " || || "])
+def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        tags_codes(expression)
+    assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+def test_only_tag_expressions_are_read() -> None:
+    assert is_tag_type(None)
+    assert is_tag_type("")
+    assert is_tag_type("TAG")
+    assert not is_tag_type("SQL92")
