@@ -9,9 +9,14 @@ Several of them in one process share connections and tables by `client=`, see `o
 """
 
 from rocketrio.api import NOT_FOUND
+from rocketrio.consume import open_consumer
+from rocketrio.consumer import Consumer
 from rocketrio.instance import ClientInstance, open_client
+from rocketrio.pipeline import MessagesNotStored, SendPipeline
+from rocketrio.producer import Producer, open_producer
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio.send_result import SendResult, SendStatus
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
@@ -32,16 +37,24 @@ __all__ = [
     "ClientInstance",
     "ClosedError",
     "ConfigError",
+    "Consumer",
     "Error",
     "Message",
     "MessageExt",
     "MessageQueue",
+    "MessagesNotStored",
     "NotReachable",
+    "Producer",
     "ProtocolError",
     "PullAPIWrapper",
     "PullResult",
     "PullStatus",
     "RequestTimeout",
     "RouteNotFound",
+    "SendPipeline",
+    "SendResult",
+    "SendStatus",
     "open_client",
+    "open_consumer",
+    "open_producer",
 ]

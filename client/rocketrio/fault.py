@@ -19,10 +19,13 @@ AVOID_MAX: Final = 30.0  # seconds; by then a fresh route tells more than an old
 class AddressFaults:
     """When each failed address may be preferred again; times are those of the caller's clock."""
 
+    count: int = 0
+    """Failures so far."""
     _until: dict[str, float] = attrs.Factory(dict)
 
     def mark(self, addr: str, *, now: float, spent: float) -> None:
         """An attempt that took `spent` seconds failed."""
+        self.count += 1
         pause = min(max(spent * AVOID_FACTOR, AVOID_MIN), AVOID_MAX)
         self._until[addr] = max(now + pause, self._until.get(addr, 0.0))
 

@@ -14,7 +14,7 @@ import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
-from typing import Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 import attrs
 import trio
@@ -43,6 +43,23 @@ CLOSE_GRACE: Final = 3.0
 """Seconds that leaving may take: one ordinary call."""
 
 T = TypeVar("T")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The arguments of `open_client`, for those who pass them on."""
+
+    name_servers: str | Sequence[str] | None
+    client_id: str | None
+    connect_broker_by_user: bool
+    default_broker_id: int
+    poll_name_server_interval: float
+    heartbeat_broker_interval: float
+    serialize_type: SerializeType
+    dial: Dial
+    wall_clock: WallClock | None
+    rng: random.Random | None
+
+
 logger = logging.getLogger("rocketrio.instance")
 
 
@@ -73,7 +90,13 @@ async def open_client(
     """
     addresses = name_server_addresses(name_servers)
     rng = rng or random.SystemRandom()
-    processors: dict[int, Processor] = {}
+
+    def members_changed(channel: Channel, request: RemotingCommand) -> None:
+        client.notify_consumer_ids_changed(request)
+
+    processors: dict[int, Processor] = {
+        int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): members_changed
+    }
     async with open_channel_pool(
         dial, processors=processors, serialize_type=serialize_type
     ) as pool:
@@ -89,9 +112,8 @@ async def open_client(
             poll_name_server_interval=poll_name_server_interval,
             wall_clock=wall_clock or SystemWallClock(),
             ip=ip,
-            instance_hash=rng.getrandbits(32),
+            rng=rng,
         )
-        processors[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = client.notify_consumer_ids_changed
         async with background_nursery() as nursery:
             nursery.start_soon(client.run)
             try:
@@ -137,7 +159,7 @@ class ClientInstance:
         poll_name_server_interval: float,
         wall_clock: WallClock,
         ip: str,
-        instance_hash: int,
+        rng: random.Random,
     ) -> None:
         self.client_id = client_id
         self.name_servers = name_servers
@@ -146,12 +168,13 @@ class ClientInstance:
         self.routing = routing
         self.faults = AddressFaults()
         self.wall_clock = wall_clock
+        self.rng = rng
         self.heartbeat = HeartbeatService(client_id, self.api, routing, heartbeat_interval)
         self.unique_ids = UniqueIdGenerator(
             ip=ip,
             process_id=os.getpid(),
             wall_clock_ms=wall_clock.now_ms,
-            instance_hash=instance_hash,
+            instance_hash=rng.getrandbits(32),
         )
         self.is_closed = False
         self._poll_interval = poll_name_server_interval
@@ -328,13 +351,21 @@ class ClientInstance:
         if self.heartbeat.consumers.pop(member.group, None) is not None:
             await self._leave_consumer_group(member.group)
 
+    async def leave_producer(self, group: str) -> None:
+        """One producer of the group is gone; the brokers hear when it was the last one."""
+        producers = self.heartbeat.producers
+        producers[group] -= 1
+        if not producers[group]:
+            del producers[group]
+            await self._leave_producer_group(group)
+
     async def _leave_consumer_group(self, group: str) -> None:
         await self.heartbeat.leave(consumer_group=group)
 
     async def _leave_producer_group(self, group: str) -> None:
         await self.heartbeat.leave(producer_group=group)
 
-    def notify_consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
+    def notify_consumer_ids_changed(self, request: RemotingCommand) -> None:
         """A broker says that a group's members changed."""
         group = request.header(NotifyConsumerIdsChangedRequestHeader).consumer_group
         member = self.heartbeat.consumers.get(group)

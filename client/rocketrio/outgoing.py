@@ -1,0 +1,187 @@
+"""From a message to what goes on the wire: properties, compression, size checks, the request's header.
+
+Invariant: whatever a broker would refuse for its size or its name is refused here, before anything is sent.
+Answers to: Validators.checkMessage, DefaultMQProducerImpl.sendKernelImpl, MessageBatch.generateFromList.
+Unlike Java: a batch's header carries no unique id, because 5.3.3 would file every message of the batch under it.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from rocketrio_protocol.batch import encode_batch
+from rocketrio_protocol.commands.send import (
+    AUTO_CREATE_TOPIC_KEY,
+    SendBatchMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from rocketrio_protocol.compression import COMPRESS_BODY_OVER, compress
+from rocketrio_protocol.errors import LocalProtocolError
+from rocketrio_protocol.message import Message, MessageQueue, SysFlag
+from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE
+from rocketrio_protocol.topic_names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
+
+MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
+"""Bytes of a body before compression, and of a whole batch (maxMessageSize of producer and broker)."""
+DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
+"""Queues asked for when a send creates its topic (defaultTopicQueueNums)."""
+
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_WAIT_NOT: Final = "WAIT\x01false\x02"
+
+
+@attrs.define
+class Outgoing:
+    """One request's worth of messages, ready for any queue of the topic."""
+
+    topic: str
+    body: bytes
+    properties: str
+    sys_flag: int
+    flag: int
+    message_ids: tuple[str, ...]
+    is_batch: bool = False
+
+    def header(
+        self, queue: MessageQueue, *, group: str, born_timestamp_ms: int
+    ) -> SendMessageRequestHeaderV2:
+        """The request for one queue."""
+        header_class = (
+            SendBatchMessageRequestHeader if self.is_batch else SendMessageRequestHeaderV2
+        )
+        return header_class(
+            group,
+            self.topic,
+            AUTO_CREATE_TOPIC_KEY,
+            DEFAULT_TOPIC_QUEUE_NUMS,
+            queue.queue_id,
+            self.sys_flag,
+            born_timestamp_ms,
+            self.flag,
+            self.properties,
+            batch=True if self.is_batch else None,
+        )
+
+
+def check_topic(topic: str) -> None:
+    """Raises LocalProtocolError when messages cannot be sent to a topic of this name."""
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise LocalProtocolError(problem, topic=topic)
+    if topic in NOT_SENDABLE_TOPICS:
+        raise LocalProtocolError("clients may not send to this system topic", topic=topic)
+
+
+def encode_single(
+    message: Message,
+    *,
+    unique_id: str,
+    max_message_size: int = MAX_MESSAGE_SIZE,
+    compress_over: int = COMPRESS_BODY_OVER,
+) -> Outgoing:
+    """One message, compressed when that pays. Raises LocalProtocolError."""
+    properties = wire_properties(message, unique_id)
+    body, sys_flag = message.body, 0
+    _check_sizes(message, properties, max_message_size)
+    if len(body) > compress_over:
+        compressed = compress(body)
+        if len(compressed) < len(body):
+            body, sys_flag = compressed, _COMPRESSED
+    return Outgoing(message.topic, body, properties, sys_flag, message.flag, (unique_id,))
+
+
+def encode_entry(
+    message: Message, unique_id: str, max_message_size: int = MAX_MESSAGE_SIZE
+) -> tuple[int, bytes, bytes]:
+    """One message as an entry of a batch; batches are not compressed. Raises LocalProtocolError."""
+    properties = wire_properties(message, unique_id)
+    _check_sizes(message, properties, max_message_size)
+    return message.flag, message.body, properties.encode()
+
+
+def batch_problem(message: Message) -> str | None:
+    """Why a message cannot be part of a batch; None if it can."""
+    if message.delay_level:
+        return "a delayed message cannot be part of a batch"
+    if message.topic.startswith(RETRY_PREFIX):
+        return "a retry topic takes no batches"
+    return None
+
+
+def batch_outgoing(
+    topic: str,
+    entries: Sequence[tuple[int, bytes, bytes]],
+    message_ids: tuple[str, ...],
+    *,
+    wait_store_ok: bool = True,
+) -> Outgoing:
+    """Entries of `encode_entry` as one request."""
+    properties = "" if wait_store_ok else _WAIT_NOT
+    return Outgoing(topic, encode_batch(entries), properties, 0, 0, message_ids, is_batch=True)
+
+
+def encode_messages(
+    messages: Sequence[Message],
+    *,
+    unique_ids: Sequence[str],
+    max_message_size: int = MAX_MESSAGE_SIZE,
+) -> Outgoing:
+    """Messages of one topic as one batch. Raises LocalProtocolError when they cannot be one."""
+    if not messages:
+        raise LocalProtocolError("a batch needs at least one message")
+    first = messages[0]
+    for message in messages:
+        if message.topic != first.topic or message.wait_store_ok != first.wait_store_ok:
+            raise LocalProtocolError(
+                "messages of one batch must have one topic and one `wait_store_ok`",
+                topic=first.topic,
+            )
+        problem = batch_problem(message)
+        if problem is not None:
+            raise LocalProtocolError(problem, topic=first.topic)
+    entries = [
+        encode_entry(message, unique_id, max_message_size)
+        for message, unique_id in zip(messages, unique_ids, strict=True)
+    ]
+    outgoing = batch_outgoing(
+        first.topic, entries, tuple(unique_ids), wait_store_ok=first.wait_store_ok
+    )
+    if len(outgoing.body) > max_message_size:
+        raise LocalProtocolError(
+            f"a batch of {len(outgoing.body)} bytes; {max_message_size} is the limit",
+            topic=first.topic,
+            remedy="Send fewer messages in one batch, or use `producer.pipeline()`, which cuts them",
+        )
+    return outgoing
+
+
+def wire_properties(message: Message, unique_id: str) -> str:
+    """The properties string; the common case without a map in between."""
+    if message.properties or message.delay_level:
+        return message.encoded_properties(unique_key=unique_id)
+    text = f"UNIQ_KEY\x01{unique_id}\x02"
+    if message.keys:
+        text += f"KEYS\x01{message.keys}\x02"
+    if message.tags:
+        text += f"TAGS\x01{message.tags}\x02"
+    text += "WAIT\x01true\x02" if message.wait_store_ok else _WAIT_NOT
+    expected = 2 + bool(message.keys) + bool(message.tags)
+    if text.count("\x01") != expected or text.count("\x02") != expected:
+        return message.encoded_properties(unique_key=unique_id)  # Raises, saying which one it is.
+    return text
+
+
+def _check_sizes(message: Message, properties: str, max_message_size: int) -> None:
+    if len(message.body) > max_message_size:
+        raise LocalProtocolError(
+            f"a body of {len(message.body)} bytes; {max_message_size} is the limit",
+            topic=message.topic,
+            remedy="Send a smaller body, or store it elsewhere and send where it is",
+        )
+    # Four bytes are the most a character takes.
+    if len(properties) * 4 > MAX_PROPERTIES_SIZE and len(properties.encode()) > MAX_PROPERTIES_SIZE:
+        raise LocalProtocolError(
+            f"properties of {len(properties.encode())} bytes; {MAX_PROPERTIES_SIZE} is the limit",
+            topic=message.topic,
+        )

@@ -1,0 +1,308 @@
+"""Sending messages: one and waited for, many as one batch, or without waiting for an answer.
+
+Invariant: a keyed or aimed message goes to its queue or nowhere.
+Invariant: a message counts as stored only when a master said so.
+Answers to: DefaultMQProducer, DefaultMQProducerImpl.sendDefaultImpl.
+Unlike Java: one `send` with keyword arguments; between attempts at the same broker there is a short pause; and an
+unknown topic can be an error instead of being created.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Unpack
+
+import attrs
+import trio
+
+from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, open_client
+from rocketrio.outgoing import (
+    MAX_MESSAGE_SIZE,
+    Outgoing,
+    check_topic,
+    encode_messages,
+    encode_single,
+)
+from rocketrio.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
+from rocketrio.publish_route import PublishRoutes, queue_for_key
+from rocketrio.send_result import SendResult, is_worth_another_broker, read_send_result
+from rocketrio_protocol.compression import COMPRESS_BODY_OVER
+from rocketrio_protocol.errors import BrokerError, ConfigError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.topic_names import group_name_problem
+
+DEFAULT_PRODUCER_GROUP: Final = "rocketrio"
+SEND_TIMEOUT: Final = 3.0  # sendMsgTimeout: all attempts together
+SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
+SAME_BROKER_PAUSE: Final = 0.1
+"""Seconds before the second attempt at a broker that failed; the third waits twice as long."""
+logger = logging.getLogger("rocketrio.producer")
+
+
+@asynccontextmanager
+async def open_producer(
+    *,
+    group: str = DEFAULT_PRODUCER_GROUP,
+    client: ClientInstance | None = None,
+    timeout: float = SEND_TIMEOUT,
+    retries: int = SEND_RETRIES,
+    max_message_size: int = MAX_MESSAGE_SIZE,
+    compress_over: int = COMPRESS_BODY_OVER,
+    auto_create_topic: bool = True,
+    **client_options: Unpack[ClientOptions],
+) -> AsyncGenerator["Producer"]:
+    """A producer that lives as long as the block.
+
+    It uses `client`, or opens one with the remaining arguments (see `open_client`; `name_servers=` above all).
+    `timeout` bounds a send in seconds, its `retries` at other brokers included. Bodies over `compress_over` bytes are
+    compressed if that makes them smaller; `max_message_size` bytes is what a body or a batch may have before that.
+    With `auto_create_topic=False` a topic that no name server knows raises RouteNotFound.
+
+    Nothing is sent before the first message, so a cluster that is down shows there.
+    """
+    problem = group_name_problem(group)
+    if problem is not None:
+        raise ConfigError(problem)
+    if client is None:
+        async with (
+            open_client(**client_options) as own,
+            open_producer(
+                group=group,
+                client=own,
+                timeout=timeout,
+                retries=retries,
+                max_message_size=max_message_size,
+                compress_over=compress_over,
+                auto_create_topic=auto_create_topic,
+            ) as producer,
+        ):
+            yield producer
+        return
+    if client_options:
+        raise ConfigError(f"give either client= or {', '.join(client_options)}=, not both")
+    producers = client.heartbeat.producers
+    producers[group] = producers.get(group, 0) + 1
+    producer = Producer(
+        client,
+        group,
+        timeout=timeout,
+        retries=retries,
+        max_message_size=max_message_size,
+        compress_over=compress_over,
+        routes=PublishRoutes(client, auto_create_topic),
+    )
+    try:
+        yield producer
+    finally:
+        with trio.move_on_after(CLOSE_GRACE, shield=True):
+            await client.leave_producer(group)
+
+
+@attrs.define(eq=False)
+class Producer:
+    """Sends for one producer group; made by `open_producer`. Any number of tasks may use it at once."""
+
+    client: ClientInstance
+    group: str
+    timeout: float
+    retries: int
+    max_message_size: int
+    compress_over: int
+    routes: PublishRoutes
+    _announced_to: frozenset[str] = frozenset()
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until a broker has stored it.
+
+        Messages with the same `sharding_key` go to the same queue, and so do all with the same `queue`; they keep their
+        order if each is sent after the one before was answered. Others go to all queues in turn, and after a failure to
+        another broker.
+
+        The result's `status` tells how safe the message is. Raises LocalProtocolError when it cannot be sent at all,
+        RouteNotFound without a broker for the topic, BrokerError when brokers refuse it, NotReachable and
+        RequestTimeout when none answers in time: then it may have been stored all the same, as after a cancel.
+        """
+        check_topic(message.topic)
+        outgoing = encode_single(
+            message,
+            unique_id=self.client.unique_ids.next(),
+            max_message_size=self.max_message_size,
+            compress_over=self.compress_over,
+        )
+        return await self._send(outgoing, sharding_key, queue, timeout)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send messages of one topic together: stored all or none, one after the other in one queue.
+
+        Raises as `send`; LocalProtocolError also for more than `max_message_size` bytes together, different topics,
+        or delayed messages. For many more than fit, see `pipeline`.
+        """
+        for topic in {message.topic for message in messages}:
+            check_topic(topic)
+        ids = self.client.unique_ids
+        outgoing = encode_messages(
+            messages,
+            unique_ids=[ids.next() for _ in messages],
+            max_message_size=self.max_message_size,
+        )
+        return await self._send(outgoing, sharding_key, queue, timeout)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send without asking for an answer: fast, and nobody knows whether it is stored."""
+        check_topic(message.topic)
+        outgoing = encode_single(
+            message,
+            unique_id=self.client.unique_ids.next(),
+            max_message_size=self.max_message_size,
+            compress_over=self.compress_over,
+        )
+        chosen = await self._chosen(outgoing.topic, sharding_key, queue)
+        if chosen is None:
+            chosen = await self.routes.next_queue(outgoing.topic)
+        addr = await self.master_of(chosen)
+        header = outgoing.header(
+            chosen, group=self.group, born_timestamp_ms=self.client.wall_clock.now_ms()
+        )
+        await self.client.pool.send_oneway(addr, header, outgoing.body, timeout=self.timeout)
+
+    @asynccontextmanager
+    async def pipeline(
+        self,
+        *,
+        linger: float = 0.0,
+        batch_size: int = BATCH_MAX_BYTES,
+        pending_limit: int = PENDING_LIMIT,
+    ) -> AsyncGenerator[SendPipeline]:
+        """For many messages: `await pipeline.send(message)` returns at once, and batches form while others travel.
+
+        `batch_size` bytes make a full batch; a smaller one leaves as soon as its queue is free, or `linger` seconds
+        later. At most `pending_limit` messages wait; then `send` waits too. Order is kept per `sharding_key`.
+        Leaving the block waits for every answer and raises MessagesNotStored if any message was not stored.
+        An exception in the block, or a cancel, gives up what has not been answered.
+        """
+        async with background_nursery() as nursery:
+            pipeline = SendPipeline(
+                self,
+                nursery,
+                linger=linger,
+                batch_size=min(batch_size, self.max_message_size),
+                pending_limit=pending_limit,
+            )
+            yield pipeline
+            await pipeline.flush()
+            pipeline.raise_failures()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of a topic go to. Raises RouteNotFound, NotReachable."""
+        return list(await self.routes.queues(topic))
+
+    # -------------------------------------------------------------------------------- one request
+
+    async def _chosen(
+        self, topic: str, sharding_key: str | None, queue: MessageQueue | None
+    ) -> MessageQueue | None:
+        if queue is not None:
+            if queue.topic != topic or sharding_key is not None:
+                raise ConfigError(
+                    f"{queue} is no queue of {topic!r}, or sharding_key= is given too"
+                )
+            return queue
+        if sharding_key is None:
+            return None
+        return queue_for_key(sharding_key, await self.routes.keyed_queues(topic))
+
+    async def _send(
+        self,
+        outgoing: Outgoing,
+        sharding_key: str | None,
+        queue: MessageQueue | None,
+        timeout: float | None,
+    ) -> SendResult:
+        deadline = trio.current_time() + (self.timeout if timeout is None else timeout)
+        chosen = await self._chosen(outgoing.topic, sharding_key, queue)
+        if chosen is not None:
+            return await self.send_to(chosen, outgoing, deadline - trio.current_time())
+        last_broker: str | None = None
+        for attempt in range(self.retries + 1):
+            target = await self.routes.next_queue(outgoing.topic, last_broker=last_broker)
+            if attempt and target.broker_name == last_broker:
+                await trio.sleep(SAME_BROKER_PAUSE * attempt)
+            remaining = deadline - trio.current_time()
+            try:
+                return await self.send_to(target, outgoing, remaining)
+            except (BrokerError, NotReachable, RouteNotFound) as error:
+                is_last = attempt == self.retries or trio.current_time() >= deadline
+                if is_last or not is_worth_another_broker(error):
+                    raise
+                logger.info("send tries again queue=%s error=%s", target, error)
+                last_broker = target.broker_name
+        raise AssertionError("the last attempt returns or raises")
+
+    async def send_to(self, queue: MessageQueue, outgoing: Outgoing, timeout: float) -> SendResult:
+        """One attempt at one queue; a failure leaves the tables fresher than they were."""
+        client = self.client
+        started = trio.current_time()
+        addr = client.routing.find_broker_address_in_publish(queue.broker_name)
+        if addr is None:
+            addr = await self.master_of(queue)
+        self._announce(addr)
+        header = outgoing.header(
+            queue, group=self.group, born_timestamp_ms=client.wall_clock.now_ms()
+        )
+        try:
+            answer = await client.pool.call(addr, header, outgoing.body, timeout=timeout)
+            return read_send_result(answer, queue, outgoing.message_ids, addr=addr)
+        except Error as error:
+            if isinstance(error, NotReachable):
+                client.mark_unreachable(addr, spent=trio.current_time() - started)
+            if error.stale_route:
+                await self._refresh(queue.topic)
+            raise
+
+    async def master_of(self, queue: MessageQueue) -> str:
+        """The address to send to. Raises RouteNotFound after a fresh route without it."""
+        routing = self.client.routing
+        addr = routing.find_broker_address_in_publish(queue.broker_name)
+        if addr is None:
+            await self._refresh(queue.topic)
+            addr = routing.find_broker_address_in_publish(queue.broker_name)
+        if addr is None:
+            raise RouteNotFound(
+                f"broker {queue.broker_name} has no master now",
+                topic=queue.topic,
+                remedy="Start the master, or send to another broker",
+            )
+        return addr
+
+    def _announce(self, addr: str) -> None:
+        # The first send to a broker brings the first heartbeat with it, not one 30 s later.
+        if addr not in self._announced_to:
+            self._announced_to |= {addr}
+            self.client.heartbeat.wake()
+
+    async def _refresh(self, topic: str) -> None:
+        try:
+            await self.client.refresh_topic_route(topic, max_age=1.0)
+        except Error as error:
+            logger.info("no fresh route topic=%s error=%s", topic, error)

@@ -1,0 +1,136 @@
+"""Which queue a message goes to.
+
+Invariant: a key always goes to the same queue, as long as the topic's queues stay the same.
+Answers to: TopicPublishInfo, MQFaultStrategy.selectOneMessageQueue, SelectMessageQueueByHash,
+MQClientInstance.updateTopicRouteInfoFromNameServer's default topic.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.routing import ordered_publish_queues, publish_queues
+from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
+from rocketrio_protocol.errors import RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.properties import java_string_hash
+from rocketrio_protocol.route import TopicRouteData
+
+TEMPLATE_MAX_AGE = 1.0
+"""Seconds between looks for the real route of a topic that a send is to create."""
+
+
+@attrs.define
+class _TopicQueues:
+    """The queues of one route, and whose turn it is."""
+
+    route: TopicRouteData
+    any_of: list[MessageQueue]
+    by_key: list[MessageQueue]
+    turn: int
+    template_until: float | None = None
+    """For a topic that a send is to create: when to look for its own route."""
+
+
+@attrs.define
+class PublishRoutes:
+    """Queue choice of one producer."""
+
+    client: ClientInstance
+    auto_create_topic: bool = True
+    _topics: dict[str, _TopicQueues] = attrs.Factory(dict)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Queues that may be sent to. Raises RouteNotFound, NotReachable."""
+        return (await self._queues(topic)).any_of
+
+    async def keyed_queues(self, topic: str) -> list[MessageQueue]:
+        """Queues that keys are spread over. Raises RouteNotFound, NotReachable."""
+        return (await self._queues(topic)).by_key
+
+    async def next_queue(self, topic: str, *, last_broker: str | None = None) -> MessageQueue:
+        """The next queue in turn; another broker than `last_broker`, where there is one."""
+        queues = self.cached(topic) or await self._queues(topic)
+        return self._next(queues, last_broker)
+
+    def cached(self, topic: str) -> _TopicQueues | None:
+        """What is known without asking; None when the route is new or unknown."""
+        known = self._topics.get(topic)
+        if known is None:
+            return None
+        if self.client.routing.topic_route_table.get(topic) is known.route:
+            return known
+        if known.template_until is None or known.template_until <= trio.current_time():
+            return None
+        return known
+
+    async def _queues(self, topic: str) -> _TopicQueues:
+        known = self.cached(topic)
+        if known is not None and known.any_of:
+            await trio.lowlevel.checkpoint()
+            return known
+        routing = self.client.routing
+        limit = None
+        if topic not in routing.topic_route_table or known is not None:
+            # Unknown, or known without a queue to send to: ask, though not with every message.
+            await self._look_for(topic)
+        route = routing.topic_route_table.get(topic)
+        if route is None:
+            route = await self.client.topic_route(AUTO_CREATE_TOPIC_KEY)
+            limit = DEFAULT_TOPIC_QUEUE_NUMS
+        return self._remember(topic, route, limit)
+
+    async def _look_for(self, topic: str) -> None:
+        try:
+            await self.client.refresh_topic_route(topic, max_age=TEMPLATE_MAX_AGE)
+        except RouteNotFound:
+            if not self.auto_create_topic:
+                raise
+        else:
+            if not self.auto_create_topic and topic not in self.client.routing.topic_route_table:
+                raise RouteNotFound("no name server knows the topic", topic=topic)
+
+    def _remember(self, topic: str, route: TopicRouteData, limit: int | None) -> _TopicQueues:
+        any_of = publish_queues(topic, route, queue_limit=limit)
+        if not any_of:
+            raise RouteNotFound(
+                "no master of a writable queue is known",
+                topic=topic,
+                remedy="Start a master, or check the permissions of topic and brokers",
+            )
+        known = self._topics.get(topic)
+        turn = self.client.rng.randrange(len(any_of)) if known is None else known.turn
+        by_key = ordered_publish_queues(topic, route, queue_limit=limit)
+        until = None if limit is None else trio.current_time() + TEMPLATE_MAX_AGE
+        made = self._topics[topic] = _TopicQueues(route, any_of, by_key, turn, until)
+        return made
+
+    def _next(self, queues: _TopicQueues, last_broker: str | None) -> MessageQueue:
+        count = len(queues.any_of)
+        turn = queues.turn
+        queues.turn = (turn + 1) % count
+        first = queues.any_of[turn % count]
+        if first.broker_name != last_broker and not self._is_avoided(first):
+            return first
+        others = [queues.any_of[(turn + step) % count] for step in range(1, count)]
+        for queue in others:
+            if queue.broker_name != last_broker and not self._is_avoided(queue):
+                return queue
+        for queue in others:
+            if queue.broker_name != last_broker:
+                return queue
+        return first
+
+    def _is_avoided(self, queue: MessageQueue) -> bool:
+        routing = self.client.routing
+        addr = routing.find_broker_address_in_publish(queue.broker_name)
+        return addr is None or routing.is_avoided(addr)
+
+
+def queue_for_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The queue of a key: Java's hash of the text, so that producers of both languages agree."""
+    remainder = abs(java_string_hash(key)) % len(queues)
+    return queues[remainder]
