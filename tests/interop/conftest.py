@@ -28,7 +28,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if UNAVAILABLE not in config.stash:
         version = VERSIONS[0]
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            version = item.callspec.params.get("version", version)
+            version = str(item.callspec.params.get("version", version))
         try:
             apache_jars(version)
             compiled_client(version)

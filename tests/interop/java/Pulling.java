@@ -111,8 +111,11 @@ final class Pulling {
 
     private Object commit(JSONObject request) throws Exception {
         OffsetStore store = consumer(request).getDefaultMQPullConsumerImpl().getOffsetStore();
-        store.updateConsumeOffsetToBroker(
-            Shapes.queue(request), request.getLongValue("offset"), false);
+        MessageQueue queue = Shapes.queue(request);
+        long offset = request.getLongValue("offset");
+        // In memory too: the client writes what it has there to the broker every five seconds.
+        store.updateOffset(queue, offset, false);
+        store.updateConsumeOffsetToBroker(queue, offset, false);
         return null;
     }
 
