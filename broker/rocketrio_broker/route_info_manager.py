@@ -264,6 +264,7 @@ class RouteInfoManager:
                 broker.broker_name, broker_id, addr, before,
             )  # fmt: skip
         broker.broker_addrs[broker_id] = addr
+        broker.broker_addrs = dict(sorted(broker.broker_addrs.items()))
         return before is None
 
     def _update_queues(self, broker_name: str, topics: Mapping[str, TopicConfig]) -> None:

@@ -92,7 +92,7 @@ def _write_object(pairs: list[tuple[Any, Any]], *, indent: str | None) -> str:
     if inner is None:
         return "{" + ",".join(text for _, text in members) + "}"
     if isinstance(pairs[0][0], int):  # fastjson keeps a map of numbers on one line.
-        return "{" + ",".join(text for _, text in members) + "\n" + inner + "}"
+        return "{" + ",".join(text for _, text in members) + "\n" + (indent or "") + "}"
     lines = ",\n".join(inner + text for _, text in members)
     return "{\n" + lines + "\n" + (indent or "") + "}"
 

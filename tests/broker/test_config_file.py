@@ -1,0 +1,94 @@
+from pathlib import Path
+
+import pytest
+import trio
+from tests.broker.parts import read
+from tests.golden.golden import VERSIONS, unpack_store
+
+from rocketrio_broker.config_file import ConfigFile, ConfigSyncService
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+
+MAIN = Path("/data/config/consumerOffset.json")
+BACKUP = Path("/data/config/consumerOffset.json.bak")
+
+
+def offsets(value: int) -> ConsumerOffsetWrapper:
+    return ConsumerOffsetWrapper({"T@G": {0: value}})
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+def test_what_was_written_is_loaded(disk: MemoryDisk) -> None:
+    ConfigFile(MAIN, disk=disk).write(offsets(3))
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(3)
+
+
+def test_nothing_is_loaded_where_nothing_was_written(disk: MemoryDisk) -> None:
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) is None
+
+
+def test_content_is_laid_out_as_java_lays_it_out(disk: MemoryDisk) -> None:
+    ConfigFile(MAIN, disk=disk).write(ConsumerOffsetWrapper({"T@G": {0: 9, 1: 4}}))
+    assert read(disk, MAIN) == b'{\n\t"offsetTable":{\n\t\t"T@G":{0:9,1:4\n\t\t}\n\t}\n}'
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"offsetTable":{"T@', b"\x00" * 20])
+def test_backup_is_loaded_where_the_file_is_empty_or_torn(disk: MemoryDisk, damage: bytes) -> None:
+    file = ConfigFile(MAIN, disk=disk)
+    file.write(offsets(3))
+    file.sync()
+    file.write(offsets(4))
+    disk.open(MAIN).truncate(0)
+    disk.open(MAIN).pwrite(damage, 0)
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(3)
+
+
+def test_backup_is_loaded_where_a_crash_came_between_the_two_renames(disk: MemoryDisk) -> None:
+    file = ConfigFile(MAIN, disk=disk)
+    file.write(offsets(3))
+    file.sync()
+    disk.rename(MAIN, BACKUP)
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(3)
+
+
+def test_backup_only_ever_holds_what_has_reached_the_disk(disk: MemoryDisk) -> None:
+    file = ConfigFile(MAIN, disk=disk)
+    file.write(offsets(1))
+    file.sync()
+    for value in (2, 3, 4):
+        file.write(offsets(value))
+    assert b"{0:1" in read(disk, BACKUP)
+    file.sync()
+    file.write(offsets(5))
+    assert b"{0:4" in read(disk, BACKUP)
+
+
+@pytest.mark.parametrize("run", VERSIONS)
+@pytest.mark.parametrize("main_is_there", [True, False])
+def test_apache_files_are_read(run: str, main_is_there: bool, tmp_path: Path) -> None:
+    from rocketrio_broker.store.disk import InlineDisk
+
+    root = unpack_store(run, "master", tmp_path)
+    path = root / "config" / "consumerOffset.json"
+    if not main_is_there:
+        path.write_bytes(b"")
+    stored = ConfigFile(path, disk=InlineDisk()).load(ConsumerOffsetWrapper)
+    assert stored is not None
+    assert stored.offset_table["orders@pullers"] == {0: 3}
+
+
+async def test_changed_files_reach_the_disk_on_a_period(
+    disk: MemoryDisk, autojump_clock: trio.testing.MockClock
+) -> None:
+    file = ConfigFile(MAIN, disk=disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ConfigSyncService([file], disk=disk, interval=5).run)
+        file.write(offsets(1))
+        await trio.sleep(5.1)
+        file.write(offsets(2))
+        assert b"{0:1" in read(disk, BACKUP)
+        nursery.cancel_scope.cancel()

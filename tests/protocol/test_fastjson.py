@@ -1,0 +1,122 @@
+"""Bodies from the recorded runs, and the forms that only Java writes."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.golden.golden import VERSIONS, unpack_store
+
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.topic_config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+
+
+@attrs.frozen(order=True)
+class Key:
+    queue_id: int
+    broker_name: str
+
+
+class Pair(msgspec.Struct, rename="camel"):
+    last_name: str | None
+    first_name: str | None
+
+
+def test_integer_keys_are_read_unquoted_and_quoted() -> None:
+    for text in (b'{0:"a",1:"b"}', b'{"0":"a","1":"b"}', b'{ 0 : "a" , 1:"b"}'):
+        assert fastjson.loads(text, dict[int, str]) == {0: "a", 1: "b"}
+
+
+def test_object_keys_are_read_as_their_text() -> None:
+    text = b'{"offsetTable":{{"brokerName":"b","queueId":0}:{"maxOffset":9}}}'
+    assert fastjson.loads(text, dict[str, Any]) == {
+        "offsetTable": {'{"brokerName":"b","queueId":0}': {"maxOffset": 9}}
+    }
+
+
+@pytest.mark.parametrize("text", ['a{1:2}"', 'x":1:{', "\\", "{{}:1}", "1:2", '"'])
+def test_what_stands_inside_a_string_is_no_key(text: str) -> None:
+    body = b"{1:" + msgspec.json.encode(text) + b"}"
+    assert fastjson.loads(body, dict[int, str]) == {1: text}
+
+
+def test_integer_and_object_keys_are_written_unquoted() -> None:
+    assert fastjson.dumps({1: "a"}) == b'{1:"a"}'
+    assert fastjson.dumps({Key(0, "b"): 12}) == b'{{"brokerName":"b","queueId":0}:12}'
+    assert fastjson.dumps_standard({1: {2: "a"}}) == b'{"1":{"2":"a"}}'
+
+
+def test_members_are_in_alphabetical_order_and_none_is_left_out() -> None:
+    assert fastjson.dumps(Pair("L", "F")) == b'{"firstName":"F","lastName":"L"}'
+    assert fastjson.dumps(Pair("L", None)) == b'{"lastName":"L"}'
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=10,
+    )
+)
+def test_every_written_value_is_read_again(value: Any) -> None:
+    def without_none(inner: Any) -> Any:
+        if isinstance(inner, dict):
+            return {key: without_none(each) for key, each in inner.items() if each is not None}
+        return [without_none(each) for each in inner] if isinstance(inner, list) else inner
+
+    for written in (fastjson.dumps(value), fastjson.dumps_pretty(value)):
+        assert fastjson.loads(written, Any) == without_none(value)
+
+
+@given(st.dictionaries(st.integers(-(2**63), 2**63 - 1), st.text()))
+def test_every_integer_key_is_read_again(table: dict[int, str]) -> None:
+    assert fastjson.loads(fastjson.dumps(table), dict[int, str]) == table
+    assert fastjson.loads(fastjson.dumps_standard(table), dict[int, str]) == table
+    assert fastjson.loads(fastjson.dumps_pretty(table), dict[int, str]) == table
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b'{"a":}', b"{1:2,}", b"\xff\xfe", b'{"a":"\xff"}', b"[1"]
+)
+def test_wrong_text_is_the_peers_fault_and_names_the_body(text: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="route"):
+        fastjson.loads(text, dict[str, int], what="route")
+
+
+def test_a_value_of_the_wrong_type_is_the_peers_fault() -> None:
+    with pytest.raises(RemoteProtocolError, match="topicConfigTable"):
+        fastjson.loads(b'{"topicConfigTable":3}', TopicConfigSerializeWrapper)
+
+
+def test_a_long_run_of_opening_braces_takes_no_long_time() -> None:
+    with pytest.raises(RemoteProtocolError):
+        fastjson.loads(b'{1:2,"a":' + b"{" * 20_000, dict[str, Any])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("topics.json", TopicConfigSerializeWrapper),
+        ("subscriptionGroup.json", SubscriptionGroupWrapper),
+    ],
+)
+def test_config_files_of_4_9_7_are_written_again_to_the_byte(
+    name: str, kind: type[msgspec.Struct], tmp_path: Path
+) -> None:
+    for role in ("master", "slave"):
+        before = (unpack_store("4.9.7", role, tmp_path / role) / "config" / name).read_bytes()  # type: ignore[arg-type]
+        assert fastjson.dumps_pretty(fastjson.loads(before, kind)) == before
+
+
+@pytest.mark.parametrize("run", VERSIONS)
+def test_every_config_file_of_apache_is_read(run: str, tmp_path: Path) -> None:
+    root = unpack_store(run, "master", tmp_path)
+    files = sorted((root / "config").glob("*.json*"))
+    assert len(files) > 5
+    for file in files:
+        if file.stat().st_size:
+            assert isinstance(fastjson.loads(file.read_bytes(), Any), dict)
