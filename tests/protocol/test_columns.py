@@ -79,6 +79,7 @@ def _assert_equal_to_messages(chunk: bytes, *, inflate: bool = True) -> None:
             assert array.to_pylist() == [expected(message) for message in messages], name
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(record_fields(), max_size=6), st.booleans())
 def test_columns_hold_what_messages_say(many: list[dict[str, Any]], inflate: bool) -> None:
@@ -90,6 +91,7 @@ _values = st.sampled_from(["v", "longer value", "\u4e2d", "KEYS"])
 _pairs = st.lists(st.tuples(_names, _values), max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.tuples(_pairs, st.booleans()), min_size=1, max_size=8), st.booleans())
 def test_well_formed_properties_of_every_shape(
@@ -206,6 +208,7 @@ def test_starts_are_found_for_equal_and_other_sizes(equal_sizes: bool) -> None:
     assert starts == [sum(map(len, records[:at])) for at in range(20)]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(record_fields(), min_size=1, max_size=4), st.data())
 def test_damage_raises_only_protocol_errors(

@@ -1,0 +1,50 @@
+"""What goes wrong in a Spark job, each with a code in its text: Spark shows nothing else of an exception.
+
+Answers to: the error classes of Spark's own sources.
+"""
+
+from typing import ClassVar
+
+from rocketrio_protocol.errors import Error
+
+
+class SparkSourceError(Error):
+    """Base of the connector's errors; the text begins with `[CODE]`."""
+
+    error_code: ClassVar[str] = "ROCKETMQ_ERROR"
+
+    def __str__(self) -> str:
+        return f"[{self.error_code}] {super().__str__()}"
+
+
+class OptionError(SparkSourceError):
+    """An option that cannot be used; the text names it and what can be."""
+
+    error_code = "ROCKETMQ_OPTION"
+
+
+class TopicNotFound(SparkSourceError):
+    """A topic that no name server knows, or a queue that its brokers do not have."""
+
+    error_code = "ROCKETMQ_TOPIC_NOT_FOUND"
+    remedy = "Check `subscribe`, `assign` and `nameServer`"
+
+
+class OffsetOutOfRange(SparkSourceError):
+    """Messages that the query was to read are not there (any more)."""
+
+    error_code = "ROCKETMQ_OFFSET_OUT_OF_RANGE"
+    remedy = "Start from what is there, or set failOnDataLoss=false to read without what is lost"
+
+
+class BrokerUnreachable(SparkSourceError):
+    """No broker that could serve the queue answers."""
+
+    error_code = "ROCKETMQ_BROKER_UNREACHABLE"
+    remedy = "Check that the brokers run and that this host reaches the addresses they registered"
+
+
+class DecodeError(SparkSourceError):
+    """A stored message cannot be read."""
+
+    error_code = "ROCKETMQ_DECODE"

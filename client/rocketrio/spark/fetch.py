@@ -1,0 +1,136 @@
+"""Fetching what one Spark task reads: pipelined pulls, answers joined to blocks worth decoding.
+
+Each range has `pullPipelineDepth` pulls under way; what they bring is put together, whichever range it is
+of, until a block is large enough: answers of 32 messages decoded one by one would be ten times slower.
+
+Invariant: the rows of one range leave in offset order.
+Invariant: an answer is handed on at most once, and nothing beyond a range's end is.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.api import ClientAPI
+from rocketrio.spark.offsets import QueueRange
+from rocketrio.spark.options import ReadOptions
+from rocketrio.spark.pipeline import Pipeline
+from rocketrio.spark.plan import ReadTask
+from rocketrio.spark.runtime import Handover
+from rocketrio.spark.sources import BrokerSource
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.ports import Dial
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+RANGES_AT_ONCE: Final = 4
+"""Ranges of a task that are fetched at the same time: enough to hide a slow broker behind others."""
+
+logger = logging.getLogger("rocketrio.spark.fetch")
+
+
+@attrs.define
+class Block:
+    """Stored records to decode together."""
+
+    pieces: list[tuple[str, int, Body]] = attrs.Factory(list)
+    """Broker name, rows, records."""
+    size: int = 0
+    rows: int = 0
+
+
+async def fetch_task(
+    task: ReadTask, options: ReadOptions, handover: Handover[Block], *, dial: Dial = dial_tcp
+) -> None:
+    """Fetch all ranges of a task over connections of its own. Raises SparkSourceError."""
+    async with open_channel_pool(dial) as pool:
+        api = ClientAPI(pool)
+        sources = {
+            name: BrokerSource(name, dict(addrs), options, api)
+            for name, addrs in task.addresses.items()
+        }
+        fetcher = Fetcher(options, handover)
+        limiter = trio.CapacityLimiter(RANGES_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            for part in task.ranges:
+                await limiter.acquire_on_behalf_of(part)
+                nursery.start_soon(fetcher.fetch, part, sources[part.broker_name], limiter)
+        await fetcher.flush()
+
+
+class Fetcher:
+    """Puts the answers of several ranges together to blocks."""
+
+    def __init__(self, options: ReadOptions, handover: Handover[Block]) -> None:
+        self._options = options
+        self._handover = handover
+        self._block = Block()
+        self._flushing = trio.Lock()  # first come, first served: it keeps blocks in order
+
+    async def fetch(
+        self, part: QueueRange, source: BrokerSource, limiter: trio.CapacityLimiter
+    ) -> None:
+        """One range, from its start to its end."""
+        try:
+            await _RangeFetch(self, part, source, self._options).run()
+        finally:
+            limiter.release_on_behalf_of(part)
+
+    def add(self, broker_name: str, rows: int, body: Body) -> bool:
+        """Take records; whether it is time to flush."""
+        block = self._block
+        block.pieces.append((broker_name, rows, body))
+        block.size += len(body)
+        block.rows += rows
+        return block.size >= self._options.batch_size or block.rows >= self._options.batch_rows
+
+    async def flush(self) -> None:
+        """Hand over what there is; waits while Spark is behind."""
+        async with self._flushing:
+            if self._block.pieces:
+                block, self._block = self._block, Block()
+                await self._handover.put(block)
+
+
+class _RangeFetch:
+    """The tasks of one range: each pulls, and hands on what is next in order if nobody else is at it."""
+
+    def __init__(
+        self, fetcher: Fetcher, part: QueueRange, source: BrokerSource, options: ReadOptions
+    ) -> None:
+        self._fetcher = fetcher
+        self._part = part
+        self._source = source
+        self._depth = options.pull_pipeline_depth
+        self._pipeline = Pipeline(part, depth=self._depth, batch_size=options.pull_batch_size)
+        self._handing_on = False
+        self._idle = trio.lowlevel.ParkingLot()
+
+    async def run(self) -> None:
+        """Until everything is handed on."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._depth):
+                nursery.start_soon(self._pull)
+
+    async def _pull(self) -> None:
+        pipeline = self._pipeline
+        while not pipeline.is_done:
+            slot = pipeline.next_pull()
+            if slot is None:
+                await self._idle.park()
+                continue
+            answer = await self._source.pull(self._part, slot.at, slot.end)
+            pipeline.answered(slot, answer.next_offset, answer.body)
+            if not self._handing_on:
+                await self._hand_on()
+
+    async def _hand_on(self) -> None:
+        # What arrives meanwhile is seen by this same loop: between its end and the flag nobody else runs.
+        self._handing_on = True
+        for rows, body in self._pipeline.take_ready():
+            if self._fetcher.add(self._part.broker_name, rows, body):
+                await self._fetcher.flush()
+        self._handing_on = False
+        self._idle.unpark_all()  # Slots are free, or the size of answers is known, or all is done.

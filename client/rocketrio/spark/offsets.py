@@ -1,0 +1,201 @@
+"""Where a query starts and ends: parsing, the JSON form, and turning both into ranges. Pure.
+
+    {"version":1,"queues":{"orders":{"broker-a":{"0":1234,"1":99}}}}      or the inner map alone
+
+An offset is the next one to read; an end is exclusive; -2 means earliest, -1 latest.
+Invariant: the JSON of one table is always the same text (topics and brokers sorted, queue ids by number):
+Spark compares offsets as text.
+Answers to: the offset options of Spark's Kafka source; rocketmq-spark's offset JSON.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+import msgspec
+
+from rocketrio.spark.errors import OffsetOutOfRange, OptionError
+from rocketrio_protocol.message import MessageQueue
+
+EARLIEST_OFFSET: Final = -2
+LATEST_OFFSET: Final = -1
+MAX_OFFSET: Final = 2**63 - 1
+FORMAT_VERSION: Final = 1
+
+OffsetTable: TypeAlias = Mapping[MessageQueue, int]
+
+
+@attrs.frozen
+class AtTimestamp:
+    """The first message stored at this time (epoch ms) or later."""
+
+    timestamp_ms: int
+
+
+@attrs.frozen
+class ExplicitOffsets:
+    """One offset for every queue."""
+
+    table: dict[MessageQueue, int]
+
+
+Position: TypeAlias = Literal["earliest", "latest"] | AtTimestamp | ExplicitOffsets
+
+
+@attrs.frozen
+class Bounds:
+    """What a queue holds: offset of its oldest message, offset its next one will get."""
+
+    min_offset: int
+    max_offset: int
+
+
+@attrs.frozen(order=True)
+class QueueRange:
+    """Messages of one queue from `start` to before `end`."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """Offsets in the range; with gaps there are fewer messages."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id} [{self.start}, {self.end})"
+
+
+def format_offsets(table: OffsetTable) -> str:
+    """The JSON of a table, the same text for the same table."""
+    queues: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(table):
+        brokers = queues.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = table[queue]
+    return msgspec.json.encode({"version": FORMAT_VERSION, "queues": queues}).decode()
+
+
+def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
+    """The table of an option's JSON. Raises OptionError saying what is wrong where."""
+    example = '{"orders":{"broker-a":{"0":1234,"1":-2}}}'
+    try:
+        parsed: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise OptionError(f"{option} is no JSON ({error}); write it like {example}") from error
+    if isinstance(parsed, dict) and isinstance(parsed.get("version"), int):
+        if parsed["version"] != FORMAT_VERSION:
+            raise OptionError(
+                f"{option} has format version {parsed['version']}, known is {FORMAT_VERSION}"
+            )
+        parsed = parsed.get("queues")
+    table: dict[MessageQueue, int] = {}
+    for topic, brokers in _entries(parsed, option, example):
+        for broker_name, queues in _entries(brokers, option, example):
+            for queue_id, offset in _entries(queues, option, example):
+                is_offset = isinstance(offset, int) and not isinstance(offset, bool)
+                if (
+                    not queue_id.isdecimal()
+                    or not is_offset
+                    or not EARLIEST_OFFSET <= offset <= MAX_OFFSET
+                ):
+                    raise OptionError(
+                        f"{option} has {queue_id!r}: {offset!r} for {topic} on {broker_name}; a queue"
+                        " id and an offset are wanted, -2 for earliest, -1 for latest"
+                    )
+                table[MessageQueue(topic, broker_name, int(queue_id))] = offset
+    return table
+
+
+def _entries(value: Any, option: str, example: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise OptionError(f"{option} must be objects of topic, broker and queue, like {example}")
+    return list(value.items())
+
+
+def parse_position(text: str, *, option: str, is_end: bool) -> Position:
+    """`earliest` (not for an end), `latest`, or the JSON of a table."""
+    word = text.strip().lower()
+    if word == "latest":
+        return "latest"
+    if word == "earliest" and not is_end:
+        return "earliest"
+    if not word.startswith("{"):
+        words = "latest" if is_end else "earliest, latest"
+        raise OptionError(
+            f"{option}={text!r} is none of: {words}, or JSON by topic, broker and queue"
+        )
+    table = parse_offset_table(text, option=option)
+    if is_end and EARLIEST_OFFSET in table.values():
+        raise OptionError(f"{option} must not say -2: a query cannot end at the earliest message")
+    return ExplicitOffsets(table)
+
+
+@attrs.frozen
+class Loss:
+    """Offsets that were asked for and are not there."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+    bounds: Bounds
+
+    def error(self) -> OffsetOutOfRange:
+        """What to raise for it."""
+        return OffsetOutOfRange(
+            f"{self.queue}: offsets {self.start} to {self.end} ({self.end - self.start} messages)"
+            f" were to be read, but the queue holds {self.bounds.min_offset} to {self.bounds.max_offset}"
+        )
+
+
+def check_covers(position: Position, queues: Mapping[MessageQueue, Any], *, option: str) -> None:
+    """Raise OptionError unless explicit offsets name exactly the queues that are read."""
+    if not isinstance(position, ExplicitOffsets):
+        return
+    if missing := sorted(set(queues) - set(position.table)):
+        raise OptionError(
+            f"{option} says nothing about {_listed(missing)}: name every queue"
+            " (-2 for earliest, -1 for latest), or read fewer by `assign`"
+        )
+    if unknown := sorted(set(position.table) - set(queues)):
+        raise OptionError(f"{option} names {_listed(unknown)}, which this query does not read")
+
+
+def _listed(queues: list[MessageQueue]) -> str:
+    more = f" and {len(queues) - 5} more" if len(queues) > 5 else ""
+    return ", ".join(map(str, queues[:5])) + more
+
+
+def resolve_ranges(
+    bounds: Mapping[MessageQueue, Bounds],
+    starts: Mapping[MessageQueue, int],
+    ends: Mapping[MessageQueue, int],
+) -> tuple[list[QueueRange], list[Loss]]:
+    """The ranges to read, inside what the queues hold, and what of the wish lies outside."""
+    ranges: list[QueueRange] = []
+    losses: list[Loss] = []
+    for queue in sorted(bounds):
+        held = bounds[queue]
+        start = _resolved(starts[queue], held)
+        end = _resolved(ends[queue], held)
+        if start > end:
+            raise OptionError(
+                f"startingOffsets of {queue} ({start}) lie behind its endingOffsets ({end})"
+            )
+        if start < held.min_offset and start < end:
+            losses.append(Loss(queue, start, min(end, held.min_offset), held))
+            start = min(end, held.min_offset)
+        if end > held.max_offset:
+            losses.append(Loss(queue, max(start, held.max_offset), end, held))
+            end = held.max_offset
+            start = min(start, end)
+        ranges.append(QueueRange(queue.topic, queue.broker_name, queue.queue_id, start, end))
+    return ranges, losses
+
+
+def _resolved(offset: int, held: Bounds) -> int:
+    if offset == EARLIEST_OFFSET:
+        return held.min_offset
+    return held.max_offset if offset == LATEST_OFFSET else offset

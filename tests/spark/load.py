@@ -1,0 +1,111 @@
+"""A cluster in a process of its own, and many messages in it at once: what the Spark tests read."""
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import attrs
+
+from rocketrio_protocol.batch import encode_batch
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
+from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendBatchMessageRequestHeader
+from rocketrio_protocol.message import Message
+from rocketrio_protocol.remoting.pool import ChannelPool, check, open_channel_pool
+from rocketrio_protocol.remoting.ports import Dial
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+BATCH = 200
+
+
+@attrs.frozen
+class Running:
+    """A cluster that serves."""
+
+    name_server: str
+    master: str
+    slaves: tuple[str, ...]
+
+
+@contextmanager
+def running_cluster(
+    data: Path, *, slaves: int = 0, settings: tuple[str, ...] = ()
+) -> Iterator[Running]:
+    """`rocketrio-broker cluster`, ended with the block."""
+    command = [
+        str(Path(sys.executable).with_name("rocketrio-broker")), "cluster", "--log-level", "error",
+        "--listen", "127.0.0.1:0", "--data", str(data), "--slaves", str(slaves),
+    ]  # fmt: skip
+    command += [word for setting in settings for word in ("--set", setting)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found: dict[str, list[str]] = {}
+            for _ in range(2 + slaves):
+                words = dict(word.split("=", 1) for word in process.stdout.readline().split()[1:])
+                found.setdefault(words["role"], []).append(words["address"])
+            yield Running(found["namesrv"][0], found["master"][0], tuple(found.get("slave", ())))
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@asynccontextmanager
+async def channel_pool(dial: Dial = dial_tcp) -> AsyncIterator[ChannelPool]:
+    async with open_channel_pool(dial) as pool:
+        yield pool
+
+
+async def create_topic(pool: ChannelPool, addr: str, topic: str, queues: int) -> None:
+    header = CreateTopicRequestHeader(
+        topic=topic,
+        default_topic=AUTO_CREATE_TOPIC_KEY,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+        order=False,
+    )
+    check(await pool.call(addr, header), "the topic cannot be made")
+
+
+async def load_queue(
+    pool: ChannelPool, addr: str, topic: str, queue_id: int, messages: list[Message]
+) -> None:
+    """Put messages into one queue, in their order."""
+    for at in range(0, len(messages), BATCH):
+        entries = [
+            (m.flag, m.body, m.encoded_properties(unique_key=f"U{queue_id}-{at + place}").encode())
+            for place, m in enumerate(messages[at : at + BATCH])
+        ]
+        header = SendBatchMessageRequestHeader(
+            producer_group="loader",
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC_KEY,
+            default_topic_queue_nums=4,
+            queue_id=queue_id,
+            sys_flag=0,
+            born_timestamp=1_700_000_000_000 + at,
+            flag=0,
+            properties="",
+            batch=True,
+        )
+        answer = await pool.call(addr, header, encode_batch(entries))
+        assert answer.code == ResponseCode.SUCCESS, answer
+
+
+def numbered(queue_id: int, count: int, *, body_size: int = 0) -> list[Message]:
+    """Messages that say where they are."""
+    return [
+        Message(
+            "",
+            f"{queue_id}/{number}".encode().ljust(body_size, b"."),
+            keys=f"key-{queue_id}-{number}",
+            tags="even" if number % 2 == 0 else "odd",
+            properties={"number": str(number)},
+        )
+        for number in range(count)
+    ]
