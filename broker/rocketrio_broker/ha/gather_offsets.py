@@ -1,0 +1,129 @@
+"""A master that comes back takes over what was committed to its slaves while it was away, before it serves.
+
+It asks the name servers (106) which slaves its name has, and each slave (43) for its offsets; per queue the higher
+one counts. Who cannot be asked is tried again until a time limit; then the master serves without, and says so.
+
+Invariant: no committed offset of this master is lowered.
+Unlike Java: Apache's master comes back with what it last knew, and the periodic copy then lowers its slaves' offsets.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
+from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
+from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.route import ClusterInfo
+from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+
+Answer = TypeVar("Answer")
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+GATHER_LIMIT: Final = 5.0
+"""Seconds a starting master waits for name servers and slaves it cannot reach (ours; a call takes 3 s at most)."""
+ASK_AGAIN_PAUSE: Final = 0.5
+"""Seconds until one that could not be asked is asked again."""
+
+
+@attrs.define
+class GatheredOffsets:
+    """What came of asking."""
+
+    slaves_asked: list[str] = attrs.field(factory=list)
+    """Addresses of the slaves that answered."""
+    raised: int = 0
+    """Queues whose offset is now higher."""
+    unreachable: dict[str, Error] = attrs.field(factory=dict)
+    """Name servers and slaves that could not be asked, and why."""
+
+
+async def gather_slave_offsets(
+    *,
+    call: Caller,
+    name_servers: Sequence[str],
+    broker_name: str,
+    own_addr: str,
+    consumer_offsets: ConsumerOffsetManager,
+    limit: float = GATHER_LIMIT,
+) -> GatheredOffsets:
+    """Raise `consumer_offsets` to what the slaves of `broker_name` have. Never fails; takes `limit` seconds at most.
+
+    A cancel leaves what was merged so far.
+    """
+    gathering = _Gathering(call, broker_name, own_addr, consumer_offsets)
+    with trio.move_on_after(limit) as waiting:
+        async with trio.open_nursery() as nursery:
+            for addr in name_servers:
+                nursery.start_soon(gathering.ask_name_server, addr, nursery)
+    result = gathering.result
+    if waiting.cancelled_caught:
+        for addr, error in result.unreachable.items():
+            logger.warning(
+                "serving without the offsets of a peer that could not be asked; "
+                "what was committed to a slave meanwhile may be read again "
+                "peer=%s waited=%g reason=%s",
+                addr, limit, error,
+            )  # fmt: skip
+    if result.slaves_asked:
+        logger.info(
+            "offsets taken over slaves=%s raised=%d", ",".join(result.slaves_asked), result.raised
+        )
+    return result
+
+
+class _Gathering:
+    """One attempt to ask everybody."""
+
+    def __init__(
+        self,
+        call: Caller,
+        broker_name: str,
+        own_addr: str,
+        consumer_offsets: ConsumerOffsetManager,
+    ) -> None:
+        self.result = GatheredOffsets()
+        self._call = call
+        self._broker_name = broker_name
+        self._known = {own_addr}
+        self._consumer_offsets = consumer_offsets
+
+    async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
+        """Ask until it answers; each slave it names is asked in a task of its own."""
+        info = await self._ask(addr, GetBrokerClusterInfoRequestHeader(), ClusterInfo)
+        broker = info.broker_addr_table.get(self._broker_name)
+        for broker_id, slave in (broker.broker_addrs if broker else {}).items():
+            if broker_id != MASTER_ID and slave not in self._known:
+                self._known.add(slave)
+                nursery.start_soon(self._ask_slave, slave)
+
+    async def _ask_slave(self, addr: str) -> None:
+        offsets = await self._ask(addr, GetAllConsumerOffsetRequestHeader(), ConsumerOffsetWrapper)
+        self.result.raised += self._consumer_offsets.merge(offsets)
+        self.result.slaves_asked.append(addr)
+
+    async def _ask(self, addr: str, request: RequestHeader, kind: type[Answer]) -> Answer:
+        """The answer's body, however often it takes; until then the peer stands among the unreachable."""
+        unreachable = self.result.unreachable
+        unreachable[addr] = NotReachable("No answer in time", broker_addr=addr)
+        while True:
+            try:
+                response = await self._call(addr, request, timeout=CALL_TIMEOUT)
+                check(response, f"Asking for {request.code.name}", broker_addr=addr)
+                answer = fastjson.loads(response.body, kind, what=request.code.name)
+            except Error as error:
+                unreachable[addr] = error
+                await trio.sleep(ASK_AGAIN_PAUSE)
+            else:
+                del unreachable[addr]
+                return answer

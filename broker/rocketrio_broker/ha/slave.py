@@ -1,0 +1,67 @@
+"""Everything a slave does to follow its master: the log by HAClient, the tables by SlaveSynchronize.
+
+Both follow the addresses that registration learns from the name servers, unless one was configured.
+
+Answers to: BrokerController's slave side (handleSlaveSynchronize, updateMasterHAServerAddrPeriodically).
+"""
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.client import HAClient, HAClientStatistics
+from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize, SlaveSynchronizeStatistics
+from rocketrio_broker.registration import BrokerRegistration
+
+
+@attrs.frozen
+class SlaveStatistics:
+    """A slave's view of its replication."""
+
+    log: HAClientStatistics
+    tables: SlaveSynchronizeStatistics
+
+
+class SlaveReplication:
+    """The slave side of one broker. The two addresses are those its parts were made with."""
+
+    def __init__(
+        self,
+        client: HAClient,
+        synchronize: SlaveSynchronize,
+        *,
+        registration: BrokerRegistration,
+        master: MasterAddress,
+        ha_master: MasterAddress,
+        ha_master_is_fixed: bool = False,
+    ) -> None:
+        """`ha_master_is_fixed`: it was configured (haMasterAddress), and name servers do not change it."""
+        self.client = client
+        self.synchronize = synchronize
+        self._registration = registration
+        self._master = master
+        self._ha_master = ha_master
+        self._ha_master_is_fixed = ha_master_is_fixed
+
+    def __repr__(self) -> str:
+        return f"<SlaveReplication {self.client!r}>"
+
+    def statistics(self) -> SlaveStatistics:
+        return SlaveStatistics(self.client.statistics(), self.synchronize.statistics())
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow the master until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.client.run)
+            await nursery.start(self.synchronize.run)
+            task_status.started()
+            await self._learn()
+
+    async def _learn(self) -> None:
+        registration = self._registration
+        while True:
+            change = registration.master_changes.value
+            self._master.update(registration.master.addr)
+            if not self._ha_master_is_fixed:
+                self._ha_master.update(registration.master.ha_addr)
+            await registration.master_changes.wait_past(change)

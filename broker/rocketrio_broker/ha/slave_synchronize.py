@@ -1,0 +1,182 @@
+"""A slave's copies of what the log does not hold: topics, consumer offsets, delay offsets, consumer groups.
+
+One round asks 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs; an
+offset is taken over only where it is higher than the slave's own; the body of 45 goes to delayOffset.json as it is.
+
+Invariant: an offset never falls on a slave: what was committed here while the master was away stays.
+Answers to: SlaveSynchronize; RocketMQ reference, section 7.
+Unlike Java: a round also starts as soon as a master is known and whenever replication connects, not only on a period.
+Unlike Java: an error ends the round and is reported once, where each of Java's steps swallows its own for ever.
+Unlike Java: topics are asked for at the ordinary port, which answers 21 in every version; Java asks at port - 2.
+"""
+
+import logging
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import (
+    GetAllConsumerOffsetRequestHeader,
+    GetAllDelayOffsetRequestHeader,
+    GetAllSubscriptionGroupConfigRequestHeader,
+    GetAllTopicConfigRequestHeader,
+)
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.topic_config import (
+    ConsumerOffsetWrapper,
+    DelayOffsetWrapper,
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+)
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+SYNC_PERIOD: Final = 10.0
+"""Seconds between rounds, as 4.9 (4.4 and 5.x: a minute)."""
+CALL_TIMEOUT: Final = 3.0
+"""Seconds one of the requests may take, as Java's."""
+RETRY_PAUSE: Final = 1.0
+"""Seconds until a round that failed is tried again; doubles up to the period."""
+
+
+class Caller(Protocol):
+    """How requests are sent: `ChannelPool.call`."""
+
+    async def __call__(
+        self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = CALL_TIMEOUT
+    ) -> RemotingCommand: ...
+
+
+@attrs.frozen
+class SlaveSynchronizeStatistics:
+    """How a slave's copies are."""
+
+    master_addr: str | None
+    rounds: int
+    """Rounds that went through since the start."""
+    last_round_age: float | None
+    """Seconds since the last of them; None before it."""
+    last_problem: str | None
+    """Why the last round failed; None when it did not."""
+
+
+class SlaveSynchronize:
+    """Copies a master's tables, again and again."""
+
+    def __init__(
+        self,
+        *,
+        call: Caller,
+        master: MasterAddress,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        consumer_offsets: ConsumerOffsetManager,
+        delay_offset_file: ConfigFile,
+        connected: Watermark,
+        period: float = SYNC_PERIOD,
+    ) -> None:
+        """`master` is where the master answers requests; `connected` grows when replication connects to it."""
+        self._call = call
+        self._master = master
+        self._topics = topics
+        self._groups = groups
+        self._consumer_offsets = consumer_offsets
+        self._delay_offset_file = delay_offset_file
+        self._connected = connected
+        self._period = period
+        self._delay_offsets = b""
+        self._problem: Error | None = None
+        self._last_round_time: float | None = None
+        self.rounds = Watermark()
+        """Counts the rounds that went through: whoever needs the tables copied waits on it."""
+
+    def __repr__(self) -> str:
+        return f"<SlaveSynchronize from {self._master.value or 'nobody yet'}>"
+
+    def statistics(self) -> SlaveSynchronizeStatistics:
+        last = self._last_round_time
+        return SlaveSynchronizeStatistics(
+            master_addr=self._master.value,
+            rounds=self.rounds.value,
+            last_round_age=None if last is None else trio.current_time() - last,
+            last_problem=None if self._problem is None else str(self._problem),
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Copy until cancelled: as soon as a master is known, when replication connects, and on the period."""
+        task_status.started()
+        pause = RETRY_PAUSE
+        while True:
+            addr = await self._master.wait_known()
+            connections = self._connected.value
+            try:
+                await self.sync_all(addr)
+                self._log_success(addr)
+                wait, pause = self._period, RETRY_PAUSE
+            except Error as error:
+                self._log_failure(addr, error)
+                wait, pause = min(pause, self._period), pause * 2
+            with trio.move_on_after(wait):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._wait_connected, connections, nursery.cancel_scope)
+                    await self._master.wait_other_than(addr)
+                    nursery.cancel_scope.cancel()
+
+    async def sync_all(self, addr: str) -> None:
+        """One round. Raises what stopped it; what was copied before that stays."""
+        topics = await self._ask(addr, GetAllTopicConfigRequestHeader())
+        if self._topics.replace(fastjson.loads(topics, TopicConfigSerializeWrapper, what="topics")):
+            logger.info("topics copied master=%s", addr)
+        offsets = await self._ask(addr, GetAllConsumerOffsetRequestHeader())
+        self._consumer_offsets.merge(
+            fastjson.loads(offsets, ConsumerOffsetWrapper, what="consumer offsets")
+        )
+        await self._copy_delay_offsets(addr)
+        groups = await self._ask(addr, GetAllSubscriptionGroupConfigRequestHeader())
+        if self._groups.replace(fastjson.loads(groups, SubscriptionGroupWrapper, what="groups")):
+            logger.info("consumer groups copied master=%s", addr)
+
+    async def _copy_delay_offsets(self, addr: str) -> None:
+        response = await self._call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)
+        if response.code == ResponseCode.SYSTEM_ERROR:
+            return  # How a master says that it has no such file: it has delivered nothing late yet.
+        body = bytes(check(response, "The master's delay offsets", broker_addr=addr).body)
+        if body and body != self._delay_offsets:
+            fastjson.loads(body, DelayOffsetWrapper, what="delay offsets")
+            self._delay_offset_file.write_bytes(body)
+            self._delay_offsets = body
+
+    async def _ask(self, addr: str, request: RequestHeader) -> bytes:
+        response = await self._call(addr, request, timeout=CALL_TIMEOUT)
+        what = f"Copying from the master ({request.code.name})"
+        return bytes(check(response, what, broker_addr=addr).body)
+
+    async def _wait_connected(self, connections: int, scope: trio.CancelScope) -> None:
+        await self._connected.wait_past(connections)
+        scope.cancel()
+
+    def _log_success(self, addr: str) -> None:
+        if self._problem is not None or not self.rounds.value:
+            logger.info("tables are as the master's master=%s", addr)
+        self._problem = None
+        self._last_round_time = trio.current_time()
+        self.rounds.advance(self.rounds.value + 1)
+
+    def _log_failure(self, addr: str, error: Error) -> None:
+        if self._problem is None:
+            logger.warning("tables not copied, will retry master=%s reason=%s", addr, error)
+        else:
+            logger.debug("tables not copied again master=%s reason=%s", addr, error)
+        self._problem = error
