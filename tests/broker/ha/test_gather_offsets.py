@@ -1,0 +1,169 @@
+"""A master that comes back asks its slaves what was committed there."""
+
+import attrs
+import pytest
+import trio
+from tests.broker.parts import config_file
+from trio.testing import MockClock
+
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_offsets
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.route import BrokerData, ClusterInfo
+from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+
+NAME_SERVER, OTHER_NAME_SERVER = "10.0.0.9:9876", "10.0.0.8:9876"
+OWN, SLAVE, OTHER_SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+SILENT = -1.0
+
+
+def cluster(addrs: dict[int, str], name: str = "broker-a") -> bytes:
+    return fastjson.dumps(ClusterInfo({name: BrokerData("lab", name, addrs)}, {"lab": [name]}))
+
+
+def offsets(table: dict[str, dict[int, int]]) -> bytes:
+    return fastjson.dumps(ConsumerOffsetWrapper(table))
+
+
+@attrs.define
+class Peers:
+    """Name servers and slaves by address: a body, or the time from which on there is somebody to answer."""
+
+    bodies: dict[str, bytes]
+    up_at: dict[str, float] = attrs.field(factory=dict)
+    asked: list[tuple[float, str, RequestCode]] = attrs.field(factory=list)
+
+    async def call(
+        self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = 3.0
+    ) -> RemotingCommand:
+        await trio.lowlevel.checkpoint()
+        self.asked.append((trio.current_time(), addr, request.code))
+        up_at = self.up_at.get(addr, 0.0)
+        if up_at == SILENT:
+            await trio.sleep(timeout)
+        if up_at == SILENT or trio.current_time() < up_at:
+            raise NotReachable("No connection", broker_addr=addr)
+        return RemotingCommand.request(request).response(body=self.bodies[addr])
+
+
+def manager() -> ConsumerOffsetManager:
+    disk = MemoryDisk()
+    kept = ConsumerOffsetManager(file=config_file("consumerOffset.json", disk), disk=disk)
+    kept.commit_offset("billing", "orders", 0, 32)
+    kept.commit_offset("billing", "orders", 1, 90)
+    return kept
+
+
+async def gather(peers: Peers, kept: ConsumerOffsetManager, *servers: str) -> GatheredOffsets:
+    return await gather_slave_offsets(
+        call=peers.call,
+        name_servers=servers or (NAME_SERVER,),
+        broker_name="broker-a",
+        own_addr=OWN,
+        consumer_offsets=kept,
+    )
+
+
+async def test_higher_of_both_counts_per_queue(autojump_clock: MockClock) -> None:
+    peers = Peers(
+        {
+            NAME_SERVER: cluster({1: SLAVE}),
+            SLAVE: offsets({"orders@billing": {0: 120, 1: 80, 2: 5}}),
+        }
+    )
+    kept = manager()
+    result = await gather(peers, kept)
+    assert kept.query_offsets("billing", "orders") == {0: 120, 1: 90, 2: 5}
+    assert result == GatheredOffsets([SLAVE], 2, {})
+    assert trio.current_time() == 0.0
+
+
+async def test_every_slave_is_asked_once_whoever_names_it(autojump_clock: MockClock) -> None:
+    peers = Peers(
+        {
+            NAME_SERVER: cluster({1: SLAVE, 0: "10.0.0.7:1"}),
+            OTHER_NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE, 3: OWN}),
+            SLAVE: offsets({"orders@billing": {0: 40}}),
+            OTHER_SLAVE: offsets({"orders@billing": {0: 60}}),
+        }
+    )
+    kept = manager()
+    result = await gather(peers, kept, NAME_SERVER, OTHER_NAME_SERVER)
+    assert sorted(result.slaves_asked) == [SLAVE, OTHER_SLAVE]
+    assert sorted(addr for _, addr, _ in peers.asked) == sorted(
+        [NAME_SERVER, OTHER_NAME_SERVER, SLAVE, OTHER_SLAVE]
+    )
+    assert kept.query_offset("billing", "orders", 0) == 60
+
+
+async def test_slaves_of_other_names_are_not_asked(autojump_clock: MockClock) -> None:
+    peers = Peers({NAME_SERVER: cluster({1: SLAVE}, name="broker-b")})
+    assert await gather(peers, manager()) == GatheredOffsets()
+
+
+async def test_nobody_to_ask_takes_no_time(autojump_clock: MockClock) -> None:
+    kept = manager()
+    await gather_slave_offsets(
+        call=Peers({}).call,
+        name_servers=(),
+        broker_name="broker-a",
+        own_addr=OWN,
+        consumer_offsets=kept,
+    )
+    assert trio.current_time() == 0.0
+
+
+async def test_slave_that_comes_up_in_time_is_asked(autojump_clock: MockClock) -> None:
+    peers = Peers(
+        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120}})},
+        up_at={SLAVE: 1.9},
+    )
+    kept = manager()
+    result = await gather(peers, kept)
+    assert trio.current_time() == 2.0
+    assert result.unreachable == {}
+    assert kept.query_offset("billing", "orders", 0) == 120
+
+
+@pytest.mark.parametrize("up_at", [SILENT, 100.0], ids=["silent", "refusing"])
+async def test_slave_that_cannot_be_asked_delays_the_master_for_a_limited_time(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, up_at: float
+) -> None:
+    peers = Peers(
+        {
+            NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}),
+            SLAVE: offsets({"orders@billing": {0: 120}}),
+            OTHER_SLAVE: b"",
+        },
+        up_at={OTHER_SLAVE: up_at},
+    )
+    kept = manager()
+    result = await gather(peers, kept)
+    assert trio.current_time() == 5.0
+    assert list(result.unreachable) == [OTHER_SLAVE]
+    assert kept.query_offset("billing", "orders", 0) == 120
+    assert f"peer={OTHER_SLAVE} waited=5" in caplog.text
+
+
+async def test_name_server_that_is_down_is_named(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    peers = Peers(
+        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({})}, up_at={OTHER_NAME_SERVER: 100.0}
+    )
+    result = await gather(peers, manager(), NAME_SERVER, OTHER_NAME_SERVER)
+    assert result.slaves_asked == [SLAVE]
+    assert f"peer={OTHER_NAME_SERVER}" in caplog.text
+
+
+async def test_slave_with_an_unreadable_answer_counts_as_not_asked(
+    autojump_clock: MockClock,
+) -> None:
+    peers = Peers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: b"[]"})
+    result = await gather(peers, manager())
+    assert list(result.unreachable) == [SLAVE]
