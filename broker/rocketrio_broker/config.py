@@ -16,6 +16,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.ha import TRANSFER_SIZE_LIMIT
 from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
 from rocketrio_protocol.topic_config import DataVersion
 from rocketrio_protocol.topic_names import topic_name_problem
@@ -120,7 +121,15 @@ class BrokerConfig:
         20.0, "Seconds of silence after which a replication connection is dropped.", _positive
     )
     ha_transfer_batch_size: int = _field(
-        32_768, "Most bytes of one replication transfer.", _positive
+        256 << 10,
+        "Most bytes of one replication transfer; Apache's slaves take up to 4 MiB less 12 bytes.",
+        _positive,
+        validators.le(TRANSFER_SIZE_LIMIT),
+    )
+    ha_full_history_start: bool = _field(
+        True,
+        "Whether an empty slave gets everything from the first byte on; "
+        "otherwise the last file, as from Apache.",
     )
     ha_slave_fallbehind_max: int = _field(
         256 << 20, "Bytes a slave may be behind and still count as in step.", _positive
