@@ -2,7 +2,7 @@
 
 The order of start is the order of the indentation in `open_broker`, that of the stop the reverse:
 
-    listeners bound | store recovered | tables loaded | offsets of slaves taken over | replication | serving
+    listeners bound | store recovered | tables loaded | replication | offsets of slaves taken over | serving
     | registered
 
 Invariant: nothing is served before the tables are loaded and, on a master, its slaves' offsets were asked for.
@@ -23,6 +23,13 @@ import trio
 
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.ha import HAService, HAStatistics
+from rocketrio_broker.ha.client import HAClient
+from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
+from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
+from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.processor import PULL_CODES
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.store.disk import Disk, RealDisk
@@ -32,7 +39,7 @@ from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import (
     Dial,
     Listen,
@@ -64,6 +71,8 @@ class BrokerStatistics:
     held_pulls: int
     waiting_answers: int
     store: StoreStatistics
+    ha: HAStatistics
+    slave: SlaveStatistics | None
 
 
 class Broker:
@@ -73,12 +82,17 @@ class Broker:
         self,
         parts: BrokerParts,
         *,
+        ha_service: HAService,
+        slave: SlaveReplication | None,
         address: str,
         ha_address: str,
         registration: BrokerRegistration,
         connections: set[Channel],
     ) -> None:
         self.parts = parts
+        self.ha_service = ha_service
+        self.slave = slave
+        """The slave's side of replication; None on a master."""
         self.address = address
         """Where clients find it."""
         self.ha_address = ha_address
@@ -111,6 +125,8 @@ class Broker:
             held_pulls=len(self.parts.held_pulls),
             waiting_answers=len(self.parts.waiting_answers),
             store=self.store.statistics(),
+            ha=self.ha_service.statistics(),
+            slave=None if self.slave is None else self.slave.statistics(),
         )
 
 
@@ -173,13 +189,35 @@ async def open_broker(
                     ha_server_addr=ha_address,
                 )
                 observer = _Observer(parts)
-                for service in parts.services():
+                ha_service = HAService(
+                    store, listeners[2], wall_clock=wall_clock, config=_ha_config(config)
+                )
+                slave: SlaveReplication | None = None
+                gather = partial(
+                    gather_slave_offsets,
+                    call=pool.call,
+                    name_servers=config.name_servers,
+                    broker_name=config.broker_name,
+                    own_addr=address,
+                    consumer_offsets=parts.consumer_offsets,
+                )
+                for service in (*parts.services(), ha_service):
                     await nursery.start(service.run)
+                if config.is_slave:
+                    slave = _slave_replication(config, parts, registration, pool, dial, wall_clock)
+                    await nursery.start(slave.run)
+                else:
+                    await gather()
                 table = parts.processor_table(registration, address=address, ha_address=ha_address)
                 await nursery.start(_serve, listeners, table, observer)
                 await nursery.start(registration.run)
+                if not config.is_slave:
+                    # Once more for what was committed to a slave between the first time and now.
+                    nursery.start_soon(gather)
                 broker = Broker(
                     parts,
+                    ha_service=ha_service,
+                    slave=slave,
                     address=address,
                     ha_address=ha_address,
                     registration=registration,
@@ -206,6 +244,50 @@ async def _serve(
             serve = partial(serve_remoting, [listener], processors, observer=observer)
             await nursery.start(serve)
         task_status.started()
+
+
+def _ha_config(config: BrokerConfig) -> HAConfig:
+    return HAConfig(
+        send_heartbeat_interval=config.ha_send_heartbeat_interval,
+        housekeeping_interval=config.ha_housekeeping_interval,
+        transfer_batch_size=config.ha_transfer_batch_size,
+    )
+
+
+def _slave_replication(
+    config: BrokerConfig,
+    parts: BrokerParts,
+    registration: BrokerRegistration,
+    pool: ChannelPool,
+    dial: Dial,
+    wall_clock: WallClock,
+) -> SlaveReplication:
+    master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
+    client = HAClient(
+        parts.store,
+        address=ha_master,
+        dial=dial,
+        wall_clock=wall_clock,
+        config=_ha_config(config),
+    )
+    synchronize = SlaveSynchronize(
+        call=pool.call,
+        master=master,
+        topics=parts.topics,
+        groups=parts.groups,
+        consumer_offsets=parts.consumer_offsets,
+        delay_offset_file=parts.delay_offset_file,
+        connected=client.connected,
+        period=config.slave_sync_period,
+    )
+    return SlaveReplication(
+        client,
+        synchronize,
+        registration=registration,
+        master=master,
+        ha_master=ha_master,
+        ha_master_is_fixed=config.ha_master_address is not None,
+    )
 
 
 def _check_role(config: BrokerConfig) -> None:

@@ -119,6 +119,10 @@ class _SwitchedFile:
         if not self._switch.is_killed:
             self._file.truncate(size)
 
+    def clear_from(self, offset: int) -> None:
+        if not self._switch.is_killed:
+            self._file.clear_from(offset)
+
     def reserve(self, offset: int, size: int) -> None:
         if not self._switch.is_killed:
             self._file.reserve(offset, size)
