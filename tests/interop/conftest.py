@@ -63,10 +63,13 @@ class OnOurs:
 
 @attrs.frozen
 class World:
-    """Both clusters of one version."""
+    """All that runs of one version: both clusters, and Apache servers that answer in ROCKETMQ."""
 
     on_apache: OnApache
     on_ours: OnOurs
+    rocketmq_name_server: str
+    rocketmq_master: ApacheBroker
+    rocketmq_java: JavaClient
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
@@ -97,15 +100,28 @@ def _start(version: str, folder: Path, stack: ExitStack) -> World:
     our_names = OurNameServer(folder / "our-namesrv")
     stack.enter_context(apache_names)
     stack.enter_context(our_names)
+    rocketmq_names = ApacheNameServer(version, folder / "rocketmq-namesrv", "ROCKETMQ")
+    stack.enter_context(rocketmq_names)
     apache_names.wait_ready()
+    rocketmq_names.wait_ready()
     apache_master = ApacheBroker(version, folder / "apache-master", apache_names.address)
     our_master = OurBroker(folder / "our-master", our_names.address)
+    rocketmq_master = ApacheBroker(
+        version,
+        folder / "rocketmq-master",
+        rocketmq_names.address,
+        serialize_type="ROCKETMQ",
+    )
     our_slave = OurBroker(folder / "our-slave", apache_names.address, role="slave", broker_id=1)
     apache_slave = ApacheBroker(
         version, folder / "apache-slave", our_names.address, role="SLAVE", broker_id=1
     )
     # A slave that finds its master registered copies metadata at once: masters first.
-    masters: list[ApacheBroker | OurBroker] = [apache_master, our_master]
+    masters: list[ApacheBroker | OurBroker] = [
+        apache_master,
+        rocketmq_master,
+        our_master,
+    ]
     slaves: list[ApacheBroker | OurBroker] = [our_slave, apache_slave]
     for brokers in (masters, slaves):
         for broker in brokers:
@@ -130,7 +146,15 @@ def _start(version: str, folder: Path, stack: ExitStack) -> World:
             JavaClient(version, our_names.address, folder / "java-rocketmq", "ROCKETMQ")
         ),
     )
-    return World(on_apache, on_ours)
+    return World(
+        on_apache,
+        on_ours,
+        rocketmq_names.address,
+        rocketmq_master,
+        stack.enter_context(
+            JavaClient(version, rocketmq_names.address, folder / "java-on-rocketmq", "ROCKETMQ")
+        ),
+    )
 
 
 def _end(broker: ApacheBroker | OurBroker) -> None:

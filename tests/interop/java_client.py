@@ -12,10 +12,12 @@ import shutil
 import subprocess
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import attrs
+import trio
 
 from tests.interop.apache import JVM_OPTIONS, SerializeType
 from tests.interop.jars import apache_jars, cache_folder
@@ -112,6 +114,10 @@ class JavaClient:
         if "error" in answer:
             raise JavaError(f"{op} {request}: {answer['error']}")
         return answer.get("result")
+
+    async def acall(self, op: str, **request: Any) -> Any:
+        """`call` in a worker thread, so that a client of ours goes on meanwhile."""
+        return await trio.to_thread.run_sync(partial(self.call, op, **request))
 
     def until(self, op: str, timeout: float = 30.0, **request: Any) -> Any:
         """Repeat a call until it does not throw: routes spread only with the next registration."""

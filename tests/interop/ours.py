@@ -14,7 +14,7 @@ from tests.interop.apache import SMALL_STORE
 from tests.interop.processes import Process, free_port
 
 OurRole = Literal["async-master", "sync-master", "slave"]
-COMMAND = (sys.executable, "-m", "rocketrio_broker.cli")
+COMMAND = (Path(sys.executable).with_name("rocketrio-broker"),)
 
 
 def _quiet_stop(process: Process | None) -> None:
