@@ -1,4 +1,4 @@
-"""Remoting alone: calls a second and CPU µs a call on each side, with send headers read and answered but nothing stored.
+"""Remoting alone: calls a second and CPU µs a call on each side, headers read and answered but nothing stored.
 
     pool      our client and our server, 1, 16 and 64 calls in flight over one connection
     server    our server under a load that costs little: 64 in flight over one connection, and 64 connections x 1

@@ -7,6 +7,7 @@ Invariant: bytes written to a connection arrive once and in order, or the connec
 partitioned connection keeps them until the fault is healed, as TCP sends again.
 """
 
+import operator
 from collections import deque
 from collections.abc import Iterator
 from itertools import count
@@ -26,57 +27,105 @@ FIRST_FREE_PORT: Final = 49_152
 
 
 class MemoryPipe:
-    """One direction of a connection: a bounded run of bytes."""
+    """One direction of a connection: a bounded run of bytes, one writer and one reader."""
 
     def __init__(self) -> None:
-        self.held = False
-        """Nothing is delivered: the network between is silent."""
         self._data = bytearray()
-        self.ended = False
+        self._held = False
         self._broken = False
+        self._writer_closed = False
+        self._reader_closed = False
+        self._putting = False
+        self._taking = False
         self._changed = trio.lowlevel.ParkingLot()
 
+    @property
+    def is_over(self) -> bool:
+        """Both of its ends are closed."""
+        return self._writer_closed and self._reader_closed
+
     async def put(self, data: bytes | bytearray | memoryview) -> None:
-        position = 0
-        await trio.lowlevel.checkpoint()
-        while position < len(data):
-            if self._broken or self.ended:
-                raise trio.BrokenResourceError("the peer closed the connection")
-            room = PIPE_SIZE - len(self._data)
-            if room > 0:
+        """Write all of it, as the reader makes room."""
+        if self._putting:
+            raise trio.BusyResourceError("another task is sending")
+        self._putting = True
+        try:
+            await trio.lowlevel.checkpoint()
+            self._check_writable()
+            position = 0
+            while position < len(data):
+                await self._wait_room()
+                room = PIPE_SIZE - len(self._data)
                 self._data += data[position : position + room]
                 position += room
                 self._changed.unpark_all()
-            else:
-                await self._changed.park()
+        finally:
+            self._putting = False
+
+    async def wait_room(self) -> None:
+        """Wait until a byte could be written."""
+        if self._putting:
+            raise trio.BusyResourceError("another task is sending")
+        self._putting = True
+        try:
+            await trio.lowlevel.checkpoint()
+            await self._wait_room()
+        finally:
+            self._putting = False
 
     async def take(self, limit: int) -> bytes:
-        await trio.lowlevel.checkpoint()
-        while True:
-            if self._broken:
-                raise trio.BrokenResourceError("the connection was reset")
-            if self._data and not self.held:
-                taken = bytes(self._data[:limit])
-                del self._data[:limit]
-                self._changed.unpark_all()
-                return taken
-            if self.ended and not self.held:
-                return b""
-            await self._changed.park()
+        """Wait for bytes and read at most `limit` of them; none at the end."""
+        if self._taking:
+            raise trio.BusyResourceError("another task is receiving")
+        self._taking = True
+        try:
+            await trio.lowlevel.checkpoint()
+            while True:
+                if self._reader_closed:
+                    raise trio.ClosedResourceError
+                if self._broken:
+                    raise trio.BrokenResourceError("the connection was reset")
+                if self._data and not self._held:
+                    taken = bytes(self._data[:limit])
+                    del self._data[:limit]
+                    self._changed.unpark_all()
+                    return taken
+                if self._writer_closed and not self._held:
+                    return b""
+                await self._changed.park()
+        finally:
+            self._taking = False
 
-    def end(self) -> None:
-        """The writer writes no more; what it wrote still arrives."""
-        self.ended = True
+    async def _wait_room(self) -> None:
+        self._check_writable()
+        while len(self._data) >= PIPE_SIZE:
+            await self._changed.park()
+            self._check_writable()
+
+    def _check_writable(self) -> None:
+        if self._writer_closed:
+            raise trio.ClosedResourceError
+        if self._broken or (self._reader_closed and not self._held):
+            raise trio.BrokenResourceError("the peer closed the connection")
+
+    def close_writer(self) -> None:
+        """Nothing more is written; what was still arrives."""
+        self._writer_closed = True
         self._changed.unpark_all()
 
-    def break_(self) -> None:
+    def close_reader(self) -> None:
+        """Nothing more is read; a writer that the network lets know of it fails."""
+        self._reader_closed = True
+        self._changed.unpark_all()
+
+    def break_off(self) -> None:
         """What is on its way is lost, and both ends hear of it."""
         self._broken = True
         self._changed.unpark_all()
 
     def hold(self, held: bool) -> None:
-        """Stop delivering, or deliver again."""
-        self.held = held
+        """Deliver nothing, as when the network between is silent; or deliver again."""
+        self._held = held
         self._changed.unpark_all()
 
 
@@ -86,25 +135,21 @@ class MemoryStream(trio.abc.Stream):
     def __init__(self, incoming: MemoryPipe, outgoing: MemoryPipe) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
-        self._closed = False
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        if self._closed:
-            raise trio.ClosedResourceError
         await self._outgoing.put(data)
 
     async def wait_send_all_might_not_block(self) -> None:
-        await trio.lowlevel.checkpoint()
+        await self._outgoing.wait_room()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if self._closed:
-            raise trio.ClosedResourceError
+        if max_bytes is not None and operator.index(max_bytes) < 1:
+            raise ValueError("max_bytes must be 1 or more")
         return await self._incoming.take(PIPE_SIZE if max_bytes is None else max_bytes)
 
     async def aclose(self) -> None:
-        self._closed = True
-        self._outgoing.end()
-        self._incoming.end()
+        self._outgoing.close_writer()
+        self._incoming.close_reader()
         await trio.lowlevel.checkpoint()
 
 
@@ -150,7 +195,7 @@ class _Link:
 
     @property
     def is_over(self) -> bool:
-        return all(pipe.ended for pipe in self.pipes)
+        return all(pipe.is_over for pipe in self.pipes)
 
 
 class MemoryNetwork:
@@ -197,7 +242,7 @@ class MemoryNetwork:
         for link in [link for link in self._links if self._concerns(link, host, other)]:
             self._links.remove(link)
             for pipe in link.pipes:
-                pipe.break_()
+                pipe.break_off()
 
     # --------------------------------------------------------------------------------- what hosts use
 

@@ -16,7 +16,7 @@ log = logging.getLogger("rocketrio_protocol")
 class every:  # noqa: N801 - reads as a word: `async for _ in every(30)`.
     """Ticks at a fixed rate: `async for _ in every(30):`, the first after `first_after` seconds.
 
-    A tick that passed while the body was busy is left out, not made up for.
+    A tick that is due while the body is busy comes late; of several that passed meanwhile only one comes.
     """
 
     def __init__(self, seconds: float, *, first_after: float = 0.0) -> None:

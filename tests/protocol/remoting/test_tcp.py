@@ -1,0 +1,134 @@
+"""TCP on loopback: addresses, refusals, short writes, closing. Both ends in this process."""
+
+import socket
+
+import pytest
+import trio
+import trio.testing
+
+from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.remoting.ports import join_addr
+from rocketrio_protocol.remoting.tcp import SocketTransport, TcpListener, dial_tcp, listen_tcp
+
+
+async def connected() -> tuple[TcpListener, SocketTransport, SocketTransport]:
+    listener = await listen_tcp("127.0.0.1:0")
+    dialled = await dial_tcp(listener.addr)
+    return listener, dialled, await listener.accept()
+
+
+async def test_port_nought_becomes_a_real_one_and_ends_know_each_other() -> None:
+    listener, dialled, accepted = await connected()
+    assert listener.addr.startswith("127.0.0.1:")
+    assert listener.addr != "127.0.0.1:0"
+    assert accepted.local_addr == dialled.remote_addr == listener.addr
+    assert accepted.remote_addr == dialled.local_addr
+    for end in (dialled, accepted):
+        await end.aclose()
+    listener.close()
+
+
+async def test_host_name_is_resolved() -> None:
+    listener = await listen_tcp("localhost:0")
+    dialled = await dial_tcp(f"localhost:{listener.addr.rpartition(':')[2]}")
+    assert dialled.remote_addr == listener.addr
+    await dialled.aclose()
+    listener.close()
+
+
+async def test_address_nobody_listens_on_is_refused_at_once() -> None:
+    listener = await listen_tcp("127.0.0.1:0")
+    listener.close()
+    with pytest.raises(NotReachable, match=f"No connection to {listener.addr}.*refused"):
+        await dial_tcp(listener.addr)
+
+
+async def test_address_that_is_taken_or_elsewhere_cannot_be_listened_on() -> None:
+    listener = await listen_tcp("127.0.0.1:0")
+    for addr in (listener.addr, "192.0.2.1:0", "no.such.host.invalid:0"):
+        with pytest.raises(ConfigError, match=f"Cannot listen on {addr}"):
+            await listen_tcp(addr)
+    listener.close()
+
+
+async def test_dial_gives_up_after_its_timeout(autojump_clock: trio.testing.MockClock) -> None:
+    # A listener whose backlog is full leaves further connections without an answer.
+    full = socket.socket()
+    full.bind(("127.0.0.1", 0))
+    full.listen(0)
+    waiting = [socket.socket() for _ in range(4)]
+    for sock in waiting:
+        sock.setblocking(False)
+        sock.connect_ex(full.getsockname())
+    addr = join_addr(*full.getsockname())
+    try:
+        with pytest.raises(NotReachable, match=f"No connection to {addr} within 3 s"):
+            await dial_tcp(addr)
+    finally:
+        for sock in (full, *waiting):
+            sock.close()
+
+
+async def test_more_bytes_than_the_kernel_takes_arrive_whole() -> None:
+    listener, dialled, accepted = await connected()
+    data = bytes(range(256)) * 80_000
+    taken = dialled.send_nowait(data)
+    assert 0 < taken < len(data)
+    assert dialled.send_nowait(data) == 0
+    received = bytearray()
+    buffer = memoryview(bytearray(100_000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(dialled.send_all, memoryview(data)[taken:])
+        while len(received) < len(data):
+            received += buffer[: await accepted.receive_into(buffer)]
+    assert received == data
+    await dialled.aclose()
+    assert await accepted.receive_into(buffer) == 0
+    await accepted.aclose()
+    listener.close()
+
+
+async def test_reset_connection_is_not_reachable_by_any_method() -> None:
+    listener, dialled, accepted = await connected()
+    await dialled.send_all(b"unread")
+    accepted._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    await accepted.aclose()
+    with pytest.raises(NotReachable, match=listener.addr):
+        await dialled.receive_into(memoryview(bytearray(10)))
+    with pytest.raises(NotReachable, match="broke"):
+        dialled.send_nowait(b"x")
+    with pytest.raises(NotReachable, match="broke"):
+        await dialled.send_all(b"x")
+    await dialled.aclose()
+    listener.close()
+
+
+async def test_closing_wakes_who_waits_and_closing_again_does_nothing() -> None:
+    listener, dialled, accepted = await connected()
+
+    async def wait_for_bytes() -> None:
+        with pytest.raises(NotReachable):
+            await dialled.receive_into(memoryview(bytearray(10)))
+
+    async def wait_for_connections() -> None:
+        with pytest.raises(ClosedError, match="closed"):
+            await listener.accept()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_for_bytes)
+        nursery.start_soon(wait_for_connections)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(2):
+            await dialled.aclose()
+            listener.close()
+    with pytest.raises(ClosedError):
+        await listener.accept()
+    await accepted.aclose()
+
+
+async def test_small_frames_are_not_held_back() -> None:
+    listener, dialled, accepted = await connected()
+    for end in (dialled, accepted):
+        assert end._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        await end.aclose()
+    listener.close()
