@@ -1,0 +1,285 @@
+"""Replays what real clients and slaves asked a real Apache master, against a broker of ours in memory.
+
+Requests go out in the recorded order, each answer is awaited before anything that was recorded after it. The broker
+has the recorded master's address and lives at the recorded time. What Apache stored by features that are not built
+(delayed and half messages, retries, events) is put into the store from Apache's own commit log when its time comes, so
+that offsets stay the recorded ones.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import attrs
+import trio
+import trio.testing
+from tests.golden.golden import RecordedFrame, remoting_frames, unpack_store
+
+from rocketrio_broker.broker import Broker, open_broker
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.frame import FrameDecoder
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message_codec import RecordStatus, scan_record
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.remoting.ports import Transport
+
+ANSWER_TIMEOUT = 60.0
+NOT_BUILT_TOPICS = (
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "OFFSET_MOVED_EVENT",
+)
+MASTER_PORT = {"4.9.7": 38911, "5.3.3": 36911}
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+
+
+class RecordedClock:
+    """The time of the recording."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+@attrs.frozen
+class Exchange:
+    """One request, Apache's answer and ours."""
+
+    request: RemotingCommand
+    theirs: RemotingCommand
+    ours: RemotingCommand
+
+    def __str__(self) -> str:
+        return f"{self.request.code} {self.request.ext_fields}"
+
+
+@attrs.define
+class Replayed:
+    """What came of a replay."""
+
+    exchanges: list[Exchange] = attrs.Factory(list)
+    oneways: set[int] = attrs.Factory(set)
+    their_calls: list[tuple[int, dict[str, str]]] = attrs.Factory(list)
+    """What Apache's broker asked its clients, in order."""
+    our_calls: list[tuple[int, dict[str, str]]] = attrs.Factory(list)
+
+
+def decode(data: bytes) -> RemotingCommand:
+    (frame,) = FrameDecoder().feed(data)
+    command = RemotingCommand.decode(frame)
+    command.body = bytes(command.body)
+    return command
+
+
+def golden_records(run: str, into: Path) -> list[MessageExt]:
+    """Every message of the killed master's commit log, in order."""
+    records = []
+    for path in sorted((unpack_store(run, "master", into) / "commitlog").iterdir()):
+        data, position = path.read_bytes(), 0
+        while (found := scan_record(data, position, len(data))).status is RecordStatus.RECORD:
+            records.append(MessageExt(data, position, found.size))
+            position += found.size
+    return records
+
+
+def is_of_unbuilt_feature(record: MessageExt) -> bool:
+    """Stored by Apache without a send that we would store."""
+    if record.topic in NOT_BUILT_TOPICS or record.topic.startswith("%RETRY%"):
+        return True
+    return bool({"TRAN_MSG", "DELAY"} & record.properties.keys())
+
+
+class _Connection:
+    """One recorded connection, dialled to our broker."""
+
+    def __init__(self, transport: Transport, replayed: Replayed) -> None:
+        self._transport = transport
+        self._replayed = replayed
+        self._answers: dict[int, RemotingCommand] = {}
+        self._changed = trio.lowlevel.ParkingLot()
+
+    async def read(self) -> None:
+        decoder, buffer = FrameDecoder(), memoryview(bytearray(1 << 20))
+        while size := await self._transport.receive_into(buffer):
+            for frame in decoder.feed(buffer[:size]):
+                command = RemotingCommand.decode(frame)
+                command.body = bytes(command.body)
+                if command.is_response:
+                    self._answers[command.opaque] = command
+                else:
+                    self._replayed.our_calls.append((command.code, command.ext_fields))
+            self._changed.unpark_all()
+
+    async def send(self, data: bytes) -> None:
+        await self._transport.send_all(data)
+
+    async def answer(self, opaque: int) -> RemotingCommand:
+        with trio.fail_after(ANSWER_TIMEOUT):
+            while opaque not in self._answers:
+                await self._changed.park()
+        return self._answers.pop(opaque)
+
+
+class _Replay:
+    def __init__(
+        self, broker: Broker, records: list[MessageExt], clock: RecordedClock, run: str
+    ) -> None:
+        self.result = Replayed()
+        self._store = broker.store
+        self._records = records
+        self._clock = clock
+        self._port = MASTER_PORT[run]
+        self._next = 0
+
+    async def play(
+        self, frames: list[RecordedFrame], network: MemoryNetwork, nursery: trio.Nursery
+    ) -> None:
+        connections: dict[int, _Connection] = {}
+        waiting: dict[tuple[int, int], RemotingCommand] = {}
+        for frame in frames:
+            self._clock.time_ms = max(self._clock.time_ms, frame.time_ms)
+            self._store_unbuilt(frame.time_ms)
+            command = decode(frame.data)
+            if frame.from_dialer and not command.is_response:
+                connection = connections.get(frame.connection)
+                if connection is None:
+                    host = network.host(f"10.1.0.{frame.connection}")
+                    transport = await host.dial(f"127.0.0.1:{frame.port}")
+                    connection = _Connection(transport, self.result)
+                    connections[frame.connection] = connection
+                    nursery.start_soon(connection.read)
+                self._expect_send(command)
+                await connection.send(frame.data)
+                await trio.testing.wait_all_tasks_blocked()
+                if command.is_oneway:
+                    self.result.oneways.add(command.code)
+                else:
+                    waiting[frame.connection, command.opaque] = command
+            elif not frame.from_dialer and command.is_response:
+                request = waiting.pop((frame.connection, command.opaque), None)
+                if request is not None:
+                    ours = await connections[frame.connection].answer(command.opaque)
+                    self.result.exchanges.append(Exchange(request, command, ours))
+            elif not frame.from_dialer:
+                self.result.their_calls.append((command.code, command.ext_fields))
+
+    def _store_unbuilt(self, time_ms: int) -> None:
+        """Store what Apache had stored by this time without a send of ours."""
+        while self._next < len(self._records):
+            record = self._records[self._next]
+            if record.store_timestamp_ms > time_ms or not is_of_unbuilt_feature(record):
+                return
+            self._clock.time_ms = record.store_timestamp_ms
+            self._store.append(
+                PutMessage(
+                    topic=record.topic,
+                    queue_id=record.queue_id,
+                    body=record.stored_body,
+                    properties=record.stored_properties,
+                    flag=record.flag,
+                    sys_flag=record.sys_flag,
+                    born_timestamp_ms=record.born_timestamp_ms,
+                    born_host=pack_host(*record.born_host),
+                    store_host=pack_host(*record.store_host),
+                    reconsume_times=record.reconsume_times,
+                    prepared_transaction_offset=record.prepared_transaction_offset,
+                )
+            )
+            self._clock.time_ms = max(time_ms, record.store_timestamp_ms)
+            self._next += 1
+
+    def _expect_send(self, request: RemotingCommand) -> None:
+        """A send that we store: it shall be stored at the time Apache stored it."""
+        if request.code not in SENDS or self._next == len(self._records):
+            return
+        record = self._records[self._next]
+        if is_of_unbuilt_feature(record):
+            return
+        properties = request.ext_fields["i"]
+        key = (record.property_value("UNIQ_KEY") or "").encode()
+        if key in properties.encode() or request.code == RequestCode.SEND_BATCH_MESSAGE:
+            self._clock.time_ms = record.store_timestamp_ms
+            while self._next < len(self._records) and (
+                self._records[self._next].store_timestamp_ms == record.store_timestamp_ms
+            ):
+                self._next += 1
+
+
+@asynccontextmanager
+async def recorded_broker(
+    run: str, clock: RecordedClock
+) -> AsyncGenerator[tuple[Broker, MemoryNetwork]]:
+    """A broker of ours where the recorded master was."""
+    network = MemoryNetwork()
+    host = network.host("127.0.0.1")
+    config = BrokerConfig(
+        cluster_name="lab",
+        broker_name="broker-a",
+        listen=f"127.0.0.1:{MASTER_PORT[run]}",
+        data=Path("/store"),
+        default_topic_queue_nums=4,
+        store=StoreConfig(
+            mapped_file_size_commit_log=1 << 20,
+            mapped_file_size_consume_queue=6000,
+            max_hash_slot_num=997,
+            max_index_num=4000,
+        ),
+    )
+    async with open_broker(
+        config, disk=MemoryDisk(), dial=host.dial, listen=host.listen, wall_clock=clock
+    ) as broker:
+        yield broker, network
+
+
+async def replay(run: str, into: Path) -> tuple[Replayed, list[bytes], list[MessageExt]]:
+    """Play one recording: what came of it, our log record by record, and Apache's."""
+    records = golden_records(run, into)
+    port = MASTER_PORT[run]
+    frames = [
+        frame
+        for frame in remoting_frames(run)
+        if frame.server == "broker" and frame.port in (port, port - 2)
+    ]
+    clock = RecordedClock()
+    clock.time_ms = frames[0].time_ms
+    async with recorded_broker(run, clock) as (broker, network), trio.open_nursery() as nursery:
+        played = _Replay(broker, records, clock, run)
+        await played.play(_as_raced(frames), network, nursery)
+        ours = _log_records(broker)
+        nursery.cancel_scope.cancel()
+    return played.result, ours, records
+
+
+def _as_raced(frames: list[RecordedFrame]) -> list[RecordedFrame]:
+    """Once a pull and the heartbeat it needs came in one millisecond, and Apache's threads took the heartbeat first.
+
+    A broker of one thread acts on requests as they come, so they are put into the order Apache acted in.
+    """
+    frames = list(frames)
+    for at, (first, second) in enumerate(pairwise(frames)):
+        if (
+            (first.time_ms, first.connection) == (second.time_ms, second.connection)
+            and decode(first.data).code == RequestCode.PULL_MESSAGE
+            and decode(second.data).code == RequestCode.HEART_BEAT
+        ):
+            frames[at], frames[at + 1] = second, first
+    return frames
+
+
+def _log_records(broker: Broker) -> list[bytes]:
+    store, records = broker.store, []
+    position = store.min_physical_offset
+    while (record := store.message_at(position)) is not None:
+        records.append(bytes(record))
+        position += len(record)
+    return records
