@@ -22,6 +22,8 @@ class ConsumeQueueTable:
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self.grown: set[tuple[str, int]] = set()
         """Queues that got entries since somebody last took this set."""
+        self.generation = 0
+        """Changes when queues are removed: whoever remembers queues forgets them then."""
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._file_size = file_size
         self._disk = disk
@@ -68,6 +70,7 @@ class ConsumeQueueTable:
 
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's queues and their files; whether there were any."""
+        self.generation += 1
         queues = self._by_topic.pop(topic, {})
         for queue in queues.values():
             del self.by_key[queue.key]

@@ -6,17 +6,22 @@ Answers to: CommitLog.checkMessageAndReturnSize's second half, CommitLogDispatch
 Unlike Java: a gap is filled, not closed up; queue offset 0 past the queue's end means the topic was made anew.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
-from rocketrio_protocol.message_codec import RecordHeader
+from rocketrio_broker.store.log_walk import LogRecord
 from rocketrio_protocol.properties import property_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 TRANSACTION_MASK: Final = 0xC
+_SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
+_TAGS_LABEL: Final = b"TAGS\x01"
+_SEPARATOR: Final = 2  # the byte between properties
+_TAGS_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
 _NO_ENTRY: Final = frozenset((0x4, 0xC))  # prepared, rolled back
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -50,7 +55,29 @@ def entry_tags_code(
         level = property_value(properties, PROPERTY_DELAY_TIME_LEVEL)
         if level is not None and level.isdigit() and int(level) > 0:
             return levels.deliver_timestamp_ms(int(level), store_timestamp_ms)
+    return stored_tags_code(bytes(properties))
+
+
+def stored_tags_code(properties: bytes) -> int:
+    """The hash of the tags among stored properties, 0 without any.
+
+    The usual form is found here, three times as fast as by `property_value`, which decides about any other.
+    """
+    found = properties.rfind(_TAGS_LABEL)
+    if found < 0:
+        return 0
+    if found == 0 or properties[found - 1] == _SEPARATOR:
+        start = found + len(_TAGS_LABEL)
+        end = properties.find(_SEPARATOR, start)
+        value = properties[start:end] if end >= 0 else properties[start:]
+        if value:
+            return _code_of_tags(value)
     return tags_code(property_value(properties, PROPERTY_TAGS))
+
+
+@lru_cache(_TAGS_CACHE_SIZE)
+def _code_of_tags(tags: bytes) -> int:
+    return tags_code(tags.decode("utf-8", "replace"))
 
 
 class QueueDispatcher:
@@ -59,25 +86,36 @@ class QueueDispatcher:
     def __init__(self, table: ConsumeQueueTable, levels: DelayLevels) -> None:
         self._table = table
         self._levels = levels
+        self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
+        self._queues_of = -1
 
-    def dispatch(self, record: RecordHeader, physical_offset: int) -> None:
+    def dispatch(self, record: LogRecord) -> None:
         """Add the entry of one record, unless its queue has it already."""
-        if record.sys_flag & TRANSACTION_MASK in _NO_ENTRY:
+        physical_offset, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties = (
+            record
+        )
+        if sys_flag & TRANSACTION_MASK in _NO_ENTRY:
             return
         table = self._table
-        key = (record.topic, record.queue_id)
-        queue = table.by_key.get(key) or table.queue(*key)
+        if self._queues_of != table.generation:
+            self._queues.clear()
+            self._queues_of = table.generation
+        stored_key = (topic, queue_id)
+        queue = self._queues.get(stored_key)
+        if queue is None:
+            queue = self._queues[stored_key] = table.queue(
+                topic.decode("utf-8", "replace"), queue_id
+            )
         if physical_offset < queue.last_physical_end:
             return
-        if record.queue_offset != queue.max_offset and not self._line_up(
-            queue, record.queue_offset
-        ):
+        if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):
             return
-        code = entry_tags_code(
-            record.topic, record.properties, record.store_timestamp_ms, self._levels
-        )
-        queue.append(physical_offset, record.size, code)
-        table.grown.add(key)
+        if topic == _SCHEDULE_TOPIC_BYTES:
+            code = entry_tags_code(SCHEDULE_TOPIC, properties, store_ms, self._levels)
+        else:
+            code = stored_tags_code(properties)
+        queue.append(physical_offset, size, code)
+        table.grown.add(queue.key)
 
     @staticmethod
     def _line_up(queue: ConsumeQueue, queue_offset: int) -> bool:

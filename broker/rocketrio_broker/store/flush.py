@@ -82,6 +82,8 @@ class CheckpointService:
         *,
         disk: Disk,
     ) -> None:
+        self.synced_position = 0
+        """What the checkpoint on the disk vouches for."""
         self._log = log
         self._table = table
         self._index = index
@@ -132,3 +134,4 @@ class CheckpointService:
             time_ms, time_ms, index_time_ms, Positions(position, index_position, log.min_offset)
         )
         await self._disk.run(write_checkpoint, self._disk, self._directory.checkpoint, checkpoint)
+        self.synced_position = position

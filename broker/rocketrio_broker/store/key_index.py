@@ -21,11 +21,10 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import TRANSACTION_MASK
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.index_file import IndexFile
+from rocketrio_broker.store.key_hashes import key_hashes
 from rocketrio_broker.store.log_position import LogPosition
-from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_protocol.message_codec import RecordHeader
+from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_protocol.properties import index_key_hash
-from rocketrio_protocol.property_names import KEY_SEPARATOR
 from rocketrio_protocol.remoting.ports import WallClock
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
@@ -170,7 +169,7 @@ class KeyIndex:
         walk = LogWalk(self._log, start)
         for record in walk.records(max_bytes):
             self._index(record)
-            self.position.store_timestamp_ms = record.store_timestamp_ms
+            self.position.store_timestamp_ms = record[6]
         if walk.position == start:
             return False
         if self._files:
@@ -182,24 +181,16 @@ class KeyIndex:
         while self.build_some():
             pass
 
-    def _index(self, record: RecordHeader) -> None:
-        if record.sys_flag & TRANSACTION_MASK == _ROLLED_BACK:
+    def _index(self, record: LogRecord) -> None:
+        physical_offset, _, topic, _, _, sys_flag, store_ms, properties = record
+        if sys_flag & TRANSACTION_MASK == _ROLLED_BACK:
             return
-        unique_key = record.uniq_key
-        if unique_key:
-            self._put(record, unique_key)
-        for key in record.keys.split(KEY_SEPARATOR):
-            if key:
-                self._put(record, key)
-
-    def _put(self, record: RecordHeader, key: str) -> None:
-        if not self._files or self._files[-1].is_full:
-            self._roll()
-        file = self._files[-1]
-        file.put(
-            index_key_hash(record.topic, key), record.physical_offset, record.store_timestamp_ms
-        )
-        self._unsynced.add(file)
+        for key_hash in key_hashes(topic, properties):
+            if not self._files or self._files[-1].is_full:
+                self._roll()
+            file = self._files[-1]
+            file.put(key_hash, physical_offset, store_ms)
+            self._unsynced.add(file)
 
     def _roll(self) -> None:
         if self._files:

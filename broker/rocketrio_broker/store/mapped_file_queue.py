@@ -30,8 +30,12 @@ class MappedFileQueue:
     def __repr__(self) -> str:
         return f"<MappedFileQueue {self.directory} of {len(self.files)} files>"
 
-    def load(self) -> None:
-        """Open the files that are there."""
+    def load(self, synced_position: int | None = None) -> None:
+        """Open the files that are there.
+
+        After a crash what lies at or above `synced_position` may be lost in any order, names of files too: behind a
+        file that is missing nothing counts.
+        """
         for left_over in (self._ahead_path, self._making_path):
             self._disk.unlink(left_over)
         names = [
@@ -40,14 +44,20 @@ class MappedFileQueue:
             if len(name) == FILE_NAME_DIGITS and name.isdigit()
         ]
         for name in names:
-            if self.files and int(name) != self.files[-1].end_offset:
+            start = int(name)
+            if self.files:
+                expected = self.files[-1].end_offset
+            else:
+                expected = start if synced_position is None else min(start, synced_position)
+            if start == expected:
+                path = self.directory / name
+                self.files.append(MappedFile(self._disk, path, self.file_size, start))
+            elif synced_position is not None and expected >= synced_position:
+                self._disk.unlink(self.directory / name)
+            else:
                 raise StoreDamagedError(
-                    f"{self.directory} lacks the file {file_name(self.files[-1].end_offset)}:"
-                    f" {name} follows {self.files[-1].path.name}"
+                    f"{self.directory} lacks a file: {name} does not follow {expected}"
                 )
-            self.files.append(
-                MappedFile(self._disk, self.directory / name, self.file_size, int(name))
-            )
 
     @property
     def first_offset(self) -> int:

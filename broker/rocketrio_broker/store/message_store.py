@@ -127,6 +127,7 @@ class MessageStore:
             self.commit_log,
             self.queue_table,
             self.key_index,
+            self._checkpoint,
             disk=disk,
             wall_clock=wall_clock,
         )
@@ -147,7 +148,8 @@ class MessageStore:
         directory, log = self.directory, self.commit_log
         clean = not directory.crashed
         checkpoint = read_checkpoint(self._disk, directory.checkpoint)
-        log.files.load()
+        positions = None if clean else checkpoint.positions
+        log.files.load(None if positions is None else positions.queue_position)
         self.queue_table.load()
         directory.mark_running()
         found = recover(
@@ -290,7 +292,7 @@ class MessageStore:
             self.key_index.truncate(0)
             self.dispatched.reset(physical_offset)
             self.key_index.position.reset(physical_offset)
-            # Recovery cannot find out by itself that data begins in the middle of a file.
+            # Recovery cannot find out by itself that the log does not begin at 0, or not with its file.
             positions = Positions(physical_offset, physical_offset, physical_offset)
             write_checkpoint(self._disk, self.directory.checkpoint, Checkpoint(positions=positions))
         self.commit_log.append_raw(physical_offset, data)

@@ -22,8 +22,8 @@ from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.dispatch import QueueDispatcher, has_queue_entry
-from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_protocol.message_codec import RecordHeader, RecordStatus, scan_record
+from rocketrio_broker.store.log_walk import LogRecord, LogWalk
+from rocketrio_protocol.message_codec import RecordStatus, scan_record
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
@@ -144,35 +144,37 @@ def _rebuild(
         _cut_queue(log, queue, start)
     walk = LogWalk(log, start, check_crc=check_crc, stop_at_damage=True)
     count = 0
-    record: RecordHeader | None = None
+    last_ms = 0
     may_go_back = start > log.min_offset
     while True:
         before = walk.position
         for record in walk.records(_WALK_STEP):
             if may_go_back:
                 _check_gap(table, record, loaded)
-            dispatcher.dispatch(record, record.physical_offset)
+            dispatcher.dispatch(record)
+            last_ms = record[6]
             count += 1
         for queue in table:
             queue.write_tail()
         if walk.position == before or walk.problem:
             break
-    return walk, count, record.store_timestamp_ms if record is not None else 0
+    return walk, count, last_ms
 
 
 def _check_gap(
-    table: ConsumeQueueTable, record: RecordHeader, loaded: frozenset[tuple[str, int]]
+    table: ConsumeQueueTable, record: LogRecord, loaded: frozenset[tuple[str, int]]
 ) -> None:
     """A queue without a folder is another matter: its topic was deleted, or it begins here."""
-    key = (record.topic, record.queue_id)
+    _, _, topic, queue_id, queue_offset, sys_flag, _, _ = record
+    key = (topic.decode("utf-8", "replace"), queue_id)
     queue = table.by_key.get(key)
     if (
         queue is not None
-        and record.queue_offset > queue.max_offset
+        and queue_offset > queue.max_offset
         and key in loaded
-        and has_queue_entry(record.sys_flag)
+        and has_queue_entry(sys_flag)
     ):
-        raise _QueueGapError(f"{queue!r} lacks entries before {record.queue_offset}")
+        raise _QueueGapError(f"{queue!r} lacks entries before {queue_offset}")
 
 
 def _cut_queue(log: CommitLog, queue: ConsumeQueue, start: int) -> None:

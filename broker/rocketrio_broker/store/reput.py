@@ -38,8 +38,8 @@ class ReputMessageService:
         start = self._dispatched.value
         walk = LogWalk(self._log, start)
         for record in walk.records(max_bytes):
-            self._dispatcher.dispatch(record, record.physical_offset)
-            self._dispatched.store_timestamp_ms = record.store_timestamp_ms
+            self._dispatcher.dispatch(record)
+            self._dispatched.store_timestamp_ms = record[6]
         self._dispatched.advance(walk.position)
         return walk.position > start
 

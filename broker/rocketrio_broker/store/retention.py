@@ -22,6 +22,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_protocol.message_codec import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
@@ -67,6 +68,7 @@ class RetentionService:
         log: CommitLog,
         table: ConsumeQueueTable,
         index: KeyIndex,
+        checkpoints: CheckpointService,
         *,
         disk: Disk,
         wall_clock: WallClock,
@@ -80,6 +82,7 @@ class RetentionService:
         self._log = log
         self._table = table
         self._index = index
+        self._checkpoints = checkpoints
         self._disk = disk
         self._wall_clock = wall_clock
 
@@ -135,8 +138,8 @@ class RetentionService:
         return deleted
 
     def _synced(self) -> int:
-        """What lies above is still being flushed or indexed."""
-        return min(self._log.flushed.value, self._index.position.value)
+        """What lies above is still needed: to be synced, to be indexed, or by a recovery from the checkpoint."""
+        return min(self._checkpoints.synced_position, self._index.position.value)
 
     def _forget_gone(self) -> None:
         lowest = self._log.min_offset
