@@ -29,16 +29,10 @@ class AddressFaults:
         pause = min(max(spent * AVOID_FACTOR, AVOID_MIN), AVOID_MAX)
         self._until[addr] = max(now + pause, self._until.get(addr, 0.0))
 
-    def clear(self, addr: str) -> None:
-        """It answered, or it is no longer known."""
-        self._until.pop(addr, None)
+    def clear(self, addr: str) -> bool:
+        """It answered, or it is no longer known; whether it had failed."""
+        return self._until.pop(addr, None) is not None
 
     def is_avoided(self, addr: str, *, now: float) -> bool:
         """Whether others go before it."""
-        until = self._until.get(addr)
-        if until is None:
-            return False
-        if until <= now:
-            del self._until[addr]
-            return False
-        return True
+        return self._until.get(addr, now) > now

@@ -281,13 +281,14 @@ class ClientInstance:
         return self.faults.is_avoided(addr, now=trio.current_time())
 
     def mark_unreachable(self, addr: str, *, spent: float) -> None:
-        """An attempt that took `spent` seconds failed: prefer other addresses for a while.
-
-        Brokers forget a client whose connection broke, so heartbeats go out again too.
-        """
+        """An attempt that took `spent` seconds failed: prefer other addresses for a while."""
         self.faults.mark(addr, now=trio.current_time(), spent=spent)
         self.heartbeat.heard_by.discard(addr)
-        self.heartbeat.wake()
+
+    def mark_reachable(self, addr: str) -> None:
+        """It answered. After a failure it must hear a heartbeat: brokers forget whose connection broke."""
+        if self.faults.clear(addr):
+            self.heartbeat.wake()
 
     async def ask_broker(
         self,
@@ -321,7 +322,7 @@ class ClientInstance:
                     failure = error
                     self.mark_unreachable(found.addr, spent=trio.current_time() - started)
                 else:
-                    self.faults.clear(found.addr)
+                    self.mark_reachable(found.addr)
                     return answer
         raise failure or RouteNotFound(
             f"no broker named {queue.broker_name} is known", topic=queue.topic

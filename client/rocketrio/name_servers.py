@@ -15,11 +15,16 @@ import attrs
 
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.cluster import GetRouteInfoRequestHeader
+from rocketrio_protocol.commands.cluster import (
+    DeleteTopicInNamesrvRequestHeader,
+    GetAllTopicListRequestHeader,
+    GetBrokerClusterInfoRequestHeader,
+    GetRouteInfoRequestHeader,
+)
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, broker_error
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.remoting.pool import ChannelPool
-from rocketrio_protocol.route import TopicRouteData
+from rocketrio_protocol.route import ClusterInfo, TopicList, TopicRouteData
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable RocketMQ users know: `host:port`, several separated by semicolons."""
@@ -94,6 +99,33 @@ class NameServers:
         if unknown:
             return None
         raise self._none_answered(failures)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All brokers. Raises NotReachable, BrokerError."""
+        answer = await self._checked(GetBrokerClusterInfoRequestHeader(), "cluster info failed")
+        return ClusterInfo.from_json(answer.body)
+
+    async def topics(self) -> list[str]:
+        """Names of all topics. Raises NotReachable, BrokerError."""
+        answer = await self._checked(GetAllTopicListRequestHeader(), "topic list failed")
+        return TopicList.from_json(answer.body).topic_list
+
+    async def delete_topic(self, topic: str) -> None:
+        """Let every name server forget a topic. Raises NotReachable when one of them cannot be told."""
+        header = DeleteTopicInNamesrvRequestHeader(topic=topic)
+        for address in self.addresses:
+            answer = await self.pool.call(address, header, timeout=self.timeout)
+            self._check(answer, "topic not forgotten", address)
+
+    async def _checked(self, header: RequestHeader, what: str) -> RemotingCommand:
+        answer = await self.call(header)
+        self._check(answer, what, self.addresses[self._first])
+        return answer
+
+    @staticmethod
+    def _check(answer: RemotingCommand, what: str, address: str) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            raise broker_error(what, code=answer.code, remark=answer.remark, broker_addr=address)
 
     def _order(self) -> list[int]:
         count = len(self.addresses)

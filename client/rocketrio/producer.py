@@ -272,6 +272,7 @@ class Producer:
         )
         try:
             answer = await client.pool.call(addr, header, outgoing.body, timeout=timeout)
+            client.mark_reachable(addr)
             return read_send_result(answer, queue, outgoing.message_ids, addr=addr)
         except Error as error:
             if isinstance(error, NotReachable):

@@ -152,7 +152,7 @@ class PullAPIWrapper:
             if error.stale_route:
                 await client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
             raise
-        client.faults.clear(found.addr)
+        client.mark_reachable(found.addr)
         client.routing.update_pull_from_which_node(queue, result.suggest_which_broker_id)
         result.broker_id = found.broker_id
         result.broker_name = queue.broker_name

@@ -1,0 +1,139 @@
+"""The single requests of an administrator, each to an address.
+
+Answers to: the administrative half of MQClientAPIImpl; RocketMQ reference, sections 2.5 and 2.11.
+"""
+
+from typing import Final
+
+import attrs
+
+from rocketrio.api import ClientAPI
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.commands.admin import (
+    CreateTopicRequestHeader,
+    DeleteTopicInBrokerRequestHeader,
+    GetBrokerConfigRequestHeader,
+    GetBrokerRuntimeInfoRequestHeader,
+    GetConsumerConnectionListRequestHeader,
+    GetConsumeStatsRequestHeader,
+    GetTopicStatsInfoRequestHeader,
+    UpdateAndCreateSubscriptionGroupRequestHeader,
+)
+from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.java_properties import parse_properties
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.route import KVTable
+from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, TopicStatsTable
+from rocketrio_protocol.topic_config import READ_WRITE, SubscriptionGroupConfig
+
+ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
+_END_OF_TIME: Final = 2**63 - 1
+
+
+@attrs.define
+class AdminCalls:
+    """Every method raises NotReachable, RequestTimeout, BrokerError, RemoteProtocolError."""
+
+    api: ClientAPI
+    timeout: float = ADMIN_TIMEOUT
+
+    async def create_topic(
+        self, addr: str, topic: str, *, queues: int, perm: int = READ_WRITE, order: bool = False
+    ) -> None:
+        """Create or change a topic on a master."""
+        header = CreateTopicRequestHeader(
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC_KEY,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=int(perm),
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+            order=order,
+        )
+        what = "topic not created"
+        await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
+
+    async def delete_topic(self, addr: str, topic: str) -> None:
+        """Remove a topic from one broker."""
+        header = DeleteTopicInBrokerRequestHeader(topic=topic)
+        what = "topic not deleted"
+        await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
+
+    async def topic_stats(self, addr: str, topic: str) -> TopicStatsTable:
+        """Bounds and last store times of the topic's queues on one broker."""
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        what = "topic statistics failed"
+        answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
+        return TopicStatsTable.from_json(answer.body)
+
+    async def update_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
+        """Create or change a consumer group on a master."""
+        header = UpdateAndCreateSubscriptionGroupRequestHeader()
+        what = f"group {config.group_name} not changed"
+        body = fastjson.dumps(config)
+        await self.api.call(addr, header, body, what=what, timeout=self.timeout)
+
+    async def runtime_info(self, addr: str) -> dict[str, str]:
+        """What a broker says about its running self."""
+        header = GetBrokerRuntimeInfoRequestHeader()
+        answer = await self.api.call(addr, header, what="runtime info failed", timeout=self.timeout)
+        return {name: str(value) for name, value in KVTable.from_json(answer.body).table.items()}
+
+    async def broker_config(self, addr: str) -> dict[str, str]:
+        """A broker's settings, under Java's names."""
+        header = GetBrokerConfigRequestHeader()
+        answer = await self.api.call(addr, header, what="settings not read", timeout=self.timeout)
+        return parse_properties(answer.body)
+
+    async def consume_stats(self, addr: str, group: str, topic: str | None) -> ConsumeStats:
+        """Progress of a group on one broker."""
+        header = GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
+        what = f"progress of group {group} not read"
+        answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
+        return ConsumeStats.from_json(answer.body)
+
+    async def consumer_connections(self, addr: str, group: str) -> ConsumerConnection:
+        """Who is connected to one broker for a group."""
+        header = GetConsumerConnectionListRequestHeader(consumer_group=group)
+        what = f"members of group {group} not read"
+        answer = await self.api.call(addr, header, what=what, timeout=self.timeout)
+        return ConsumerConnection.from_json(answer.body)
+
+    async def view_message(self, addr: str, physical_offset: int) -> MessageExt:
+        """The message at a position of a broker's log."""
+        header = ViewMessageRequestHeader(offset=physical_offset)
+        what = f"no message at physical offset {physical_offset}"
+        answer = await self.api.call(addr, header, what=what, timeout=self.timeout)
+        messages = decode_messages(answer.body)
+        if len(messages) != 1:
+            raise RemoteProtocolError(f"{what}: {len(messages)} came", broker_addr=addr)
+        return messages[0]
+
+    async def query_message(
+        self,
+        addr: str,
+        topic: str,
+        key: str,
+        *,
+        max_messages: int,
+        begin_ms: int = 0,
+        end_ms: int | None = None,
+        is_unique_id: bool = False,
+        broker_name: str = "",
+    ) -> list[MessageExt]:
+        """Messages whose key has this hash. Raises QueryNotFound without any."""
+        header = QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=max_messages,
+            begin_timestamp=begin_ms,
+            end_timestamp=_END_OF_TIME if end_ms is None else end_ms,
+            unique_key_query=is_unique_id,
+        )
+        what = f"no message with key {key!r}"
+        answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
+        return decode_messages(answer.body, broker_name)

@@ -1,0 +1,86 @@
+"""What an admin is told: brokers, topics, offsets, as values in which None means unknown."""
+
+from collections.abc import Mapping
+from typing import Self
+
+import attrs
+
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.ports import join_addr, split_addr
+from rocketrio_protocol.route import TopicRouteData
+
+
+@attrs.frozen
+class QueueOffsets:
+    """Bounds of a queue and progress of a group there."""
+
+    queue: MessageQueue
+    min_offset: int | None
+    max_offset: int | None
+    committed: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that are stored and not committed; None unless both ends are known."""
+        if self.max_offset is None or self.committed is None:
+            return None
+        return max(0, self.max_offset - self.committed)
+
+
+@attrs.frozen
+class TopicDescription:
+    """One topic."""
+
+    topic: str
+    route: TopicRouteData
+    queues: list[QueueOffsets]
+
+
+@attrs.frozen
+class BrokerDescription:
+    """One registered broker."""
+
+    cluster: str
+    name: str
+    id: int
+    role: str
+    """`master` or `slave`."""
+    broker_role: str | None
+    """As its own settings say: `ASYNC_MASTER`, `SYNC_MASTER`, `SLAVE`."""
+    address: str
+    ha_address: str | None
+    """Where slaves fetch its log."""
+    min_physical_offset: int | None
+    max_physical_offset: int | None
+    version: str | None
+
+    @classmethod
+    def of(
+        cls,
+        cluster: str,
+        name: str,
+        broker_id: int,
+        address: str,
+        runtime: Mapping[str, str],
+        config: Mapping[str, str],
+    ) -> Self:
+        """From the tables a broker gives about itself; both may lack anything."""
+        ha_port = config.get("haListenPort")
+        ha_host = config.get("brokerIP2") or split_addr(address)[0]
+        return cls(
+            cluster=cluster,
+            name=name,
+            id=broker_id,
+            role="master" if broker_id == MASTER_ID else "slave",
+            broker_role=config.get("brokerRole"),
+            address=address,
+            ha_address=join_addr(ha_host, int(ha_port)) if ha_port else None,
+            min_physical_offset=_number(runtime.get("commitLogMinOffset")),
+            max_physical_offset=_number(runtime.get("commitLogMaxOffset")),
+            version=runtime.get("brokerVersionDesc"),
+        )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else None

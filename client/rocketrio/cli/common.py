@@ -1,0 +1,184 @@
+"""What all commands share: the name server option, how errors and Ctrl-C end them, tables and JSON.
+
+Invariant: an error is one line on standard error; exit code 2 for wrong use, 1 for anything else.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from rocketrio.name_servers import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE, name_server_addresses
+from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+UNKNOWN: Final = "unknown"
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_PIPED_WIDTH: Final = 240
+"""Columns of a table that goes to a file or another program: wide enough not to fold."""
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+class _NameServers(click.ParamType[tuple[str, ...]]):
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return name_server_addresses(str(value))
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
+def namesrv_option(function: FunctionT) -> FunctionT:
+    """`--namesrv`, and how much to log."""
+    function = click.option(
+        "-v", "--verbose", count=True, help="Log to standard error; twice for more."
+    )(function)
+    return click.option(
+        "--namesrv",
+        type=_NameServers(),
+        envvar=NAME_SERVERS_VARIABLE,
+        default=DEFAULT_NAME_SERVER,
+        show_default=True,
+        show_envvar=True,
+        help="Name servers, several separated by semicolons.",
+    )(function)
+
+
+def json_option(function: FunctionT) -> FunctionT:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(
+        function
+    )
+
+
+def run(
+    work: Callable[[], Awaitable[None]], *, verbose: int, interrupted_is_done: bool = False
+) -> None:
+    """Run a command's work to its end; SIGINT and SIGTERM cancel it, so that it cleans up.
+
+    Being interrupted is an ordinary end where nothing else ends the command.
+    """
+    level = (logging.CRITICAL, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    interrupted = False
+
+    async def main() -> None:
+        nonlocal interrupted
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
+            async with background_nursery() as nursery:
+
+                async def wait_signal() -> None:
+                    nonlocal interrupted
+                    await anext(signals)
+                    interrupted = True
+                    for number in _SIGNALS:  # The next one ends us at once.
+                        signal.signal(number, signal.SIG_DFL)
+                    nursery.cancel_scope.cancel()
+
+                nursery.start_soon(wait_signal)
+                await work()
+
+    try:
+        trio.run(main)
+    except ConfigError as error:
+        self.fail(str(error), param, ctx)
+
+
+def namesrv_option(function: FunctionT) -> FunctionT:
+    """`--namesrv`, and how much to log."""
+    function = click.option(
+        "-v", "--verbose", count=True, help="Log to standard error; twice for more."
+    )(function)
+    return click.option(
+        "--namesrv",
+        type=_NameServers(),
+        envvar=NAME_SERVERS_VARIABLE,
+        default=DEFAULT_NAME_SERVER,
+        show_default=True,
+        show_envvar=True,
+        help="Name servers, several separated by semicolons.",
+    )(function)
+
+
+def json_option(function: FunctionT) -> FunctionT:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(
+        function
+    )
+
+
+def run(
+    work: Callable[[], Awaitable[None]], *, verbose: int, interrupted_is_done: bool = False
+) -> None:
+    """Run a command's work to its end; SIGINT and SIGTERM cancel it, so that it cleans up.
+
+    Being interrupted is an ordinary end where nothing else ends the command.
+    """
+    level = (logging.CRITICAL, logging.INFO, logging.DEBUG)[min(verbose, 2)]
+    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    interrupted = False
+
+    async def main() -> None:
+        nonlocal interrupted
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with trio.open_nursery() as nursery:
+
+                async def wait_signal() -> None:
+                    nonlocal interrupted
+                    async for _ in signals:
+                        interrupted = True
+                        nursery.cancel_scope.cancel()
+                        return
+
+                nursery.start_soon(wait_signal)
+                await work()
+                nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(main, strict_exception_groups=False)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    except Error as error:
+        fail(str(error))
+    except BrokenPipeError:
+        # Whoever read our output has gone. Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    if interrupted and not interrupted_is_done:
+        fail("interrupted")
+
+
+def fail(text: str) -> None:
+    """End with one line on standard error and exit code 1."""
+    click.echo(f"error: {' '.join(text.split())}", err=True)
+    sys.exit(1)
+
+
+def print_json(value: Any) -> None:
+    """One JSON value."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table for people; None is shown as unknown."""
+    console = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*[UNKNOWN if value is None else str(value) for value in row])
+    console.print(table)

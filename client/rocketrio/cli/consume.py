@@ -1,0 +1,177 @@
+"""`rocketrio consume`."""
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+import trio
+
+from rocketrio.cli.common import namesrv_option, run
+from rocketrio.consume import open_consumer
+from rocketrio.consumer import BATCH_MAX_MESSAGES, Consumer
+from rocketrio.fetch import StartFrom
+from rocketrio.routing import FindBrokerResult
+from rocketrio_protocol.message import MessageExt, MessageQueue
+
+LOOK_INTERVAL: Final = 0.1
+"""Seconds without a message after which `--until-caught-up` looks whether it is done."""
+
+
+class _Start(click.ParamType[StartFrom]):
+    name = "first|last|TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> StartFrom:
+        if value == "first" or value == "last":
+            return "first" if value == "first" else "last"
+        try:
+            time = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(
+                f"{value!r} is neither first, last nor a time as 2026-01-31T12:00:00", param, ctx
+            )
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--group", required=True, help="The consumer group: it shares queues and progress.")
+@click.option("--tags", help="Only messages with one of these tags: `a || b`.")
+@click.option(
+    "--from",
+    "start_from",
+    type=_Start(),
+    default="first",
+    show_default=True,
+    help="Where a group begins that never committed; a time without zone is UTC.",
+)
+@click.option("--count", type=click.IntRange(1), help="End after this many messages.")
+@click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="End when all messages that were there at the start are consumed.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print an object a line: topic, broker, queue_id, queue_offset, keys, tags, body.",
+)
+@namesrv_option
+def consume(
+    topic: str,
+    group: str,
+    tags: str | None,
+    start_from: StartFrom,
+    count: int | None,
+    until_caught_up: bool,
+    as_json: bool,
+    namesrv: tuple[str, ...],
+    verbose: int,
+) -> None:
+    """Print the messages of TOPIC, a body a line, and commit what was printed.
+
+    Ends with --count, --until-caught-up or Ctrl-C; the next run of the group goes on from there. With --json a body
+    that is not UTF-8 is printed as base64, with `"encoding": "base64"` beside it.
+
+    \b
+    Examples:
+      rocketrio consume orders --group billing
+      rocketrio consume orders --group billing --tags 'paid || refunded' --count 10
+      rocketrio consume orders --group billing --until-caught-up --json
+    """
+
+    async def work() -> None:
+        async with open_consumer(
+            topic, group=group, tags=tags, start_from=start_from, name_servers=namesrv
+        ) as consumer:
+            printer = _Printer(as_json)
+            if until_caught_up:
+                await _until_caught_up(consumer, printer, count)
+            else:
+                await _forever(consumer, printer, count)
+
+    run(work, verbose=verbose, interrupted_is_done=not until_caught_up and count is None)
+
+
+class _Printer:
+    """Writes messages to standard output, in a thread: whoever reads it may be slow."""
+
+    def __init__(self, as_json: bool) -> None:
+        self.printed = 0
+        self._line = _json_line if as_json else _body_line
+
+    async def write(self, messages: list[MessageExt]) -> None:
+        data = b"".join([self._line(message) for message in messages])
+        await trio.to_thread.run_sync(self._write, data)
+        self.printed += len(messages)
+
+    @staticmethod
+    def _write(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _body_line(message: MessageExt) -> bytes:
+    return message.body + b"\n"
+
+
+def _json_line(message: MessageExt) -> bytes:
+    fields: dict[str, object] = {
+        "topic": message.topic,
+        "broker": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "keys": message.keys,
+        "tags": message.tags,
+    }
+    try:
+        fields["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        fields["body"] = base64.b64encode(message.body).decode()
+        fields["encoding"] = "base64"
+    return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _room(printer: _Printer, count: int | None) -> int:
+    return BATCH_MAX_MESSAGES if count is None else min(BATCH_MAX_MESSAGES, count - printer.printed)
+
+
+async def _forever(consumer: Consumer, printer: _Printer, count: int | None) -> None:
+    while room := _room(printer, count):
+        await printer.write(await consumer.receive_batch(room))
+
+
+async def _until_caught_up(consumer: Consumer, printer: _Printer, count: int | None) -> None:
+    ends = await _ends(consumer)
+    while not _is_past(consumer, ends) and (room := _room(printer, count)):
+        messages: list[MessageExt] = []
+        with trio.move_on_after(LOOK_INTERVAL):
+            messages = await consumer.receive_batch(room)
+        if messages:
+            await printer.write(messages)
+
+
+async def _ends(consumer: Consumer) -> dict[MessageQueue, int]:
+    ends: dict[MessageQueue, int] = {}
+    api = consumer.client.api
+    for queue in consumer.assignment:
+
+        async def ask(found: FindBrokerResult, queue: MessageQueue = queue) -> int:
+            return await api.max_offset(found.addr, queue)
+
+        ends[queue] = await consumer.client.ask_broker(queue, ask)
+    return ends
+
+
+def _is_past(consumer: Consumer, ends: Mapping[MessageQueue, int]) -> bool:
+    for queue in consumer.assignment:  # A queue that another member took over is its to finish.
+        position = consumer.position(queue)
+        if position is None or position < ends.get(queue, 0):
+            return False
+    return True

@@ -1,0 +1,132 @@
+"""`rocketrio produce`."""
+
+import sys
+from collections.abc import AsyncIterator
+from io import BufferedReader
+from typing import Final, cast
+
+import click
+import trio
+
+from rocketrio.cli.common import fail, json_option, namesrv_option, print_json, run
+from rocketrio.outgoing import MAX_MESSAGE_SIZE
+from rocketrio.pipeline import MessagesNotStored, PipelineStatistics, SendPipeline
+from rocketrio.producer import open_producer
+from rocketrio_protocol.message import Message
+
+DEFAULT_SIZE: Final = 128
+_READ_SIZE: Final = 64 * 1024
+_PRINTABLE: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--count", type=click.IntRange(1), help="Send this many made-up messages instead.")
+@click.option(
+    "--size",
+    type=click.IntRange(0, MAX_MESSAGE_SIZE),
+    help=f"Body bytes of each made-up message (with --count).  [default: {DEFAULT_SIZE}]",
+)
+@click.option("--keys", default="", help="Keys of every message, separated by blanks.")
+@click.option("--tags", help="Tag of every message.")
+@click.option("--sharding-key", help="Send all to one queue, chosen by this text, in order.")
+@click.option(
+    "--no-create", is_flag=True, help="Fail if the topic does not exist, instead of creating it."
+)
+@json_option
+@namesrv_option
+def produce(
+    topic: str,
+    count: int | None,
+    size: int | None,
+    keys: str,
+    tags: str | None,
+    sharding_key: str | None,
+    no_create: bool,
+    as_json: bool,
+    namesrv: tuple[str, ...],
+    verbose: int,
+) -> None:
+    """Send the lines of standard input to TOPIC, a message each, or --count made-up messages.
+
+    Ends with a summary, and with exit code 1 if any message was not stored.
+
+    \b
+    Examples:
+      echo hello | rocketrio produce orders
+      rocketrio produce orders --keys k1 --tags paid < orders.jsonl
+      rocketrio produce orders --count 100000 --size 128
+    """
+    if size is not None and count is None:
+        raise click.UsageError(
+            "--size needs --count: without it the lines of standard input are sent"
+        )
+    bodies = _lines() if count is None else _made_up(count, DEFAULT_SIZE if size is None else size)
+
+    async def work() -> None:
+        problem = None
+        started = trio.current_time()
+        async with open_producer(name_servers=namesrv, auto_create_topic=not no_create) as producer:
+            pipeline: SendPipeline | None = None
+            try:
+                async with producer.pipeline() as pipeline:
+                    async for body in bodies:
+                        message = Message(topic, body, keys=keys, tags=tags)
+                        await pipeline.send(message, sharding_key=sharding_key)
+            except MessagesNotStored as error:
+                problem = str(error.failures[0].error)
+        assert pipeline is not None
+        _summarise(topic, pipeline.statistics(), trio.current_time() - started, as_json=as_json)
+        if problem is not None:
+            fail(
+                f"{pipeline.statistics().failed} messages were not stored; the first one: {problem}"
+            )
+
+    run(work, verbose=verbose)
+
+
+async def _made_up(count: int, size: int) -> AsyncIterator[bytes]:
+    filling = (_PRINTABLE * (size // len(_PRINTABLE) + 1))[:size]
+    for number in range(count):
+        label = b"%d " % number
+        yield (label + filling)[:size]
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    # In a thread, and as much as there is: a terminal or a slow pipe must not hold up what was read before.
+    rest = b""
+    stdin = cast(BufferedReader, sys.stdin.buffer)
+    while chunk := await trio.to_thread.run_sync(stdin.read1, _READ_SIZE, abandon_on_cancel=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.removesuffix(b"\r")
+        if len(rest) > MAX_MESSAGE_SIZE:
+            fail(f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have")
+    if rest:
+        yield rest
+
+
+def _summarise(
+    topic: str, statistics: PipelineStatistics, seconds: float, *, as_json: bool
+) -> None:
+    stored = {status.name: count for status, count in statistics.stored.items()}
+    total = sum(stored.values())
+    rate = total / seconds if seconds > 0 else 0.0
+    if as_json:
+        print_json(
+            {
+                "topic": topic,
+                "stored": total,
+                "statuses": stored,
+                "failed": statistics.failed,
+                "seconds": round(seconds, 3),
+                "messages_per_second": round(rate),
+            }
+        )
+        return
+    click.echo(f"stored {total} messages in {topic} in {seconds:.2f} s ({rate:.0f} messages/s)")
+    for status, number in stored.items():
+        if status != "SEND_OK":
+            click.echo(f"  {number} of them {status}")
+    if statistics.failed:
+        click.echo(f"not stored: {statistics.failed}")
