@@ -121,7 +121,7 @@ class BrokerConfig:
         20.0, "Seconds of silence after which a replication connection is dropped.", _positive
     )
     ha_transfer_batch_size: int = _field(
-        256 << 10,
+        1 << 20,
         "Most bytes of one replication transfer; Apache's slaves take up to 4 MiB less 12 bytes.",
         _positive,
         validators.le(TRANSFER_SIZE_LIMIT),

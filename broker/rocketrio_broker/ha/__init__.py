@@ -23,6 +23,7 @@ from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
 from rocketrio_broker.ha.errors import ReplicationError
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, NotReachable, ProtocolError
 from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock
 
@@ -58,6 +59,8 @@ class HAService:
         """`host:port` that slaves dial."""
         self.connections: list[HAConnection] = []
         """The slaves that are connected now, the longest first."""
+        self.accepted = Watermark()
+        """Counts the connections since the start."""
         self._store = store
         self._listener = listener
         self._config = config or HAConfig()
@@ -102,6 +105,7 @@ class HAService:
             transport, self._store, config=self._config, wall_clock=self._wall_clock
         )
         self.connections.append(connection)
+        self.accepted.advance(self.accepted.value + 1)
         logger.info("slave connected slave=%s", connection.addr)
         try:
             await connection.run()

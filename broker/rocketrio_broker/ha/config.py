@@ -18,7 +18,7 @@ class HAConfig:
     housekeeping_interval: float = attrs.field(default=20.0, validator=validators.gt(0))
     """Silence of the other end after which the connection is dropped (haHousekeepingInterval)."""
     transfer_batch_size: int = attrs.field(
-        default=256 * 1024,
+        default=1024 * 1024,
         validator=[validators.ge(1), validators.le(TRANSFER_SIZE_LIMIT)],
     )
     """Most bytes of one transfer (haTransferBatchSize, 32 KiB in Java). A slave that is behind is fed in such blocks;
