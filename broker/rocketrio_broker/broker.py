@@ -251,6 +251,7 @@ def _ha_config(config: BrokerConfig) -> HAConfig:
         send_heartbeat_interval=config.ha_send_heartbeat_interval,
         housekeeping_interval=config.ha_housekeeping_interval,
         transfer_batch_size=config.ha_transfer_batch_size,
+        full_history_start=config.ha_full_history_start,
     )
 
 
