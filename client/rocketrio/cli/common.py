@@ -95,62 +95,6 @@ def run(
     try:
         trio.run(main)
     except ConfigError as error:
-        self.fail(str(error), param, ctx)
-
-
-def namesrv_option(function: FunctionT) -> FunctionT:
-    """`--namesrv`, and how much to log."""
-    function = click.option(
-        "-v", "--verbose", count=True, help="Log to standard error; twice for more."
-    )(function)
-    return click.option(
-        "--namesrv",
-        type=_NameServers(),
-        envvar=NAME_SERVERS_VARIABLE,
-        default=DEFAULT_NAME_SERVER,
-        show_default=True,
-        show_envvar=True,
-        help="Name servers, several separated by semicolons.",
-    )(function)
-
-
-def json_option(function: FunctionT) -> FunctionT:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(
-        function
-    )
-
-
-def run(
-    work: Callable[[], Awaitable[None]], *, verbose: int, interrupted_is_done: bool = False
-) -> None:
-    """Run a command's work to its end; SIGINT and SIGTERM cancel it, so that it cleans up.
-
-    Being interrupted is an ordinary end where nothing else ends the command.
-    """
-    level = (logging.CRITICAL, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
-    interrupted = False
-
-    async def main() -> None:
-        nonlocal interrupted
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async with trio.open_nursery() as nursery:
-
-                async def wait_signal() -> None:
-                    nonlocal interrupted
-                    async for _ in signals:
-                        interrupted = True
-                        nursery.cancel_scope.cancel()
-                        return
-
-                nursery.start_soon(wait_signal)
-                await work()
-                nursery.cancel_scope.cancel()
-
-    try:
-        trio.run(main, strict_exception_groups=False)
-    except ConfigError as error:
         raise click.UsageError(str(error)) from error
     except Error as error:
         fail(str(error))
