@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trio
 
+from rocketrio_broker.store.checkpoint import Checkpoint, Positions, write_checkpoint
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
@@ -147,8 +148,9 @@ async def recover(size: int, log_bytes: int) -> None:
         start = time.perf_counter()
         async with open_message_store(CONFIG, root, disk=disk, wall_clock=clock):
             report("recover.clean", time.perf_counter() - start, "s", body=size, bytes=end)
-        # As after a crash of a broker that never wrote a checkpoint: everything is read again.
-        (root / "checkpoint").unlink()
+        # As after a crash of a broker that has synced no queue yet: the whole log is read again.
+        nothing = Checkpoint(positions=Positions(0, 0, 0))
+        write_checkpoint(disk, root / "checkpoint", nothing)
         (root / "abort").touch()
         start_cpu, start = time.process_time(), time.perf_counter()
         async with open_message_store(CONFIG, root, disk=disk, wall_clock=clock):

@@ -123,7 +123,7 @@ class LogWalk:
                 store_ms,
                 data[properties_at:end],
             )
-            if check_tears and _is_torn(record):
+            if check_tears and (b"\0" in record[7] or b"\0" in record[2]) and _is_torn(record):
                 return
             at = end
             self.position = base + end

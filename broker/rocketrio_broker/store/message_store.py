@@ -35,7 +35,8 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
 from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
-from rocketrio_broker.store.read import GetResult, GetStatus, get_message
+from rocketrio_broker.store.queue_reader import QueueReader
+from rocketrio_broker.store.read import GetResult
 from rocketrio_broker.store.recovery import recover
 from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_broker.store.retention import RetentionService
@@ -135,6 +136,9 @@ class MessageStore:
             self._appender, self.commit_log, self.dispatched, self._retention, wall_clock=wall_clock
         )
         self._memory_size = config.memory_size(disk.physical_memory())
+        self._reader = QueueReader(
+            config, self.commit_log, self.queue_table, self._statistics, self._memory_size
+        )
         self._is_slave = False
         self._faulted = False
 
@@ -227,6 +231,7 @@ class MessageStore:
                 self.truncate_to(self.dispatched.value)
         self._is_slave = is_slave
         self._appender.is_slave = is_slave
+        self._reader.is_slave = is_slave
 
     @property
     def writable(self) -> bool:
@@ -330,39 +335,9 @@ class MessageStore:
         max_bytes: int | None = None,
     ) -> GetResult:
         """The messages of a queue from `offset` on whose tags code is among `tags_codes`."""
-        queue = self.queue_table.by_key.get((topic, queue_id))
-        if queue is None:
-            return self._outside(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0, 0)
-        low, high = queue.min_offset, queue.max_offset
-        if high == 0:
-            return self._outside(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, low, high)
-        if offset < low:
-            return self._outside(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
-        if offset == high:
-            return self._outside(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
-        if offset > high:
-            return self._outside(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
-        result = get_message(
-            self.commit_log,
-            queue,
-            offset,
-            max_messages,
-            config=self.config,
-            memory_size=self._memory_size,
-            tags_codes=tags_codes,
-            max_bytes=max_bytes,
+        return self._reader.get_message(
+            topic, queue_id, offset, max_messages, tags_codes, max_bytes
         )
-        self._statistics.count_get(result.message_count, result.body_size)
-        return result
-
-    def _outside(
-        self, status: GetStatus, offset: int, next_offset: int, low: int, high: int
-    ) -> GetResult:
-        self._statistics.count_get(0, 0)
-        if self._is_slave and not self.config.offset_check_in_slave:
-            # A slave that lags behind must not move its readers.
-            next_offset = offset
-        return GetResult(status, next_offset, low, high)
 
     def queues(self) -> Mapping[str, Mapping[int, Any]]:
         """The queue ids of each topic that has messages."""

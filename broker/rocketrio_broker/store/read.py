@@ -1,11 +1,11 @@
-"""Reading messages of a queue: which entries one pull takes, and the bytes of their records.
+"""The scan of one read: which entries it takes, and the bytes of their records.
 
-Order of the checks, limits and next offsets: RocketMQ reference, section 8.1.
+The limits: RocketMQ reference, section 8.1.
 
 Invariant: the first message that matches is always taken, however large.
 Invariant: buffers are views of the log in queue order; records that touch are one buffer.
 Answers to: DefaultMessageStore.getMessage, GetMessageResult.
-Unlike Java: a scan goes on into the next queue file; an offset beyond the end is never answered with 0.
+Unlike Java: a scan goes on into the next queue file.
 """
 
 from bisect import bisect_right
