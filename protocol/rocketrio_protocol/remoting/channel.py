@@ -1,6 +1,6 @@
-"""One live connection of either end: calls out, requests in, and the two tasks that move its bytes.
+"""One live connection of either end: calls out, requests in, and the moving of its bytes.
 
-The reader takes one chunk, acts on every request in it synchronously, and sends all answers in one go.
+Every request of a received chunk is acted on synchronously, and all their answers are sent in one go.
 Everything queued from elsewhere (calls, held answers) wakes the writer, which sends what was queued in
 one scheduling tick together.
 
@@ -39,13 +39,14 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.remoting.dispatch import Dispatcher
 from rocketrio_protocol.remoting.ports import Transport
+from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
 IDLE_TIMEOUT: Final = 120.0
 """Seconds without a byte in either direction until a connection is closed (serverChannelMaxIdleTimeSeconds)."""
 
 RECEIVE_SIZE: Final = 128 * 1024
-"""Bytes of one read, and so the most that one connection is served before the others: a larger read is slower."""
+"""Bytes of one read, and so the most that one connection is served before the others."""
 
 HIGH_WATER_MARK: Final = 64 * 1024
 """Bytes of unsent answers above which no further request is acted on (Netty's writeBufferHighWaterMark).
@@ -95,6 +96,7 @@ class Channel:
         connection: "RemotingConnection[_Call]",
         dispatcher: Dispatcher,
         sweeper: Sweeper,
+        reactor: Reactor,
         receive_buffer: memoryview,
         idle_timeout: float = IDLE_TIMEOUT,
     ) -> None:
@@ -106,17 +108,20 @@ class Channel:
         self._connection = connection
         self._dispatcher = dispatcher
         self._sweeper = sweeper
+        self._reactor = reactor
         self._buffer = receive_buffer
         self._idle_timeout = idle_timeout
         self._last_active = trio.current_time()
         self._scope = trio.CancelScope()
         self._reason: str | None = None
         self._parked_writer: trio.lowlevel.Task | None = None
-        self._in_round = False  # The reader acts on a chunk, and sends what that queues itself.
+        self._backlog: list[RemotingCommand] = []  # Received, and not acted on yet.
+        self._ended = False  # The peer sends no more.
+        self._in_round = False  # Requests are acted on, and what that queues is sent at its end.
         self._sending_size = 0  # Bytes the writer has taken from the connection and not sent yet.
         self._sending_answer_size = 0  # How many of these are answers,
         self._queued_answer_size = 0  # and of those it has not taken.
-        self._sent = trio.lowlevel.ParkingLot()  # The reader, until the writer has sent more.
+        self._sent = trio.lowlevel.ParkingLot()  # `_read`, until the writer has sent more.
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -167,8 +172,7 @@ class Channel:
         opaque = connection.start_call(request, call)
         if deadline < self._sweeper.next_look:
             self._sweeper.look_before(deadline)
-        if self._parked_writer is not None:
-            self._wake_writer()
+        self._wake_writer()
 
         def forget(_: object) -> trio.lowlevel.Abort:
             connection.forget_call(opaque)
@@ -187,7 +191,8 @@ class Channel:
         if self.closed:
             raise self._gone(request.code)
         self._connection.send_oneway(request)
-        self._wake_writer()
+        if not self._in_round:
+            self._wake_writer()
 
     def reply(self, answer: RemotingCommand | bytes) -> None:
         """Queue an answer, now or long after its request; dropped when the peer has gone meanwhile.
@@ -206,7 +211,8 @@ class Channel:
             self.close(f"the peer does not read its answers: {error.what}")
             return
         self._queued_answer_size += self._connection.out_size - size_before
-        self._wake_writer()
+        if not self._in_round:
+            self._wake_writer()
 
     def close(self, reason: str = "closed here") -> None:
         """End the connection at once: pending calls fail, queued bytes that were not taken are lost."""
@@ -261,41 +267,55 @@ class Channel:
         return min(idle_at, min((call.deadline for call in table.values()), default=inf))
 
     async def _read(self) -> None:
-        transport, connection, buffer = self._transport, self._connection, self._buffer
-        reschedule = trio.lowlevel.reschedule
+        connection = self._connection
         while True:
             try:
-                size = await transport.receive_into(buffer)
+                await self._reactor.receive(self._transport, self._buffer, self._act_on_chunk)
             except NotReachable as error:
                 return self.close(error.what)
-            if size == 0:
-                connection.receive_eof()
-                return self.close("the peer closed it")
-            self._last_active = trio.current_time()
-            requests, finished = connection.receive(buffer[:size])
-            for call, answer in finished:
-                call.answer = answer
-                reschedule(call.task)
-            await self._act_on(requests)
+            while self._backlog:
+                self._act()  # Before any wait: the writer may have sent meanwhile.
+                if self._backlog:
+                    await self._sent.park()
             if connection.error is not None:
                 log.warning("bad bytes peer=%s error=%s", self.remote_addr, connection.error)
                 with trio.move_on_after(LAST_WORDS_TIMEOUT):
                     while self.unsent_size:
                         await self._sent.park()
                 return self.close(connection.error.what)
+            if self._ended:
+                return self.close("the peer closed it")
 
-    async def _act_on(self, requests: list[RemotingCommand]) -> None:
-        """One round; waits only while the peer does not read its answers."""
+    def _act_on_chunk(self, size: int) -> bool:
+        """Act on received bytes; whether to go on reading, or leave the rest to `_read`."""
+        connection = self._connection
+        if size == 0:
+            connection.receive_eof()
+            self._ended = True
+            return False
+        self._last_active = trio.current_time()
+        self._backlog, finished = connection.receive(self._buffer[:size])
+        for call, answer in finished:
+            call.answer = answer
+            trio.lowlevel.reschedule(call.task)
+        if self._backlog:
+            self._act()
+        return not self._backlog and connection.error is None
+
+    def _act(self) -> None:
+        """Act on the requests received, as far as the peer reads its answers."""
         dispatch = self._dispatcher.dispatch
+        requests = self._backlog
         self._in_round = True
-        for request in requests:
-            dispatch(self, request)
+        for done, request in enumerate(requests):
             if self._queued_answer_size > HIGH_WATER_MARK:
-                self._in_round = False
                 self._send_now()
-                while self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
-                    await self._sent.park()
-                self._in_round = True
+                if self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
+                    self._backlog = requests[done:]
+                    break
+            dispatch(self, request)
+        else:
+            self._backlog = []
         self._in_round = False
         self._send_now()
 
@@ -307,8 +327,9 @@ class Channel:
         data = connection.take_output()
         try:
             sent = self._transport.send_nowait(data)
-        except NotReachable:
-            return  # The reader finds out next, and says so.
+        except NotReachable as error:
+            self.close(error.what)
+            return
         if sent < len(data):
             connection.put_back(memoryview(data)[sent:])
             self._wake_writer()
@@ -345,7 +366,7 @@ class Channel:
 
     def _wake_writer(self) -> None:
         writer = self._parked_writer
-        if writer is not None and not self._in_round:
+        if writer is not None:
             self._parked_writer = None
             trio.lowlevel.reschedule(writer)
 

@@ -21,6 +21,7 @@ from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, split_addr
+from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.sweeper import Sweeper
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -52,6 +53,7 @@ async def open_channel_pool(
             idle_timeout=idle_timeout,
         )
         nursery.start_soon(pool.sweeper.run)
+        nursery.start_soon(pool.reactor.run)
         yield pool
 
 
@@ -96,6 +98,7 @@ class ChannelPool:
         idle_timeout: float,
     ) -> None:
         self.sweeper = Sweeper()
+        self.reactor = Reactor()
         self._dial = dial
         self._nursery = nursery
         self._dispatcher = Dispatcher(processors, nursery=nursery)
@@ -188,6 +191,7 @@ class ChannelPool:
             connection=RemotingConnection(serialize_type=self._serialize_type),
             dispatcher=self._dispatcher,
             sweeper=self.sweeper,
+            reactor=self.reactor,
             receive_buffer=self._buffer,
             idle_timeout=self._idle_timeout,
         )

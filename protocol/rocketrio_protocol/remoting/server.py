@@ -15,6 +15,7 @@ from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.ports import Listener, Transport
+from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
 CONNECTION_LIMIT: Final = 10_000
@@ -62,6 +63,7 @@ async def serve_remoting(
             )
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(server.sweeper.run)
+                nursery.start_soon(server.reactor.run)
                 for listener in listeners:
                     accepting.start_soon(server.accept, listener, nursery)
                 task_status.started()
@@ -84,6 +86,7 @@ class _Server:
         connection_limit: int,
     ) -> None:
         self.sweeper = Sweeper()
+        self.reactor = Reactor()
         self._dispatcher = dispatcher
         self._observer = observer
         self._msgpack_allowed = msgpack_allowed
@@ -116,6 +119,7 @@ class _Server:
             connection=RemotingConnection(msgpack_allowed=self._msgpack_allowed),
             dispatcher=self._dispatcher,
             sweeper=self.sweeper,
+            reactor=self.reactor,
             receive_buffer=self._buffer,
             idle_timeout=self._idle_timeout,
         )

@@ -53,6 +53,19 @@ class SocketTransport:
             except (OSError, ValueError, trio.ClosedResourceError) as error:
                 raise self._broken(error) from error
 
+    def fileno(self) -> int:
+        """What an epoll watches."""
+        return self._sock.fileno()
+
+    def receive_nowait(self, buffer: memoryview) -> int:
+        """`receive_into` without a wait. Raises BlockingIOError when nothing is there."""
+        try:
+            return self._sock.recv_into(buffer)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            raise self._broken(error) from error
+
     def send_nowait(self, data: Body) -> int:
         try:
             return self._sock.send(data)
