@@ -1,0 +1,210 @@
+"""Pulls against a broker in memory: checks in order, codes, filters, suggestions, commits."""
+
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+from tests.cluster.support import COMMIT, SUBSCRIPTION, Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
+from rocketrio_broker.processor.pull import code_of_status
+from rocketrio_broker.store.read import GetStatus
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.client import (
+    ConsumerData,
+    HeartbeatData,
+    HeartBeatRequestHeader,
+    SubscriptionData,
+)
+from rocketrio_protocol.properties import tags_code
+
+
+@pytest.mark.parametrize(
+    ("status", "offset", "code"),
+    [
+        (GetStatus.FOUND, 0, 0),
+        (GetStatus.MESSAGE_WAS_REMOVING, 0, 20),
+        (GetStatus.NO_MATCHED_MESSAGE, 0, 20),
+        (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 19),
+        (GetStatus.NO_MATCHED_LOGIC_QUEUE, 5, 21),
+        (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 19),
+        (GetStatus.NO_MESSAGE_IN_QUEUE, 5, 21),
+        (GetStatus.OFFSET_FOUND_NULL, 3, 19),
+        (GetStatus.OFFSET_OVERFLOW_ONE, 3, 19),
+        (GetStatus.OFFSET_OVERFLOW_BADLY, 9, 21),
+        (GetStatus.OFFSET_TOO_SMALL, 0, 21),
+    ],
+)
+def test_status_becomes_a_code(status: GetStatus, offset: int, code: int) -> None:
+    assert code_of_status(status, offset) == code
+
+
+async def fill(caller: Caller, addr: str, tags: str = "aabb") -> None:
+    for number, tag in enumerate(tags):
+        await caller.send(addr, b"%d" % number, properties=f"TAGS\x01{tag}")
+
+
+async def test_bounds_and_next_offset_are_always_told(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await fill(caller, addr)
+        for offset, code, next_offset, remark in (
+            (0, 0, 4, "FOUND"),
+            (2, 0, 4, "FOUND"),
+            (4, 19, 4, "OFFSET_OVERFLOW_ONE"),
+            (9, 21, 4, "OFFSET_OVERFLOW_BADLY"),
+            (-1, 21, 0, "OFFSET_TOO_SMALL"),
+        ):
+            answer = await caller.pull(addr, offset)
+            assert (answer.code, answer.remark) == (code, remark)
+            assert answer.ext_fields == {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": str(next_offset),
+                "minOffset": "0",
+                "maxOffset": "4",
+            }
+
+
+async def test_number_of_messages_is_limited(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await fill(caller, addr)
+        assert bodies(await caller.pull(addr, 1, max_messages=2)) == [b"1", b"2"]
+        assert bodies(await caller.pull(addr, 1, max_messages=0)) == [b"1"]
+        assert bodies(await caller.pull(addr, 0, max_msg_bytes=1)) == [b"0"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "found", "code"),
+    [
+        ("*", [b"0", b"1", b"2", b"3"], 0),
+        (None, [b"0", b"1", b"2", b"3"], 0),
+        ("b", [b"2", b"3"], 0),
+        ("b || a", [b"0", b"1", b"2", b"3"], 0),
+        ("c", [], 20),
+        ("||", [], 23),
+    ],
+)
+async def test_tag_expression_filters(
+    autojump_clock: MockClock, expression: str | None, found: list[bytes], code: int
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await fill(caller, addr)
+        answer = await caller.pull(addr, 0, expression=expression)
+        assert (answer.code, bodies(answer)) == (code, found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "settings", "code"),
+    [
+        ({}, {"broker_permission": 2}, ResponseCode.NO_PERMISSION),
+        ({}, {"auto_create_subscription_group": False}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"topic": "nowhere"}, {}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 4}, {}, ResponseCode.SYSTEM_ERROR),
+        ({"queue_id": -1}, {}, ResponseCode.SYSTEM_ERROR),
+        ({"expression_type": "SQL92"}, {}, ResponseCode.SYSTEM_ERROR),
+        ({"sys_flag": 0}, {}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+    ],
+)
+async def test_refused_pull(
+    autojump_clock: MockClock,
+    fields: dict[str, Any],
+    settings: dict[str, Any],
+    code: ResponseCode,
+) -> None:
+    async with EmbeddedCluster(**settings) as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await fill(caller, addr)
+        answer = await caller.pull(addr, 0, **fields)
+        assert answer.code == code
+        assert answer.remark
+
+
+async def heartbeat(caller: Caller, addr: str, **fields: Any) -> None:
+    subscription = SubscriptionData(
+        "orders", "b", ["b"], [tags_code("b")], sub_version=100, expression_type="TAG"
+    )
+    data = ConsumerData("billing", subscription_data_set=[subscription])
+    for name, value in fields.items():
+        setattr(data, name, value)
+    body = fastjson.dumps(HeartbeatData("client-1", [data], []))
+    assert (await caller.pool.call(addr, HeartBeatRequestHeader(), body)).code == 0
+
+
+async def test_pull_without_expression_goes_by_the_heartbeat(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await fill(caller, addr)
+        await heartbeat(caller, addr)
+        assert bodies(await caller.pull(addr, 0, sys_flag=0, sub_version=100)) == [b"2", b"3"]
+        # The broker knows an older subscription than the client pulls with.
+        answer = await caller.pull(addr, 0, sys_flag=0, sub_version=101)
+        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+        await caller.send(addr, b"x", topic="unsubscribed")
+        answer = await caller.pull(addr, 0, topic="unsubscribed", sys_flag=0)
+        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+async def test_group_settings_are_checked(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await fill(caller, addr)
+        groups = cluster.master.broker.parts.groups
+        group = groups.find("billing")
+        assert group is not None
+        groups.update(msgspec.structs.replace(group, consume_enable=False))
+        assert (await caller.pull(addr, 0)).code == ResponseCode.NO_PERMISSION
+        groups.update(msgspec.structs.replace(group, consume_broadcast_enable=False))
+        await heartbeat(caller, addr, message_model="BROADCASTING")
+        assert (await caller.pull(addr, 0, sys_flag=0)).code == ResponseCode.NO_PERMISSION
+
+
+async def test_commit_flag_stores_the_offset_on_a_master_only(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        await fill(caller, master.address)
+        await caller.pull(master.address, 2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=2)
+        assert master.parts.consumer_offsets.query_offset("billing", "orders", 0) == 2
+        await caller.pull(slave.address, 2, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=3)
+        assert slave.parts.consumer_offsets.query_offset("billing", "orders", 0) != 3
+
+
+async def test_second_listener_answers_all_but_pulls(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr, fast = cluster.master.broker.address, "10.0.0.10:10909"
+        assert addr == "10.0.0.10:10911"
+        assert (await caller.send(fast, b"x")).code == ResponseCode.SUCCESS
+        assert (await caller.pull(fast, 0)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert bodies(await caller.pull(addr, 0)) == [b"x"]
+
+
+async def test_reader_behind_memory_is_sent_to_the_slave_and_home(
+    autojump_clock: MockClock,
+) -> None:
+    store = attrs.evolve(SMALL_STORE, access_message_in_memory_max_bytes=10_000)
+    async with (
+        EmbeddedCluster(slaves=1, store=store, slave_read_enable=True) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        addr = cluster.master.broker.address
+        for _ in range(20):
+            await caller.send(addr, bytes(1000))
+        assert (await caller.pull(addr, 0)).ext_fields["suggestWhichBrokerId"] == "1"
+        assert (await caller.pull(addr, 18)).ext_fields["suggestWhichBrokerId"] == "0"
+
+
+async def test_lagging_slave_does_not_move_its_readers(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        await fill(caller, cluster.master.broker.address)
+        slave = cluster.slaves[0].broker
+        await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
+        await slave.parts.topics.changes.wait_past(0)
+        for offset in (9, 100):
+            answer = await caller.pull(slave.address, offset)
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert answer.ext_fields["nextBeginOffset"] == str(offset)
+            assert answer.ext_fields["suggestWhichBrokerId"] == "0"

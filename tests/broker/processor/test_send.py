@@ -1,0 +1,196 @@
+"""Sends against a broker in memory: what is stored, what is refused, and with which code."""
+
+import pytest
+from tests.cluster.support import Caller, bodies, caller_of, messages
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.batch import encode_batch
+from rocketrio_protocol.codes import ResponseCode, SerializeType
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
+from rocketrio_protocol.commands.send import (
+    SendBatchMessageRequestHeader,
+    SendMessageRequestHeader,
+)
+from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.remoting.pool import open_channel_pool
+
+ERROR_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+
+
+async def test_stored_message_is_what_was_sent(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        answer = await caller.send(
+            addr, b"hello", properties="KEYS\x01k\x02WAIT\x01true\x02TAGS\x01t", flag=7, queue_id=2
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        assert answer.ext_fields["queueId"] == "2"
+        assert answer.ext_fields["queueOffset"] == "0"
+        assert parse_offset_message_id(answer.ext_fields["msgId"]) == ("10.0.0.10", 10911, 0)
+        (message,) = messages(await caller.pull(addr, 0, queue_id=2))
+        assert (message.body, message.flag, message.keys, message.tags) == (b"hello", 7, "k", "t")
+        assert message.properties == {"KEYS": "k", "CLUSTER": "DefaultCluster", "TAGS": "t"}
+        assert message.born_host[0] == "10.0.0.100"
+
+
+async def test_long_header_and_code_10_store_the_same(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        header = SendMessageRequestHeader(
+            "p", "orders", "TBW102", 4, 0, 0, 1, 0, "a\x01b", 0, batch=False
+        )
+        assert (await caller.pool.call(addr, header, b"x")).code == ResponseCode.SUCCESS
+        assert bodies(await caller.pull(addr, 0)) == [b"x"]
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+async def test_every_encoding_is_answered_in_kind(
+    autojump_clock: MockClock, serialize_type: SerializeType
+) -> None:
+    async with (
+        EmbeddedCluster() as cluster,
+        open_channel_pool(cluster.dial, serialize_type=serialize_type) as pool,
+    ):
+        caller, addr = Caller(pool), cluster.master.broker.address
+        await caller.send(addr, b"one")
+        answer = await caller.send(addr, b"two")
+        assert (answer.serialize_type, answer.code) == (serialize_type, ResponseCode.SUCCESS)
+        pulled = await caller.pull(addr, 0)
+        assert (pulled.serialize_type, bodies(pulled)) == (serialize_type, [b"one", b"two"])
+
+
+@pytest.mark.parametrize("by_code", [True, False])
+async def test_batch_is_stored_message_by_message(autojump_clock: MockClock, by_code: bool) -> None:
+    entries = [(number, b"body-%d" % number, b"KEYS\x01k%d" % number) for number in range(3)]
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        if by_code:
+            header = SendBatchMessageRequestHeader(
+                "p", "orders", "TBW102", 4, 1, 0, 1, 0, "WAIT\x01true"
+            )
+            answer = await caller.pool.call(addr, header, encode_batch(entries))
+        else:
+            answer = await caller.send(
+                addr, encode_batch(entries), queue_id=1, properties="WAIT\x01true", batch=True
+            )
+        assert answer.code == ResponseCode.SUCCESS
+        ids = answer.ext_fields["msgId"].split(",")
+        found = messages(await caller.pull(addr, 0, queue_id=1))
+        assert [message.offset_message_id for message in found] == ids
+        assert [(m.flag, m.body, m.keys) for m in found] == [
+            (0, b"body-0", "k0"),
+            (1, b"body-1", "k1"),
+            (2, b"body-2", "k2"),
+        ]
+        assert found[0].properties["CLUSTER"] == "DefaultCluster"
+
+
+async def test_batch_that_does_not_add_up_is_refused_whole(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        body = encode_batch([(0, b"good", b"")]) + b"\0\0\0\x30"
+        answer = await caller.send(addr, body, batch=True)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert cluster.master.broker.store.max_physical_offset == 0
+
+
+async def test_unknown_topic_is_made_from_its_template(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await caller.send(addr, b"x", topic="new", default_topic_queue_nums=3)
+        topic = cluster.master.broker.parts.topics.topic_config("new")
+        assert topic is not None
+        assert (topic.write_queue_nums, topic.read_queue_nums, topic.perm) == (3, 3, 6)
+        answer = await caller.send(addr, b"x", topic="other", default_topic="NoTemplate")
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert answer.ext_fields == ERROR_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "bad name"}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": ""}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": "x" * 128}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, ResponseCode.NO_PERMISSION),
+        ({"queue_id": 4}, ResponseCode.SYSTEM_ERROR),
+        ({"properties": "DELAY\x013"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        ({"properties": "TRAN_MSG\x01true"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        ({"sys_flag": 4}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        ({"properties": "k\x01" + "v" * 33_000}, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+async def test_refused_send_stores_nothing(
+    autojump_clock: MockClock, fields: dict[str, object], code: ResponseCode
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        answer = await caller.send(cluster.master.broker.address, b"x", **fields)  # type: ignore[arg-type]
+        assert answer.code == code
+        assert answer.ext_fields == ERROR_FIELDS
+        assert answer.remark
+        assert cluster.master.broker.store.max_physical_offset == 0
+
+
+async def test_missing_field_is_named(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        request = RemotingCommand(310, ext_fields={"a": "p", "b": "orders"})
+        answer = await caller.pool.call(cluster.master.broker.address, request)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "'c'" in (answer.remark or "")
+
+
+async def test_negative_queue_id_lets_the_broker_choose(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        chosen = {
+            (await caller.send(addr, b"x", queue_id=-1)).ext_fields["queueId"] for _ in range(60)
+        }
+        assert chosen == {"0", "1", "2", "3"}
+
+
+async def test_body_over_the_limit_is_refused(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        answer = await caller.send(cluster.master.broker.address, bytes((4 << 20) + 1))
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_slave_refuses_messages(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        answer = await caller.send(cluster.slaves[0].broker.address, b"x")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_read_only_broker_refuses_order_topics(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(broker_permission=4) as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        ordered = CreateTopicRequestHeader("ledger", "TBW102", 2, 2, 6, "SINGLE_TAG", True)
+        assert (await caller.pool.call(addr, ordered)).code == ResponseCode.SUCCESS
+        assert (await caller.send(addr, b"x", topic="ledger")).code == ResponseCode.NO_PERMISSION
+        assert (await caller.send(addr, b"x", topic="orders")).code == ResponseCode.SUCCESS
+
+
+async def test_too_often_retried_message_becomes_a_dead_letter(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        retry = "%RETRY%billing"
+        for times in (15, 16, 17):
+            answer = await caller.send(addr, b"%d" % times, topic=retry, reconsume_times=times)
+            assert answer.code == ResponseCode.SUCCESS
+        answer = await caller.send(
+            addr, b"own limit", topic=retry, reconsume_times=3, max_reconsume_times=3
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        assert bodies(await caller.pull(addr, 0, topic=retry)) == [b"15"]
+        dead = await caller.pull(addr, 0, topic="%DLQ%billing")
+        assert bodies(dead) == [b"16", b"17", b"own limit"]
+
+
+async def test_oneway_send_is_stored(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        header = SendMessageRequestHeader("p", "orders", "TBW102", 4, 0, 0, 1, 0, "", 0)
+        await caller.pool.send_oneway(addr, header, b"quiet")
+        assert bodies(await caller.pull(addr, 0)) == [b"quiet"]

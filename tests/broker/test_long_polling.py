@@ -1,0 +1,195 @@
+"""Held pulls: the table alone, then against a broker whose seconds are exact."""
+
+from typing import Any
+
+import pytest
+import trio
+from tests.cluster.support import SUBSCRIPTION, SUSPEND, bodies, caller_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.long_polling import HeldPull, HeldPulls
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+
+HOLD = SUBSCRIPTION | SUSPEND
+
+
+def held_pull(
+    channel: object = "c", *, topic: str = "t", queue_id: int = 0, deadline: float = 10.0
+) -> HeldPull:
+    header = PullMessageRequestHeader("g", topic, queue_id, 5, 32, HOLD, 0, 15_000, 0, "*")
+    return HeldPull(channel, RemotingCommand(11), header, None, deadline, 5)  # type: ignore[arg-type]
+
+
+def test_pulls_are_found_by_queue_and_by_time() -> None:
+    held = HeldPulls()
+    late, soon, other = held_pull(deadline=20), held_pull(deadline=10), held_pull(queue_id=1)
+    for pull in (late, soon, other):
+        held.add(pull)
+    assert held.at(("t", 0)) == [late, soon]
+    assert held.at(("t", 7)) == []
+    assert held.next_deadline == 10
+    assert set(held.take_due(10)) == {soon, other}
+    assert (len(held), held.next_deadline) == (1, 20)
+    assert held.take_due(10) == []
+
+
+def test_removed_pull_is_gone_everywhere() -> None:
+    held = HeldPulls()
+    pull = held_pull()
+    held.add(pull)
+    held.remove(pull)
+    assert (len(held), list(held), held.at(("t", 0))) == (0, [], [])
+    assert held.take_due(100) == []
+    held.channel_closed("c")  # type: ignore[arg-type]
+
+
+def test_connection_takes_its_pulls_with_it() -> None:
+    held = HeldPulls()
+    mine, others = held_pull("mine"), held_pull("other")
+    held.add(mine)
+    held.add(others)
+    held.channel_closed("mine")  # type: ignore[arg-type]
+    assert list(held) == [others]
+
+
+def test_earlier_deadline_wakes_the_watcher() -> None:
+    held = HeldPulls()
+    held.add(held_pull(deadline=10))
+    before = held.earlier.value
+    held.add(held_pull(deadline=11))
+    assert held.earlier.value == before
+    held.add(held_pull(deadline=9))
+    assert held.earlier.value > before
+
+
+def test_pulls_that_were_woken_do_not_pile_up() -> None:
+    held = HeldPulls()
+    for _ in range(10_000):
+        pull = held_pull()
+        held.add(pull)
+        held.remove(pull)
+    assert len(held._by_deadline) < 3000
+
+
+def test_table_has_a_limit() -> None:
+    held = HeldPulls(limit=1)
+    assert not held.is_full
+    held.add(held_pull())
+    assert held.is_full
+
+
+class Reader:
+    """One held pull in a task, and when it was answered."""
+
+    def __init__(self) -> None:
+        self.answer: RemotingCommand | None = None
+        self.seconds = -1.0
+
+    async def pull(self, caller: Any, addr: str, offset: int, **fields: Any) -> None:
+        start = trio.current_time()
+        self.answer = await caller.pull(addr, offset, sys_flag=HOLD, **fields)
+        self.seconds = trio.current_time() - start
+
+
+async def test_arrival_answers_a_held_pull_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr, reader = cluster.master.broker.address, Reader()
+        await caller.send(addr, b"first")
+        nursery.start_soon(lambda: reader.pull(caller, addr, 1, suspend=15))
+        await trio.sleep(3)
+        assert len(cluster.master.broker.parts.held_pulls) == 1
+        await caller.send(addr, b"elsewhere", queue_id=1)
+        await caller.send(addr, b"second")
+        await wait_all_tasks_blocked()
+        assert reader.answer is not None
+        assert bodies(reader.answer) == [b"second"]
+        assert reader.seconds == pytest.approx(3, abs=0.01)
+
+
+async def test_pull_is_answered_when_its_time_is_up(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr, reader = cluster.master.broker.address, Reader()
+        await caller.send(addr, b"first")
+        await reader.pull(caller, addr, 1, suspend=15)
+        assert reader.answer is not None
+        assert reader.answer.code == ResponseCode.PULL_NOT_FOUND
+        assert reader.seconds == pytest.approx(15, abs=0.01)
+
+
+async def test_short_polling_ignores_what_the_pull_asks_for(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedCluster(long_polling_enable=False) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        addr, reader = cluster.master.broker.address, Reader()
+        await caller.send(addr, b"first")
+        await reader.pull(caller, addr, 1, suspend=15)
+        assert reader.seconds == pytest.approx(1, abs=0.01)
+
+
+async def test_rejected_arrival_moves_the_reader_on_at_the_next_look(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr, reader = cluster.master.broker.address, Reader()
+        await caller.send(addr, b"first", properties="TAGS\x01a")
+        nursery.start_soon(lambda: reader.pull(caller, addr, 1, suspend=15, expression="b"))
+        await trio.sleep(1)
+        await caller.send(addr, b"unwanted", properties="TAGS\x01a")
+        await trio.sleep(0.1)
+        assert reader.answer is None
+        await trio.sleep(5)
+        assert reader.answer is not None
+        assert reader.answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert reader.answer.ext_fields["nextBeginOffset"] == "2"
+
+
+async def test_wanted_arrival_behind_rejected_ones_wakes(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr, reader = cluster.master.broker.address, Reader()
+        await caller.send(addr, b"first", properties="TAGS\x01a")
+        nursery.start_soon(lambda: reader.pull(caller, addr, 1, suspend=15, expression="b"))
+        await wait_all_tasks_blocked()
+        await caller.send(addr, b"unwanted", properties="TAGS\x01a")
+        await caller.send(addr, b"wanted", properties="TAGS\x01b")
+        await wait_all_tasks_blocked()
+        assert reader.answer is not None
+        assert bodies(reader.answer) == [b"wanted"]
+        assert reader.seconds < 1
+
+
+async def test_slave_wakes_its_readers_too(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        await caller.send(master.address, b"first")
+        await trio.sleep(20)
+        reader = Reader()
+        nursery.start_soon(lambda: reader.pull(caller, slave.address, 1, suspend=15))
+        await trio.sleep(3)
+        await caller.send(master.address, b"second")
+        await trio.sleep(0.5)
+        assert reader.answer is not None
+        assert bodies(reader.answer) == [b"second"]
+
+
+async def test_closed_connection_leaves_no_pull_behind(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with EmbeddedCluster() as cluster:
+        addr, held = cluster.master.broker.address, cluster.master.broker.parts.held_pulls
+        async with caller_of(cluster) as caller:
+            await caller.send(addr, b"first")
+            with trio.move_on_after(2):
+                await Reader().pull(caller, addr, 1, suspend=15)
+            assert len(held) == 1
+        await wait_all_tasks_blocked()
+        assert len(held) == 0

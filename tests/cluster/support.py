@@ -1,0 +1,98 @@
+"""What stories about a whole cluster share: a pool of connections and the few requests they make."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.offset import (
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
+
+SUSPEND = 2
+SUBSCRIPTION = 4
+COMMIT = 1
+
+
+@attrs.define
+class Caller:
+    """Requests in few words."""
+
+    pool: ChannelPool
+
+    async def send(
+        self,
+        addr: str,
+        body: bytes,
+        *,
+        topic: str = "orders",
+        queue_id: int = 0,
+        properties: str = "",
+        timeout: float = 30.0,
+        **fields: object,
+    ) -> RemotingCommand:
+        header = SendMessageRequestHeaderV2(
+            "producers", topic, "TBW102", 4, queue_id, 0, 1_700_000_000_000, 0, properties
+        )
+        header = attrs.evolve(header, **fields)  # type: ignore[arg-type]
+        return await self.pool.call(addr, header, body, timeout=timeout)
+
+    async def pull(
+        self,
+        addr: str,
+        offset: int,
+        *,
+        topic: str = "orders",
+        queue_id: int = 0,
+        group: str = "billing",
+        max_messages: int = 32,
+        sys_flag: int = SUBSCRIPTION,
+        suspend: float = 0.0,
+        expression: str | None = "*",
+        timeout: float = 60.0,
+        **fields: object,
+    ) -> RemotingCommand:
+        header = PullMessageRequestHeader(
+            group,
+            topic,
+            queue_id,
+            offset,
+            max_messages,
+            sys_flag,
+            0,
+            int(suspend * 1000),
+            0,
+            expression,
+        )
+        header = attrs.evolve(header, **fields)  # type: ignore[arg-type]
+        return await self.pool.call(addr, header, timeout=timeout)
+
+    async def commit(self, addr: str, offset: int, *, queue_id: int = 0) -> None:
+        header = UpdateConsumerOffsetRequestHeader("billing", "orders", queue_id, offset)
+        await self.pool.call(addr, header)
+
+    async def committed(self, addr: str, *, queue_id: int = 0) -> int:
+        header = QueryConsumerOffsetRequestHeader("billing", "orders", queue_id)
+        return int((await self.pool.call(addr, header)).ext_fields["offset"])
+
+
+def messages(answer: RemotingCommand) -> list[MessageExt]:
+    return decode_messages(answer.body)
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    return [message.body for message in messages(answer)]
+
+
+@asynccontextmanager
+async def caller_of(cluster: EmbeddedCluster) -> AsyncGenerator[Caller]:
+    async with open_channel_pool(cluster.dial) as pool:
+        yield Caller(pool)
