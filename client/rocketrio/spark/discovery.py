@@ -29,7 +29,10 @@ from rocketrio.spark.offsets import (
     resolve_ranges,
 )
 from rocketrio.spark.options import DEFAULT_GROUP, ReadOptions
-from rocketrio_protocol.commands.cluster import GetAllTopicListRequestHeader
+from rocketrio_protocol.commands.cluster import (
+    GetAllTopicListRequestHeader,
+    GetSystemTopicListFromNsRequestHeader,
+)
 from rocketrio_protocol.errors import BrokerError, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import check
@@ -41,10 +44,11 @@ QUESTIONS_AT_ONCE: Final = 64
 """Offset questions under way at once; a topic may have thousands of queues."""
 
 SYSTEM_TOPIC_PREFIXES: Final = ("%RETRY%", "%DLQ%", "%SYS%", "RMQ_SYS_", "rmq_sys_")
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 SYSTEM_TOPICS: Final = frozenset(
     {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
 )
-"""Topics that a pattern never matches; name them by `subscribe` to read them."""
+"""Topics that a pattern never matches, as are those named after clusters and brokers; `subscribe` reads them."""
 
 
 @attrs.frozen
@@ -130,13 +134,16 @@ async def _queues(client: ClientInstance, options: ReadOptions) -> list[MessageQ
 async def _matching_topics(client: ClientInstance, pattern: str) -> tuple[str, ...]:
     answer = await client.name_servers.call(GetAllTopicListRequestHeader())
     check(answer, "the list of topics cannot be read")
-    names = TopicList.from_json(answer.body).topic_list
+    names = set(TopicList.from_json(answer.body).topic_list)
+    answer = await client.name_servers.call(GetSystemTopicListFromNsRequestHeader())
+    check(answer, "the list of system topics cannot be read")
+    system = SYSTEM_TOPICS.union(TopicList.from_json(answer.body).topic_list)
     matching = [
         name
-        for name in sorted(names)
+        for name in sorted(names - system)
         if re.fullmatch(pattern, name)
-        and name not in SYSTEM_TOPICS
         and not name.startswith(SYSTEM_TOPIC_PREFIXES)
+        and not name.endswith(REPLY_TOPIC_SUFFIX)
     ]
     if not matching:
         raise TopicNotFound(f"subscribePattern={pattern!r} matches none of {len(names)} topics")

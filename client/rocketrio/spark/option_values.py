@@ -45,7 +45,7 @@ def words_of(text: str, *, option: str) -> tuple[str, ...]:
 
 
 def suggestion(wrong: str, known: Sequence[str]) -> str:
-    """`; did you mean X?` where a known word is near, otherwise nothing."""
+    """`; did you mean X?` where a known word is near, otherwise a full stop."""
     by_lower = {word.lower(): word for word in known}
     near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+    return f"; did you mean {by_lower[near[0]]}?" if near else "."

@@ -12,7 +12,7 @@ Unlike a loop kept per process: connections are dialled once a task (about a mil
 import contextlib
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import attrs
@@ -50,7 +50,7 @@ class Handover(Generic[T]):
         self._room.release()
 
 
-def _cause(error: BaseException) -> BaseException:
+def first_cause(error: BaseException) -> BaseException:
     """Nurseries gather errors; the first one tells enough, and is what the reader can act on."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -60,7 +60,7 @@ def _cause(error: BaseException) -> BaseException:
 Producer: TypeAlias = Callable[[Handover[T]], Awaitable[None]]
 
 
-def blocks(produce: Producer[T]) -> Iterator[T]:
+def blocks(produce: Producer[T]) -> Generator[T]:
     """What `produce` hands over, while it runs in a loop of its own; its exception comes out as raised."""
     handover: Handover[T] = Handover()
     started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = (
@@ -76,7 +76,7 @@ def blocks(produce: Producer[T]) -> Iterator[T]:
         try:
             trio.run(main)
         except BaseException as error:  # crosses to the reading thread, which raises it
-            handover._end(_cause(error))
+            handover._end(first_cause(error))
         else:
             handover._end(None)
 

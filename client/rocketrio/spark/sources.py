@@ -154,6 +154,9 @@ class BrokerSource:
     def _lost(self, part: QueueRange, offset: int, next_offset: int, result: PullResult) -> Answer:
         queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
         bounds = Bounds(result.min_offset, result.max_offset)
+        # Of several pulls beyond the end any may be answered first: they all name the same loss.
+        if offset > bounds.max_offset:
+            offset, next_offset = max(part.start, bounds.max_offset), part.end
         error = Loss(queue, offset, next_offset, bounds).error()
         if self.options.fail_on_data_loss:
             raise error

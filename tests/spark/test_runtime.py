@@ -1,0 +1,82 @@
+"""The hand-over between threads: order, errors, room, and that nothing is left running."""
+
+import threading
+import time
+
+import pytest
+import trio
+
+from rocketrio.spark.runtime import BLOCKS_AHEAD, Handover, blocks
+
+
+def _reader_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "rocketrio-spark-reader"]
+
+
+def test_blocks_come_in_order_and_the_thread_ends() -> None:
+    async def produce(handover: Handover[int]) -> None:
+        for number in range(100):
+            await handover.put(number)
+
+    assert list(blocks(produce)) == list(range(100))
+    assert _reader_threads() == []
+
+
+def test_the_producers_error_comes_out_as_raised_after_what_it_gave() -> None:
+    async def fail() -> None:
+        raise LookupError("gone")
+
+    async def produce(handover: Handover[int]) -> None:
+        await handover.put(1)
+        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+            outer.start_soon(trio.sleep_forever)
+            nursery.start_soon(fail)
+
+    stream = blocks(produce)
+    assert next(stream) == 1
+    with pytest.raises(LookupError, match="gone"):
+        next(stream)
+    assert _reader_threads() == []
+
+
+def test_the_producer_waits_for_room() -> None:
+    made = 0
+
+    async def produce(handover: Handover[int]) -> None:
+        nonlocal made
+        for number in range(20):
+            await handover.put(number)
+            made = number + 1
+
+    stream = blocks(produce)
+    for taken in range(1, 15):
+        next(stream)
+        assert made <= taken + BLOCKS_AHEAD
+    stream.close()
+
+
+def test_closing_the_iterator_cancels_the_producer() -> None:
+    cancelled = threading.Event()
+
+    async def produce(handover: Handover[int]) -> None:
+        try:
+            await handover.put(1)
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    stream = blocks(produce)
+    next(stream)
+    started = time.monotonic()
+    stream.close()
+    assert cancelled.is_set()
+    assert time.monotonic() - started < 5
+    assert _reader_threads() == []
+
+
+def test_nothing_runs_before_the_first_block_is_asked_for() -> None:
+    async def produce(handover: Handover[int]) -> None:
+        raise AssertionError
+
+    blocks(produce)
+    assert _reader_threads() == []
