@@ -338,3 +338,7 @@ async def _until_signal(serve: Callable[[_Stop], Awaitable[None]]) -> None:
 def _fail(what: str) -> None:
     click.echo(f"rocketrio-broker: {what}", err=True)
     sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
