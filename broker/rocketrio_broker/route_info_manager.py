@@ -120,24 +120,24 @@ class RouteInfoManager:
         self, *, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int
     ) -> None:
         """Forget one address of a broker name; with the last one go the name, its queues and empty topics."""
-        key = BrokerAddr(cluster_name, broker_addr)
-        self.broker_live_table.pop(key, None)
-        self.filter_server_table.pop(key, None)
         broker = self.broker_addr_table.get(broker_name)
-        if broker is None or broker.broker_addrs.get(broker_id) != broker_addr:
-            return
-        del broker.broker_addrs[broker_id]
-        logger.info(
-            "broker gone cluster=%s name=%s id=%d addr=%s",
-            cluster_name, broker_name, broker_id, broker_addr,
-        )  # fmt: skip
-        if not broker.broker_addrs:
-            self._forget_name(cluster_name, broker_name)
+        if broker is not None and broker.broker_addrs.get(broker_id) == broker_addr:
+            del broker.broker_addrs[broker_id]
+            logger.info(
+                "broker gone cluster=%s name=%s id=%d addr=%s",
+                cluster_name, broker_name, broker_id, broker_addr,
+            )  # fmt: skip
+            if not broker.broker_addrs:
+                self._forget_name(cluster_name, broker_name)
+        if not self._is_listed(cluster_name, broker_addr):
+            key = BrokerAddr(cluster_name, broker_addr)
+            self.broker_live_table.pop(key, None)
+            self.filter_server_table.pop(key, None)
 
     def channel_closed(self, channel: Hashable) -> None:
         """A connection ended: forget every broker that registered over it last."""
         for key, live in list(self.broker_live_table.items()):
-            if live.channel is channel:
+            if live.channel == channel:
                 self._forget_address(key)
 
     def scan_not_active_broker(self, now: float) -> list[BrokerAddr]:
@@ -283,6 +283,12 @@ class RouteInfoManager:
             return RegisterBrokerResult()
         live = self.broker_live_table.get(BrokerAddr(broker.cluster, master_addr))
         return RegisterBrokerResult(master_addr, None if live is None else live.ha_server_addr)
+
+    def _is_listed(self, cluster_name: str, broker_addr: str) -> bool:
+        return any(
+            broker.cluster == cluster_name and broker_addr in broker.broker_addrs.values()
+            for broker in self.broker_addr_table.values()
+        )
 
     def _forget_address(self, key: BrokerAddr) -> None:
         self.broker_live_table.pop(key, None)

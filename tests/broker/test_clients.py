@@ -1,0 +1,119 @@
+import pytest
+from tests.broker.parts import RecordingChannel
+
+from rocketrio_broker.clients import (
+    CHANNEL_EXPIRED_TIMEOUT,
+    ClientChannelInfo,
+    ConsumerManager,
+    ProducerManager,
+)
+from rocketrio_protocol.codes import LanguageCode
+from rocketrio_protocol.commands.client import ConsumerData, SubscriptionData
+
+
+def client(channel: RecordingChannel, client_id: str = "c1") -> ClientChannelInfo:
+    return ClientChannelInfo(channel, client_id, LanguageCode.JAVA, 407)
+
+
+def consumer(*topics: str, version: int = 1, expression: str = "*") -> ConsumerData:
+    return ConsumerData(
+        "G",
+        subscription_data_set=[
+            SubscriptionData(topic, expression, sub_version=version) for topic in topics
+        ],
+    )
+
+
+@pytest.fixture
+def consumers() -> ConsumerManager:
+    return ConsumerManager()
+
+
+def test_a_new_member_is_a_change_and_its_next_heartbeat_is_none(
+    consumers: ConsumerManager,
+) -> None:
+    channel = RecordingChannel()
+    assert consumers.register(consumer("T"), client(channel), now=0)
+    assert not consumers.register(consumer("T"), client(channel), now=30)
+    assert consumers.client_ids("G") == ["c1"]
+    assert consumers.channels("G") == [channel]
+
+
+def test_two_members_are_listed_in_the_order_they_came(consumers: ConsumerManager) -> None:
+    consumers.register(consumer("T"), client(RecordingChannel(), "c1"), now=0)
+    consumers.register(consumer("T"), client(RecordingChannel(), "c2"), now=0)
+    assert consumers.client_ids("G") == ["c1", "c2"]
+
+
+def test_a_topic_that_comes_or_goes_is_a_change(consumers: ConsumerManager) -> None:
+    channel = RecordingChannel()
+    consumers.register(consumer("T"), client(channel), now=0)
+    assert consumers.register(consumer("T", "U"), client(channel), now=1)
+    assert consumers.register(consumer("U"), client(channel), now=2)
+    assert consumers.subscription("G", "T") is None
+    assert consumers.groups_of_topic("U") == ["G"]
+
+
+def test_a_newer_expression_replaces_the_known_one_without_a_change(
+    consumers: ConsumerManager,
+) -> None:
+    channel = RecordingChannel()
+    consumers.register(consumer("T", version=5, expression="a"), client(channel), now=0)
+    assert not consumers.register(consumer("T", version=6, expression="b"), client(channel), now=1)
+    assert not consumers.register(consumer("T", version=4, expression="c"), client(channel), now=2)
+    known = consumers.subscription("G", "T")
+    assert known is not None
+    assert known.sub_string == "b"
+
+
+def test_the_last_member_takes_the_group_with_it(consumers: ConsumerManager) -> None:
+    first, second = RecordingChannel(), RecordingChannel()
+    consumers.register(consumer("T"), client(first, "c1"), now=0)
+    consumers.register(consumer("T"), client(second, "c2"), now=0)
+    assert consumers.unregister("G", first)
+    assert consumers.client_ids("G") == ["c2"]
+    assert not consumers.unregister("G", first)
+    assert consumers.channel_closed(second) == ["G"]
+    assert consumers.group("G") is None
+
+
+def test_a_member_is_dropped_after_more_than_120_s_of_silence(consumers: ConsumerManager) -> None:
+    silent, alive = RecordingChannel(), RecordingChannel()
+    consumers.register(consumer("T"), client(silent, "c1"), now=0)
+    consumers.register(consumer("T"), client(alive, "c2"), now=0)
+    consumers.register(consumer("T"), client(alive, "c2"), now=60)
+    assert consumers.scan_not_active(CHANNEL_EXPIRED_TIMEOUT) == ([], [])
+    assert consumers.scan_not_active(CHANNEL_EXPIRED_TIMEOUT + 1) == (["G"], [silent])
+    assert consumers.client_ids("G") == ["c2"]
+
+
+def test_a_connection_that_changes_its_client_id_has_the_new_one(
+    consumers: ConsumerManager,
+) -> None:
+    channel = RecordingChannel()
+    consumers.register(consumer("T"), client(channel, "c1"), now=0)
+    consumers.register(consumer("T"), client(channel, "c2"), now=1)
+    assert consumers.client_ids("G") == ["c2"]
+    assert consumers.channel("G", "c1") is None
+
+
+def test_producers_come_and_go() -> None:
+    producers = ProducerManager()
+    first, second = RecordingChannel(), RecordingChannel()
+    producers.register("P", client(first, "c1"), now=0)
+    producers.register("P", client(second, "c2"), now=0)
+    producers.register("P", client(second, "c2"), now=100)
+    assert [info.client_id for info in producers.clients("P")] == ["c1", "c2"]
+    assert producers.scan_not_active(CHANNEL_EXPIRED_TIMEOUT + 1) == [first]
+    producers.channel_closed(second)
+    assert producers.clients("P") == []
+    assert not producers.group_channel_table
+
+
+def test_only_a_live_connection_of_a_producer_group_is_asked() -> None:
+    producers = ProducerManager()
+    dead, alive = RecordingChannel(closed=True), RecordingChannel()
+    producers.register("P", client(dead), now=0)
+    assert producers.available_channel("P", choose=lambda some: some[0]) is None
+    producers.register("P", client(alive), now=0)
+    assert producers.available_channel("P", choose=lambda some: some[0]) is alive

@@ -1,0 +1,227 @@
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.broker.parts import SettableClock, config_file, live_config
+
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.name_server import NameServer
+from rocketrio_broker.registration import BrokerRegistration, MasterAddrs
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.topic_config import TopicConfig
+
+FIRST, SECOND = "10.0.0.9:9876", "10.0.0.8:9876"
+
+
+@attrs.define
+class Registering:
+    """A broker that registers, without the rest of a broker."""
+
+    config: LiveConfig
+    topics: TopicConfigManager
+    registration: BrokerRegistration
+    scope: trio.CancelScope
+
+
+class Lab:
+    """Name servers and brokers in memory."""
+
+    def __init__(self) -> None:
+        self.network = MemoryNetwork()
+        self.nursery: trio.Nursery
+
+    async def name_server(self, addr: str) -> tuple[NameServer, trio.CancelScope]:
+        listener = await self.network.host(addr.partition(":")[0]).listen(addr)
+        server = NameServer([listener])
+        scope = trio.CancelScope()
+
+        async def run(*, task_status: trio.TaskStatus[None]) -> None:
+            with scope:
+                await server.run(task_status=task_status)
+
+        await self.nursery.start(run)
+        return server, scope
+
+    async def broker(self, *, host: str = "10.0.0.1", **settings: Any) -> Registering:
+        config = live_config(**({"namesrv": FIRST} | settings))
+        topics = TopicConfigManager(
+            config=config, file=config_file("topics.json"), wall_clock=SettableClock()
+        )
+        broker: Registering | None = None
+
+        async def run(*, task_status: trio.TaskStatus[Registering]) -> None:
+            async with open_channel_pool(self.network.host(host).dial) as pool:
+                registration = BrokerRegistration(
+                    config=config,
+                    topics=topics,
+                    pool=pool,
+                    broker_addr=f"{host}:10911",
+                    ha_server_addr=f"{host}:10912",
+                )
+                scope = trio.CancelScope()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_within, scope, registration, task_status, config, topics)
+
+        broker = await self.nursery.start(run)
+        assert broker is not None
+        return broker
+
+
+async def _within(
+    scope: trio.CancelScope,
+    registration: BrokerRegistration,
+    task_status: trio.TaskStatus[Registering],
+    config: LiveConfig,
+    topics: TopicConfigManager,
+) -> None:
+    with scope:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(registration.run)
+            task_status.started(Registering(config, topics, registration, scope))
+
+
+@asynccontextmanager
+async def laboratory() -> AsyncGenerator[Lab]:
+    lab = Lab()
+    async with trio.open_nursery() as nursery:
+        lab.nursery = nursery
+        yield lab
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_that_has_started_is_registered_everywhere(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        servers = [(await lab.name_server(addr))[0] for addr in (FIRST, SECOND)]
+        broker = await lab.broker(namesrv=f"{FIRST};{SECOND}")
+        for server in servers:
+            (addrs,) = server.routes.broker_addr_table.values()
+            assert addrs.broker_addrs == {0: "10.0.0.1:10911"}
+            assert set(server.routes.topic_queue_table) == set(broker.topics.topic_config_table)
+
+
+async def test_a_new_topic_is_known_when_the_wait_returns(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        server, _ = await lab.name_server(FIRST)
+        broker = await lab.broker()
+        broker.topics.update(TopicConfig("T"))
+        started = trio.current_time()
+        await broker.registration.wait_registered()
+        assert trio.current_time() == started
+        assert "T" in server.routes.topic_queue_table
+
+
+async def test_registration_is_repeated_on_the_period(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        server, _ = await lab.name_server(FIRST)
+        await lab.broker()
+        await trio.sleep(1000)
+        (live,) = server.routes.broker_live_table.values()
+        assert trio.current_time() - live.last_update <= 30
+
+
+async def test_a_dead_name_server_holds_up_neither_start_nor_topics(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        server, _ = await lab.name_server(FIRST)
+        broker = await lab.broker(namesrv=f"{SECOND};{FIRST}")
+        broker.topics.update(TopicConfig("T"))
+        started = trio.current_time()
+        await broker.registration.wait_registered()
+        assert trio.current_time() == started
+        assert "T" in server.routes.topic_queue_table
+
+
+async def test_a_name_server_that_does_not_answer_is_waited_for_a_limited_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        await lab.name_server(FIRST)
+        broker = await lab.broker()
+        lab.network.silence("10.0.0.9")
+        broker.topics.update(TopicConfig("T"))
+        started = trio.current_time()
+        await broker.registration.wait_registered()
+        assert trio.current_time() - started <= 6
+
+
+async def test_without_name_servers_nothing_waits(autojump_clock: trio.testing.MockClock) -> None:
+    async with laboratory() as lab:
+        broker = await lab.broker(namesrv="")
+        broker.topics.update(TopicConfig("T"))
+        await broker.registration.wait_registered()
+
+
+async def test_a_name_server_that_comes_later_gets_the_broker(
+    autojump_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with laboratory() as lab:
+        await lab.broker()
+        await trio.sleep(40)
+        server, _ = await lab.name_server(FIRST)
+        await trio.sleep(31)
+        assert server.routes.broker_addr_table
+    warnings = [each for each in caplog.messages if each.startswith("cannot register")]
+    assert len(warnings) == 1
+
+
+async def test_a_slave_learns_where_its_master_is_and_when_that_changes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        await lab.name_server(FIRST)
+        slave = await lab.broker(host="10.0.0.2", role="slave", broker_id=1)
+        assert slave.registration.master == MasterAddrs()
+        master = await lab.broker()
+        seen = slave.registration.master_changes.value
+        with trio.fail_after(31):
+            await slave.registration.master_changes.wait_past(seen)
+        assert slave.registration.master == MasterAddrs("10.0.0.1:10911", "10.0.0.1:10912")
+        seen = slave.registration.master_changes.value
+        master.scope.cancel()
+        with trio.fail_after(31):
+            await slave.registration.master_changes.wait_past(seen)
+        assert slave.registration.master == MasterAddrs()
+
+
+async def test_an_unreachable_name_server_does_not_take_the_master_away(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        _, name_server_scope = await lab.name_server(FIRST)
+        await lab.broker()
+        slave = await lab.broker(host="10.0.0.2", role="slave", broker_id=1)
+        name_server_scope.cancel()
+        await trio.sleep(100)
+        assert slave.registration.master.addr == "10.0.0.1:10911"
+
+
+async def test_a_stopped_broker_has_taken_leave(autojump_clock: trio.testing.MockClock) -> None:
+    async with laboratory() as lab:
+        server, _ = await lab.name_server(FIRST)
+        broker = await lab.broker()
+        broker.scope.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not server.routes.broker_addr_table
+
+
+async def test_compressed_registrations_say_the_same(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        server, _ = await lab.name_server(FIRST)
+        broker = await lab.broker(compressed_register=True)
+        registered = set(server.routes.topic_queue_table)
+        assert registered == set(broker.topics.topic_config_table)
