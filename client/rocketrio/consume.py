@@ -3,6 +3,7 @@
 Answers to: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsumerImpl.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Unpack
@@ -31,6 +32,8 @@ from rocketrio_protocol.topic_names import group_name_problem, topic_name_proble
 Tags = str | Iterable[str] | None
 COMMIT_GRACE: Final = 5.0
 """Seconds that the last commit may take: one offset call."""
+
+logger = logging.getLogger("rocketrio.consumer")
 
 
 @asynccontextmanager
@@ -156,7 +159,8 @@ async def _close(
     consumer.assigned.stop()
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         if auto_commit:
-            await consumer.commit_done()
+            for error in await consumer.commit_done():
+                logger.warning("not committed at the end group=%s error=%s", consumer.group, error)
     with trio.move_on_after(CLOSE_GRACE, shield=True):
         if member is not None:
             await client.leave(member)

@@ -97,24 +97,35 @@ async def open_client(
     processors: dict[int, Processor] = {
         int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): members_changed
     }
-    async with open_channel_pool(
-        dial, processors=processors, serialize_type=serialize_type
-    ) as pool:
-        ip = await _local_ip(pool, addresses)
-        client = ClientInstance(
-            client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
-            NameServers(pool, addresses),
-            pool,
-            routing=Router(
-                connect_broker_by_user=connect_broker_by_user, default_broker_id=default_broker_id
-            ),
-            heartbeat_interval=heartbeat_broker_interval,
-            poll_name_server_interval=poll_name_server_interval,
-            wall_clock=wall_clock or SystemWallClock(),
-            ip=ip,
-            rng=rng,
-        )
-        async with background_nursery() as nursery:
+    scope = trio.CancelScope(shield=True)
+
+    async def keep_connections(*, task_status: trio.TaskStatus[ChannelPool]) -> None:
+        # Shielded until all is told: a cancelled consumer still commits and leaves its group.
+        with scope:
+            async with open_channel_pool(
+                dial, processors=processors, serialize_type=serialize_type
+            ) as pool:
+                task_status.started(pool)
+                await trio.sleep_forever()
+
+    async with background_nursery() as nursery:
+        pool: ChannelPool = await nursery.start(keep_connections)
+        try:
+            ip = await _local_ip(pool, addresses)
+            client = ClientInstance(
+                client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
+                NameServers(pool, addresses),
+                pool,
+                routing=Router(
+                    connect_broker_by_user=connect_broker_by_user,
+                    default_broker_id=default_broker_id,
+                ),
+                heartbeat_interval=heartbeat_broker_interval,
+                poll_name_server_interval=poll_name_server_interval,
+                wall_clock=wall_clock or SystemWallClock(),
+                ip=ip,
+                rng=rng,
+            )
             nursery.start_soon(client.run)
             try:
                 yield client
@@ -122,6 +133,8 @@ async def open_client(
                 client.is_closed = True
                 with trio.move_on_after(CLOSE_GRACE, shield=True):
                     await client.leave_all()
+        finally:
+            scope.cancel()
 
 
 async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from rich.table import Table
 from rocketrio.name_servers import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -40,6 +41,24 @@ class _NameServers(click.ParamType[tuple[str, ...]]):
             return name_server_addresses(str(value))
         except ConfigError as error:
             self.fail(str(error), param, ctx)
+
+
+class _Name(click.ParamType[str]):
+    """A topic or group whose name can be one."""
+
+    def __init__(self, name: str, problem: Callable[[str], str | None]) -> None:
+        self.name = name
+        self._problem = problem
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        problem = self._problem(str(value))
+        if problem is not None:
+            self.fail(problem, param, ctx)
+        return str(value)
+
+
+TOPIC: Final = _Name("TOPIC", topic_name_problem)
+GROUP: Final = _Name("GROUP", group_name_problem)
 
 
 def namesrv_option(function: FunctionT) -> FunctionT:

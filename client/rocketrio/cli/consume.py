@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 import trio
 
-from rocketrio.cli.common import namesrv_option, run
+from rocketrio.cli.common import GROUP, TOPIC, namesrv_option, run
 from rocketrio.consume import open_consumer
 from rocketrio.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.fetch import StartFrom
@@ -39,8 +39,10 @@ class _Start(click.ParamType[StartFrom]):
 
 
 @click.command()
-@click.argument("topic")
-@click.option("--group", required=True, help="The consumer group: it shares queues and progress.")
+@click.argument("topic", type=TOPIC, metavar="TOPIC")
+@click.option(
+    "--group", type=GROUP, required=True, help="The consumer group: it shares queues and progress."
+)
 @click.option("--tags", help="Only messages with one of these tags: `a || b`.")
 @click.option(
     "--from",

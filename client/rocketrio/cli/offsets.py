@@ -3,12 +3,20 @@
 import click
 
 from rocketrio.admin import open_admin
-from rocketrio.cli.common import json_option, namesrv_option, print_json, print_table, run
+from rocketrio.cli.common import (
+    GROUP,
+    TOPIC,
+    json_option,
+    namesrv_option,
+    print_json,
+    print_table,
+    run,
+)
 
 
 @click.command()
-@click.argument("topic")
-@click.option("--group", required=True, help="The consumer group.")
+@click.argument("topic", type=TOPIC, metavar="TOPIC")
+@click.option("--group", type=GROUP, required=True, help="The consumer group.")
 @json_option
 @namesrv_option
 def offsets(topic: str, group: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:

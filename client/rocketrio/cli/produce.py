@@ -1,14 +1,14 @@
 """`rocketrio produce`."""
 
+import os
 import sys
 from collections.abc import AsyncIterator
-from io import BufferedReader
-from typing import Final, cast
+from typing import Final
 
 import click
 import trio
 
-from rocketrio.cli.common import fail, json_option, namesrv_option, print_json, run
+from rocketrio.cli.common import TOPIC, fail, json_option, namesrv_option, print_json, run
 from rocketrio.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.pipeline import MessagesNotStored, PipelineStatistics, SendPipeline
 from rocketrio.producer import open_producer
@@ -20,7 +20,7 @@ _PRINTABLE: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", type=TOPIC, metavar="TOPIC")
 @click.option("--count", type=click.IntRange(1), help="Send this many made-up messages instead.")
 @click.option(
     "--size",
@@ -95,8 +95,10 @@ async def _made_up(count: int, size: int) -> AsyncIterator[bytes]:
 async def _lines() -> AsyncIterator[bytes]:
     # In a thread, and as much as there is: a terminal or a slow pipe must not hold up what was read before.
     rest = b""
-    stdin = cast(BufferedReader, sys.stdin.buffer)
-    while chunk := await trio.to_thread.run_sync(stdin.read1, _READ_SIZE, abandon_on_cancel=True):
+    # Past Python's buffer, whose lock an abandoned thread would hold until the end of the process.
+    while chunk := await trio.to_thread.run_sync(
+        os.read, sys.stdin.fileno(), _READ_SIZE, abandon_on_cancel=True
+    ):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.removesuffix(b"\r")

@@ -4,7 +4,7 @@ import click
 
 from rocketrio.admin import MAX_QUEUES, open_admin
 from rocketrio.admin_values import TopicDescription
-from rocketrio.cli.common import json_option, namesrv_option, print_json, print_table, run
+from rocketrio.cli.common import TOPIC, json_option, namesrv_option, print_json, print_table, run
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 
 
@@ -22,7 +22,7 @@ def topic() -> None:
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", type=TOPIC, metavar="TOPIC")
 @click.option(
     "--queues",
     type=click.IntRange(1, MAX_QUEUES),
@@ -88,7 +88,7 @@ def list_topics(
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", type=TOPIC, metavar="TOPIC")
 @json_option
 @namesrv_option
 def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
@@ -112,7 +112,7 @@ def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> No
 
 
 @topic.command()
-@click.argument("name", metavar="TOPIC")
+@click.argument("name", type=TOPIC, metavar="TOPIC")
 @namesrv_option
 def delete(name: str, namesrv: tuple[str, ...], verbose: int) -> None:
     """Delete TOPIC with all its messages.
