@@ -1,0 +1,70 @@
+import trio
+import trio.testing
+
+from rocketrio_broker.watermark import Watermark
+
+
+async def test_wait_returns_at_once_when_the_point_is_passed(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    mark = Watermark(7)
+    assert await mark.wait_past(6) == 7
+    assert await mark.wait_reached(7) == 7
+
+
+async def test_each_waiter_wakes_at_its_own_point() -> None:
+    mark = Watermark()
+    woken: list[int] = []
+
+    async def wait(point: int) -> None:
+        await mark.wait_reached(point)
+        woken.append(point)
+
+    async with trio.open_nursery() as nursery:
+        for point in (30, 10, 20):
+            nursery.start_soon(wait, point)
+        await trio.testing.wait_all_tasks_blocked()
+        assert mark.waiter_count == 3
+        mark.advance(20)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(woken) == [10, 20]
+        mark.advance(30)
+    assert sorted(woken) == [10, 20, 30]
+
+
+async def test_wait_past_needs_more_than_the_point() -> None:
+    mark = Watermark(5)
+    with trio.move_on_after(0) as scope:
+        await mark.wait_past(5)
+    assert scope.cancelled_caught
+
+
+async def test_value_never_falls_but_by_reset() -> None:
+    mark = Watermark(5)
+    mark.advance(3)
+    assert mark.value == 5
+    mark.reset(3)
+    assert mark.value == 3
+
+
+async def test_reset_upwards_wakes_waiters() -> None:
+    mark = Watermark()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mark.wait_reached, 9)
+        await trio.testing.wait_all_tasks_blocked()
+        mark.reset(9)
+
+
+async def test_cancelled_waiter_leaves_nothing_behind() -> None:
+    mark = Watermark()
+    for _ in range(500):
+        with trio.move_on_after(0):
+            await mark.wait_reached(1000)
+    assert mark.waiter_count == 0
+    assert len(mark._waiters) < 200
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(mark.wait_reached, 1000)
+        await trio.testing.wait_all_tasks_blocked()
+        mark.advance(1000)
+    assert mark.waiter_count == 0
+    assert not mark._waiters
