@@ -8,6 +8,7 @@
 Several of them in one process share connections and tables by `client=`, see `open_client`.
 """
 
+from rocketrio.admin import Admin, open_admin
 from rocketrio.api import NOT_FOUND
 from rocketrio.consume import open_consumer
 from rocketrio.consumer import Consumer
@@ -33,6 +34,7 @@ from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 __all__ = [
     "MASTER_ID",
     "NOT_FOUND",
+    "Admin",
     "BrokerError",
     "ClientInstance",
     "ClosedError",
@@ -54,6 +56,7 @@ __all__ = [
     "SendPipeline",
     "SendResult",
     "SendStatus",
+    "open_admin",
     "open_client",
     "open_consumer",
     "open_producer",
