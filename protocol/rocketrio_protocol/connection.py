@@ -10,6 +10,7 @@ Answers to: NettyRemotingAbstract (responseTable, processResponseCommand).
 Unlike Java: opaque numbers count per connection, not per process.
 """
 
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 import attrs
@@ -27,6 +28,9 @@ RESPONSE_TABLE_LIMIT: Final = 65_535
 
 OUT_SIZE_LIMIT: Final = 4 * FRAME_SIZE_LIMIT
 """Bytes that may wait to be sent on one connection: four of the largest frames."""
+
+TAKE_SIZE: Final = 256 * 1024
+"""Bytes of several frames that are joined to be sent together."""
 
 _OPAQUE_LIMIT: Final = 2**31 - 1
 _OWN_CODECS: Final = SerializeType.MSGPACK.name
@@ -199,13 +203,23 @@ class RemotingConnection(Generic[CallT]):
         self.out_size += size
 
     def take_output(self) -> Body:
-        """All that waits to be sent, as one run of bytes; empty when nothing does."""
+        """What to send next, as one run of bytes; empty when nothing waits.
+
+        All small frames at once, or as many as TAKE_SIZE holds: joining copies, and a large frame alone does not.
+        """
         out = self._out
-        if not out:
-            return b""
-        self._out = []
-        self.out_size = 0
-        return out[0] if len(out) == 1 else b"".join(out)
+        if self.out_size <= TAKE_SIZE:
+            self._out = []
+            self.out_size = 0
+            return out[0] if len(out) == 1 else b"".join(out)
+        count, size = 1, len(out[0])
+        for frame in islice(out, 1, None):
+            if size + len(frame) > TAKE_SIZE:
+                break
+            count, size = count + 1, size + len(frame)
+        self._out = out[count:]
+        self.out_size -= size
+        return out[0] if count == 1 else b"".join(out[:count])
 
     def put_back(self, rest: Body) -> None:
         """What `take_output` gave and the transport did not take: it stays first in line."""

@@ -9,7 +9,7 @@ from tests.golden.golden import RecordedFrame, remoting_frames
 
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
-from rocketrio_protocol.connection import CODECS_FIELD, RemotingConnection
+from rocketrio_protocol.connection import CODECS_FIELD, TAKE_SIZE, RemotingConnection
 from rocketrio_protocol.errors import LocalProtocolError, TooManyRequests
 from rocketrio_protocol.frame import FrameDecoder
 
@@ -152,6 +152,19 @@ def test_output_is_taken_once_in_order_and_what_was_not_sent_stays_first() -> No
     connection.put_back(memoryview(data)[2:])
     assert connection.out_size == 9
     assert connection.take_output() == b"etwothree"
+
+
+def test_much_output_is_taken_in_parts_and_a_large_frame_is_not_copied() -> None:
+    connection = RemotingConnection[str]()
+    large = bytes(TAKE_SIZE)
+    frames = [b"a" * 100_000] * 4 + [large] + [b"b" * 200_000] * 2
+    for frame in frames:
+        connection.send_frame(frame)
+    taken = [connection.take_output() for _ in range(5)]
+    assert [len(part) for part in taken] == [200_000, 200_000, TAKE_SIZE, 200_000, 200_000]
+    assert taken[2] is large
+    assert b"".join(taken) == b"".join(frames)
+    assert (connection.take_output(), connection.out_size) == (b"", 0)
 
 
 def test_peer_is_known_by_its_last_request() -> None:

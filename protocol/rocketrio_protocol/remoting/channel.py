@@ -29,14 +29,13 @@ from rocketrio_protocol.codes import (
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import RemotingConnection
 from rocketrio_protocol.errors import (
-    Error,
     LocalProtocolError,
     NotReachable,
-    RequestTimeout,
     TooManyRequests,
 )
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.remoting.calls import Call, expire_calls
 from rocketrio_protocol.remoting.dispatch import Dispatcher
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.reactor import Reactor
@@ -60,18 +59,6 @@ LAST_WORDS_TIMEOUT: Final = 1.0
 log = logging.getLogger("rocketrio_protocol")
 
 
-@attrs.define(eq=False)
-class _Call:
-    """One awaiting call."""
-
-    task: trio.lowlevel.Task
-    code: int
-    timeout: float
-    deadline: float
-    answer: RemotingCommand | None = None
-    error: Error | None = None
-
-
 @attrs.frozen
 class ChannelStatistics:
     """A channel at one moment."""
@@ -93,7 +80,7 @@ class Channel:
         self,
         transport: Transport,
         *,
-        connection: "RemotingConnection[_Call]",
+        connection: RemotingConnection[Call],
         dispatcher: Dispatcher,
         sweeper: Sweeper,
         reactor: Reactor,
@@ -167,7 +154,7 @@ class Channel:
         if self.closed:
             raise self._gone(request.code)
         deadline = trio.current_time() + timeout
-        call = _Call(trio.lowlevel.current_task(), request.code, timeout, deadline)
+        call = Call(trio.lowlevel.current_task(), request.code, timeout, deadline)
         connection = self._connection
         opaque = connection.start_call(request, call)
         if deadline < self._sweeper.next_look:
@@ -251,20 +238,12 @@ class Channel:
 
     def sweep(self, now: float) -> float:
         """End calls that are due, and the connection when it is idle; when to look again."""
-        table = self._connection.response_table
-        due = [opaque for opaque, call in table.items() if call.deadline <= now]
-        for opaque in due:
-            call = table.pop(opaque)
-            call.error = RequestTimeout(
-                f"No answer to {code_name(call.code, RequestCode)} within {call.timeout:g} s",
-                broker_addr=self.remote_addr,
-            )
-            trio.lowlevel.reschedule(call.task)
+        next_deadline = expire_calls(self._connection.response_table, now, self.remote_addr)
         idle_at = self._last_active + self._idle_timeout
         if idle_at <= now:
             self.close(f"idle for {self._idle_timeout:g} s")
             return inf
-        return min(idle_at, min((call.deadline for call in table.values()), default=inf))
+        return min(idle_at, next_deadline)
 
     async def _read(self) -> None:
         connection = self._connection
@@ -296,8 +275,7 @@ class Channel:
         self._last_active = trio.current_time()
         self._backlog, finished = connection.receive(self._buffer[:size])
         for call, answer in finished:
-            call.answer = answer
-            trio.lowlevel.reschedule(call.task)
+            call.finish(answer)
         if self._backlog:
             self._act()
         return not self._backlog and connection.error is None
@@ -322,19 +300,20 @@ class Channel:
     def _send_now(self) -> None:
         """Send what is queued as far as the transport takes it; the rest is the writer's."""
         connection = self._connection
-        if self._sending_size or not connection.out_size:
+        if self._sending_size:
             return
-        data = connection.take_output()
-        try:
-            sent = self._transport.send_nowait(data)
-        except NotReachable as error:
-            self.close(error.what)
-            return
-        if sent < len(data):
-            connection.put_back(memoryview(data)[sent:])
-            self._wake_writer()
-        else:
-            self._queued_answer_size = 0
+        while connection.out_size:
+            data = connection.take_output()
+            try:
+                sent = self._transport.send_nowait(data)
+            except NotReachable as error:
+                self.close(error.what)
+                return
+            if sent < len(data):
+                connection.put_back(memoryview(data)[sent:])
+                self._wake_writer()
+                return
+        self._queued_answer_size = 0
 
     async def _write(self) -> None:
         connection, transport = self._connection, self._transport
@@ -344,12 +323,13 @@ class Channel:
             data = connection.take_output()
             if not data:
                 continue  # The reader has sent it.
-            self._sending_answer_size, self._queued_answer_size = self._queued_answer_size, 0
+            self._sending_size = len(data)
+            self._sending_answer_size = min(self._queued_answer_size, len(data))
+            self._queued_answer_size -= self._sending_answer_size
             self._last_active = trio.current_time()
             try:
                 sent = transport.send_nowait(data)
                 if sent < len(data):
-                    self._sending_size = len(data) - sent
                     await transport.send_all(memoryview(data)[sent:])
             except NotReachable as error:
                 return self.close(error.what)
@@ -380,8 +360,7 @@ class Channel:
         log.debug("closed peer=%s reason=%s", self.remote_addr, self._reason or "cancelled")
         self._sweeper.discard(self)
         for call in self._connection.forget_all_calls():
-            call.error = self._gone(call.code)
-            trio.lowlevel.reschedule(call.task)
+            call.fail(self._gone(call.code))
 
     def _gone(self, code: int) -> NotReachable:
         return NotReachable(
