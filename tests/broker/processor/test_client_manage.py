@@ -1,0 +1,161 @@
+import pytest
+import trio
+from tests.broker.processor.asking import Asking, asking
+from trio.testing import MockClock
+
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import client
+from rocketrio_protocol.commands.client import (
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.topic_config import SubscriptionGroupConfig
+
+
+class Notified:
+    """Counts what a client is told."""
+
+    def __init__(self) -> None:
+        self.groups: list[str] = []
+
+    def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        self.groups.append(request.ext_fields["consumerGroup"])
+        return None
+
+    @property
+    def processors(self) -> dict[int, "Notified"]:
+        return {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self}
+
+
+def heartbeat(client_id: str, *topics: str, unit_mode: bool = False) -> bytes:
+    subscriptions = [SubscriptionData(topic, sub_version=1) for topic in topics]
+    data = HeartbeatData(
+        client_id,
+        [ConsumerData("G", subscription_data_set=subscriptions, unit_mode=unit_mode)],
+        [ProducerData("P")],
+    )
+    return fastjson.dumps(data)
+
+
+async def beat(asking: Asking, client_id: str, *topics: str) -> RemotingCommand:
+    return await asking.ask(client.HeartBeatRequestHeader(), heartbeat(client_id, *topics))
+
+
+async def members(asking: Asking) -> list[str]:
+    answer = await asking.ask(client.GetConsumerListByGroupRequestHeader("G"))
+    return fastjson.loads(answer.body, ConsumerIdList).consumer_id_list if answer.code == 0 else []
+
+
+async def test_a_heartbeat_makes_the_group_its_retry_topic_and_a_member(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        assert await members(one) == []
+        assert (await beat(one, "c1", "T")).code == ResponseCode.SUCCESS
+        assert await members(one) == ["c1"]
+        assert "G" in one.broker.parts.groups.subscription_group_table
+        retry = one.broker.parts.topics.topic_config("%RETRY%G")
+        assert retry is not None
+        assert (retry.read_queue_nums, retry.perm) == (1, 6)
+        await one.broker.registration.wait_registered()
+        assert "%RETRY%G" in one.cluster.name_server.routes.topic_queue_table
+
+
+async def test_all_members_are_told_before_the_heartbeat_is_answered(
+    autojump_clock: MockClock,
+) -> None:
+    first, second = Notified(), Notified()
+    async with asking() as one, one.other_client(first.processors) as a:
+        await beat(a, "c1", "T")
+        assert first.groups == ["G"]
+        async with one.other_client(second.processors) as b:
+            await beat(b, "c2", "T")
+            assert second.groups == ["G"]
+            assert await members(one) == ["c1", "c2"]
+            await beat(b, "c2", "T")
+            assert (first.groups, second.groups) == (["G"] * 2, ["G"])
+        await trio.testing.wait_all_tasks_blocked()
+        assert first.groups == ["G"] * 3
+        assert await members(one) == ["c1"]
+
+
+async def test_a_member_that_leaves_is_gone_for_the_others_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    first = Notified()
+    async with (
+        asking() as one,
+        one.other_client(first.processors) as a,
+        one.other_client({}) as b,
+    ):
+        await beat(a, "c1", "T")
+        await beat(b, "c2", "T")
+        leave = client.UnregisterClientRequestHeader("c2", "P", "G")
+        assert (await b.ask(leave)).code == ResponseCode.SUCCESS
+        assert await members(one) == ["c1"]
+        assert first.groups == ["G"] * 3
+        assert len(one.broker.parts.producers.clients("P")) == 1
+
+
+async def test_a_group_that_wants_no_notification_gets_none(autojump_clock: MockClock) -> None:
+    told = Notified()
+    async with asking() as one, one.other_client(told.processors) as a:
+        one.broker.parts.groups.update(
+            SubscriptionGroupConfig("G", notify_consumer_ids_changed_enable=False)
+        )
+        await beat(a, "c1", "T")
+        await trio.testing.wait_all_tasks_blocked()
+        assert told.groups == []
+
+
+async def test_a_silent_client_is_dropped_at_the_first_scan_after_120_s(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one, one.other_client({}) as silent:
+        await beat(silent, "c1", "T")
+        # Other requests keep the connection open, not the membership.
+        for _ in range(12):
+            await trio.sleep(10)
+            await members(silent)
+        assert await members(one) == ["c1"]
+        await trio.sleep(10)
+        assert await members(one) == []
+
+
+async def test_a_unit_mode_group_has_a_unit_retry_topic(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        body = heartbeat("c1", "T", unit_mode=True)
+        await one.ask(client.HeartBeatRequestHeader(), body)
+        retry = one.broker.parts.topics.topic_config("%RETRY%G")
+        assert retry is not None
+        assert retry.topic_sys_flag == 2
+
+
+@pytest.mark.parametrize(
+    ("expression_type", "code"), [("TAG", 0), (None, 0), ("SQL92", ResponseCode.SYSTEM_ERROR)]
+)
+async def test_only_tag_expressions_are_allowed(
+    autojump_clock: MockClock, expression_type: str | None, code: int
+) -> None:
+    async with asking() as one:
+        subscription = SubscriptionData("T", "a", expression_type=expression_type)
+        body = fastjson.dumps({"clientId": "c1", "group": "G", "subscriptionData": subscription})
+        answer = await one.ask(client.CheckClientConfigRequestHeader(), body)
+        assert answer.code == code
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"clientID":3}', b"\xff"])
+async def test_a_heartbeat_that_cannot_be_read_is_answered(
+    autojump_clock: MockClock, body: bytes
+) -> None:
+    async with asking() as one:
+        answer = await one.ask(client.HeartBeatRequestHeader(), body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark
+        assert "heartbeat" in answer.remark
