@@ -1,0 +1,117 @@
+"""kill -9 of a broker process under load with synchronous flush: nothing that was acknowledged is lost."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from tests.cluster.support import Caller, messages
+
+from rocketrio_protocol.batch import encode_batch
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+ROUNDS = 4
+SENDERS = 16
+QUEUES = 4
+SETTINGS = (
+    "store.flush_disk_type=sync",
+    "store.mapped_file_size_commit_log=1048576",
+    "store.mapped_file_size_consume_queue=6000",
+    "store.max_hash_slot_num=1000",
+    "store.max_index_num=4000",
+)
+
+
+@attrs.define
+class Acknowledged:
+    """What the broker said it has: body by queue and offset."""
+
+    bodies: dict[tuple[int, int], bytes] = attrs.Factory(dict)
+    sent: int = 0
+
+
+@contextmanager
+def broker_process(data: Path, listen: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    command = [
+        *(sys.executable, "-m", "rocketrio_broker.cli", "run", "--log-level", "error"),
+        *("--listen", listen, "--ha-listen", "127.0.0.1:0", "--data", str(data)),
+        *(part for setting in SETTINGS for part in ("--set", setting)),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            assert ready.startswith("ready role=master"), ready
+            yield process, ready.split(" address=")[1].split()[0]
+        finally:
+            process.kill()
+
+
+async def send_forever(caller: Caller, addr: str, acknowledged: Acknowledged, number: int) -> None:
+    """Singles and batches in turn, until the connection breaks."""
+    while True:
+        acknowledged.sent += 1
+        bodies = [b"%d-%d-%d" % (number, acknowledged.sent, part) for part in range(3)]
+        is_batch = acknowledged.sent % 3 == 0
+        try:
+            answer = await caller.send(
+                addr,
+                encode_batch([(0, body, b"") for body in bodies]) if is_batch else bodies[0],
+                queue_id=number % QUEUES,
+                batch=is_batch,
+            )
+        except Error:
+            return
+        if answer.code == ResponseCode.SUCCESS:
+            first = int(answer.ext_fields["queueOffset"])
+            for index, body in enumerate(bodies if is_batch else bodies[:1]):
+                acknowledged.bodies[number % QUEUES, first + index] = body
+
+
+async def load_until_killed(
+    process: "subprocess.Popen[str]", addr: str, acknowledged: Acknowledged, seconds: float
+) -> None:
+    async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:
+        for number in range(SENDERS):
+            nursery.start_soon(send_forever, Caller(pool), addr, acknowledged, number)
+        await trio.sleep(seconds)
+        process.kill()
+
+
+async def read_everything(addr: str) -> list[MessageExt]:
+    found: list[MessageExt] = []
+    async with open_channel_pool(dial_tcp) as pool:
+        for queue_id in range(QUEUES):
+            offset = 0
+            while (answer := await Caller(pool).pull(addr, offset, queue_id=queue_id)).code == 0:
+                found += messages(answer)
+                offset = int(answer.ext_fields["nextBeginOffset"])
+    return found
+
+
+def test_acknowledged_messages_survive_kill(tmp_path: Path) -> None:
+    acknowledged, listen = Acknowledged(), "127.0.0.1:0"
+    for number in range(ROUNDS):
+        with broker_process(tmp_path / "data", listen) as (process, addr):
+            trio.run(load_until_killed, process, addr, acknowledged, 0.4 + 0.2 * number)
+            process.wait()
+        with broker_process(tmp_path / "data", addr) as (process, addr):
+            found = trio.run(read_everything, addr)
+            process.terminate() if number % 2 else process.kill()
+            process.wait()
+        listen = addr
+        served = {(message.queue_id, message.queue_offset): message.body for message in found}
+        assert acknowledged.bodies.items() <= served.items()
+        for message in found:
+            assert message.check_crc()
+    assert len(acknowledged.bodies) > 100 * ROUNDS
