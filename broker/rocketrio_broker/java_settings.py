@@ -26,6 +26,7 @@ _OWN_NAMES: Final = {
     "data": "storePathRootDir",
     "short_polling_time": "shortPollingTimeMills",
     "register_broker_timeout": "registerBrokerTimeoutMills",
+    "check_crc_on_recover": "checkCRCOnRecover",
 }
 """Where Java's name is not ours in camelCase."""
 

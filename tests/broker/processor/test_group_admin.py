@@ -1,0 +1,127 @@
+from tests.broker.processor.asking import Asking, asking
+from trio.testing import MockClock
+
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands import admin, client
+from rocketrio_protocol.commands.client import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+)
+from rocketrio_protocol.stats import (
+    ConsumerConnection,
+    ProducerConnection,
+    QueryCorrectionOffsetBody,
+)
+from rocketrio_protocol.topic_config import (
+    ConsumerOffsetWrapper,
+    DelayOffsetWrapper,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+)
+
+UPDATE = admin.UpdateAndCreateSubscriptionGroupRequestHeader()
+
+
+async def test_settings_of_a_group_are_kept_and_looked_up(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        wanted = SubscriptionGroupConfig("G", retry_max_times=3, which_broker_when_consume_slowly=2)
+        assert (await one.ask(UPDATE, fastjson.dumps(wanted))).code == ResponseCode.SUCCESS
+        single = await one.ask(admin.GetSubscriptionGroupConfigRequestHeader("G"))
+        assert fastjson.loads(single.body, SubscriptionGroupConfig) == wanted
+        everything = await one.ask(admin.GetAllSubscriptionGroupConfigRequestHeader())
+        wrapper = fastjson.loads(everything.body, SubscriptionGroupWrapper)
+        assert wrapper.subscription_group_table["G"] == wanted
+        assert wrapper.data_version == one.broker.parts.groups.data_version
+        unknown = await one.ask(admin.GetSubscriptionGroupConfigRequestHeader("H"))
+        assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_groups_that_cannot_be_are_refused(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        for body in (fastjson.dumps(SubscriptionGroupConfig("a b")), b"{}", b""):
+            assert (await one.ask(UPDATE, body)).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_deleted_group_keeps_its_offsets_unless_asked(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        offsets = one.broker.parts.consumer_offsets
+        offsets.commit_offset("G", "T", 0, 1)
+        await one.ask(UPDATE, fastjson.dumps(SubscriptionGroupConfig("G")))
+        await one.ask(admin.DeleteSubscriptionGroupRequestHeader("G"))
+        assert "G" not in one.broker.parts.groups.subscription_group_table
+        assert offsets.query_offset("G", "T", 0) == 1
+        await one.ask(admin.DeleteSubscriptionGroupRequestHeader("G", remove_offset=True))
+        assert offsets.query_offset("G", "T", 0) == -1
+
+
+async def test_all_offsets_are_told(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        one.broker.parts.consumer_offsets.commit_offset("G", "T", 1, 7)
+        answer = await one.ask(admin.GetAllConsumerOffsetRequestHeader())
+        assert bytes(answer.body) == b'{"offsetTable":{"T@G":{1:7}}}'
+        assert fastjson.loads(answer.body, ConsumerOffsetWrapper).offset_table == {"T@G": {1: 7}}
+        delays = await one.ask(admin.GetAllDelayOffsetRequestHeader())
+        assert fastjson.loads(delays.body, DelayOffsetWrapper).offset_table == {}
+
+
+async def test_a_group_gets_another_ones_offsets(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        offsets = one.broker.parts.consumer_offsets
+        one.broker.parts.topics.update(TopicConfig("T"))
+        offsets.commit_offset("G", "T", 0, 4)
+        offsets.commit_offset("G", "unknown", 0, 4)
+        await one.ask(admin.CloneGroupOffsetRequestHeader("G", "H"))
+        assert offsets.query_offset("H", "T", 0) == 4
+        assert offsets.query_offset("H", "unknown", 0) == -1
+
+
+async def test_corrections_are_the_lowest_offsets_of_other_groups(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        offsets = one.broker.parts.consumer_offsets
+        one.put("T", b"a", b"b", b"c", b"d", b"e")
+        one.put("T", b"a", queue_id=1)
+        for group, queue_id, value in (
+            ("G", 0, 4),
+            ("H", 0, 3),
+            ("I", 0, 1),
+            ("C", 0, 5),
+            ("C", 1, 0),
+        ):
+            offsets.commit_offset(group, "T", queue_id, value)
+        answer = await one.ask(admin.QueryCorrectionOffsetRequestHeader("T", "C", "I,C"))
+        corrections = QueryCorrectionOffsetBody.from_json(answer.body).correction_offsets
+        assert corrections == {0: 3, 1: 2**63 - 1}
+
+
+async def test_connections_are_listed(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        consumers = admin.GetConsumerConnectionListRequestHeader("G")
+        producers = admin.GetProducerConnectionListRequestHeader("P")
+        assert (await one.ask(consumers)).code == ResponseCode.CONSUMER_NOT_ONLINE
+        assert (await one.ask(producers)).code == ResponseCode.SYSTEM_ERROR
+        data = ConsumerData("G", subscription_data_set=[SubscriptionData("T", "a", sub_version=1)])
+        body = fastjson.dumps(HeartbeatData("c1", [data], [ProducerData("P")]))
+        await one.ask(client.HeartBeatRequestHeader(), body)
+        found = ConsumerConnection.from_json((await one.ask(consumers)).body)
+        assert found.subscription_table["T"].sub_string == "a"
+        assert found.consume_type == "CONSUME_PASSIVELY"
+        listed = ProducerConnection.from_json((await one.ask(producers)).body)
+        for (connection,) in (found.connection_set, listed.connection_set):
+            assert (connection.client_id, connection.language) == ("c1", "PYTHON")
+            assert connection.version == 407
+            assert connection.client_addr.startswith("10.0.0.100:")
+
+
+async def test_a_slave_changes_no_groups_by_request(autojump_clock: MockClock) -> None:
+    async with asking(slaves=1) as one:
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        update = await slave.ask(UPDATE, fastjson.dumps(SubscriptionGroupConfig("G")))
+        assert update.code == ResponseCode.SYSTEM_ERROR
+        delete = await slave.ask(admin.DeleteSubscriptionGroupRequestHeader("G"))
+        assert delete.code == ResponseCode.SYSTEM_ERROR

@@ -1,0 +1,103 @@
+import pytest
+from tests.broker.processor.asking import Asking, asking
+from trio.testing import MockClock
+
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin, cluster
+from rocketrio_protocol.route import TopicList, TopicRouteData
+from rocketrio_protocol.topic_config import TopicConfig, TopicConfigSerializeWrapper
+
+
+def create(topic: str, *, queues: int = 4, order: bool = False) -> admin.CreateTopicRequestHeader:
+    return admin.CreateTopicRequestHeader(topic, "TBW102", queues, queues, 6, "SINGLE_TAG", order)
+
+
+async def test_a_created_topic_has_its_route_when_the_answer_comes(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        answer = await one.ask(create("T", order=True))
+        assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
+        route = await one.ask_name_server(cluster.GetRouteInfoRequestHeader("T"))
+        assert TopicRouteData.from_json(route.body).queue_datas[0].read_queue_nums == 4
+        assert one.broker.parts.topics.topic_config("T") == TopicConfig("T", 4, 4, 6, order=True)
+
+
+async def test_a_topic_can_be_changed(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        await one.ask(create("T", queues=4))
+        await one.ask(create("T", queues=8))
+        route = await one.ask_name_server(cluster.GetRouteInfoRequestHeader("T"))
+        assert TopicRouteData.from_json(route.body).queue_datas[0].read_queue_nums == 8
+
+
+@pytest.mark.parametrize("topic", ["", "a b", "x" * 128, "TBW102", "lab", "broker-a", "rmq_sys_x"])
+async def test_names_that_no_topic_may_have_are_refused(
+    autojump_clock: MockClock, topic: str
+) -> None:
+    async with asking() as one:
+        before = one.broker.parts.topics.data_version
+        assert (await one.ask(create(topic))).code == ResponseCode.SYSTEM_ERROR
+        delete = admin.DeleteTopicInBrokerRequestHeader(topic)
+        assert (await one.ask(delete)).code == ResponseCode.SYSTEM_ERROR
+        assert one.broker.parts.topics.data_version == before
+
+
+@pytest.mark.parametrize("queues", [-1, 65_537])
+async def test_a_number_of_queues_that_cannot_be_is_refused(
+    autojump_clock: MockClock, queues: int
+) -> None:
+    async with asking() as one:
+        answer = await one.ask(create("T", queues=queues))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert str(queues) in (answer.remark or "")
+
+
+async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        await one.ask(create("T"))
+        one.put("T", b"a")
+        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 1)
+        answer = await one.ask(admin.DeleteTopicInBrokerRequestHeader("T"))
+        assert answer.code == ResponseCode.SUCCESS
+        assert one.broker.parts.topics.topic_config("T") is None
+        assert one.broker.store.queue_bounds("T", 0) is None
+        assert one.broker.parts.consumer_offsets.query_offset("G", "T", 0) == -1
+
+
+async def test_topics_are_looked_up(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        await one.ask(create("T"))
+        everything = await one.ask(admin.GetAllTopicConfigRequestHeader())
+        wrapper = fastjson.loads(everything.body, TopicConfigSerializeWrapper)
+        assert wrapper.topic_config_table == one.broker.parts.topics.topic_config_table
+        assert wrapper.data_version == one.broker.parts.topics.data_version
+        single = await one.ask(admin.GetTopicConfigRequestHeader("T", logical=True))
+        assert fastjson.loads(single.body, TopicConfig) == wrapper.topic_config_table["T"]
+        unknown = await one.ask(admin.GetTopicConfigRequestHeader("U"))
+        assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+        system = await one.ask(admin.GetSystemTopicListFromBrokerRequestHeader())
+        assert {"TBW102", "lab", "broker-a"} <= set(TopicList.from_json(system.body).topic_list)
+
+
+async def test_queues_without_a_topic_are_cleaned_up(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        await one.ask(create("T"))
+        one.put("T", b"a")
+        one.put("orphan", b"a")
+        await one.ask(RemotingCommand(code=RequestCode.CLEAN_UNUSED_TOPIC))
+        assert one.broker.store.queue_bounds("orphan", 0) is None
+        assert one.broker.store.queue_bounds("T", 0) == (0, 1)
+
+
+async def test_a_slave_changes_no_topics_by_request(autojump_clock: MockClock) -> None:
+    async with asking(slaves=1) as one:
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        for header in (create("T"), admin.DeleteTopicInBrokerRequestHeader("T")):
+            answer = await slave.ask(header)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "master" in (answer.remark or "")
