@@ -63,7 +63,7 @@ class Processes:
 
     async def start(self, name: str, *arguments: str) -> Server:
         """Run `rocketrio-broker` with these arguments until its ready line. Raises ProcessFailed."""
-        command = [sys.executable, "-m", "rocketrio_broker.cli", *arguments]
+        command = [str(Path(sys.executable).with_name("rocketrio-broker")), *arguments]
         log_path = self.folder / f"{name}.log"
         with log_path.open("ab") as log:
             process = await self.nursery.start(

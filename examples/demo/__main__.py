@@ -1,0 +1,72 @@
+"""The main job of rocketrio, on real input, in real processes: `make demo`, or `python examples/demo`.
+
+Exit codes: 0 everything was true; 1 something was not; 2 wrong use; 3 all true, but Spark was left out for lack of
+Java; 130 after Ctrl-C.
+"""
+
+import logging
+import tempfile
+from pathlib import Path
+
+import click
+import trio
+from flights import delays_by_airport, flights, read_table
+from processes import ProcessFailed, open_processes
+from report import Report
+from steps import Demo
+
+from rocketrio import Error
+
+NOT_TRUE = 1
+NO_JAVA = 3
+INTERRUPTED = 130
+
+
+@click.command()
+@click.option(
+    "--flights", "limit", type=click.IntRange(1), help="Take only the first N flights.", metavar="N"
+)
+@click.option("--keep", is_flag=True, help="Leave the brokers' data and logs where they are.")
+def main(limit: int | None, keep: bool) -> None:
+    """Publish, replicate, consume, kill, recover and read with Spark 336,776 flights."""
+    report = Report()
+    folder = tempfile.TemporaryDirectory(prefix="rocketrio-demo-")
+    logging.basicConfig(filename=Path(folder.name) / "client.log", level=logging.INFO)
+    exit_code = INTERRUPTED
+    try:
+        exit_code = trio.run(_run, report, Path(folder.name), limit)
+    except* KeyboardInterrupt:
+        report.console.print("[yellow]interrupted; every process was stopped[/]")
+    except* (ProcessFailed, Error) as failures:
+        exit_code = NOT_TRUE
+        for failure in failures.exceptions:
+            report.console.print(f"[bold red]The demo could not go on:[/] {failure}")
+    finally:
+        if keep:
+            folder._finalizer.detach()  # type: ignore[attr-defined]
+            report.console.print(f"data and logs are under {folder.name}")
+        else:
+            folder.cleanup()
+    raise SystemExit(exit_code)
+
+
+async def _run(report: Report, folder: Path, limit: int | None) -> int:
+    with report.console.status("Reading the flights"):
+        table = await trio.to_thread.run_sync(read_table, limit)
+        messages = await trio.to_thread.run_sync(flights, table)
+        expected = await trio.to_thread.run_sync(delays_by_airport, table)
+    async with open_processes(folder) as processes:
+        demo = Demo(report, processes, folder)
+        await demo.start_cluster()
+        await demo.publish(messages)
+        await demo.watch_replication()
+        await demo.consume_group(len(messages))
+        await demo.survive_outage(len(messages))
+        had_java = await demo.read_with_spark(expected)
+    if not report.summary():
+        return NOT_TRUE
+    return 0 if had_java else NO_JAVA
+
+
+if __name__ == "__main__":
+    main()
