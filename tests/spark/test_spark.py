@@ -1,0 +1,176 @@
+"""The format `rocketmq` in a real Spark session, against a cluster in a process of its own."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, count, length, spark_partition_id
+from pyspark.sql.functions import sum as sum_of
+from tests.spark.load import (
+    Running,
+    channel_pool,
+    create_topic,
+    load_queue,
+    numbered,
+    running_cluster,
+)
+
+from rocketrio.spark import register
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+QUEUES, COUNT = 4, 1500
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+
+        async def load() -> None:
+            async with channel_pool() as pool:
+                await create_topic(pool, running.master, "orders", QUEUES)
+                await create_topic(pool, running.master, "empty", 2)
+                for queue_id in range(QUEUES):
+                    await load_queue(
+                        pool, running.master, "orders", queue_id, numbered(queue_id, COUNT)
+                    )
+
+        trio.run(load)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def _load(spark: SparkSession, cluster: Running, topic: str = "orders", **given: str) -> DataFrame:
+    options = {"nameServer": cluster.name_server, "subscribe": topic, **given}
+    return spark.read.format("rocketmq").options(**options).load()
+
+
+def test_a_topic_is_a_data_frame(spark: SparkSession, cluster: Running) -> None:
+    rows = _load(spark, cluster).collect()
+    assert len(rows) == QUEUES * COUNT
+    by_place = {(row.queueId, row.queueOffset): row for row in rows}
+    row = by_place[3, 1234]
+    assert (row.topic, row.brokerName, row.keys, row.tags) == (
+        "orders",
+        "broker-a",
+        "key-3-1234",
+        "even",
+    )
+    assert bytes(row.body) == b"3/1234"
+    assert row.properties["number"] == "1234"
+    assert row.properties["UNIQ_KEY"] == "U3-1234"
+
+
+def test_times_are_instants_whatever_the_sessions_zone(
+    spark: SparkSession, cluster: Running
+) -> None:
+    frame = _load(spark, cluster, columns="bornTimestamp,queueOffset")
+    row = (
+        frame.where("queueOffset = 0").select(col("bornTimestamp").cast("long").alias("s")).first()
+    )
+    assert row is not None
+    assert row.s == 1_700_000_000
+
+
+def test_ranges_are_split_and_only_wanted_columns_made(
+    spark: SparkSession, cluster: Running
+) -> None:
+    frame = _load(spark, cluster, columns="tags,body", minPartitions="7", batchRows="100")
+    assert frame.columns == ["tags", "body"]
+    assert frame.select(spark_partition_id()).distinct().count() == 7
+    found = {row.tags: row.n for row in frame.groupBy("tags").agg(count("*").alias("n")).collect()}
+    assert found == {"even": QUEUES * COUNT // 2, "odd": QUEUES * COUNT // 2}
+
+
+def test_a_users_schema_chooses_the_columns(spark: SparkSession, cluster: Running) -> None:
+    reader = spark.read.format("rocketmq").option("nameServer", cluster.name_server)
+    frame = reader.option("subscribe", "orders").schema("body binary, queueOffset long").load()
+    total = frame.agg(sum_of(length("body")), sum_of("queueOffset")).first()
+    assert total is not None
+    assert total[0] == sum(len(m.body) for q in range(QUEUES) for m in numbered(q, COUNT))
+    assert total[1] == QUEUES * sum(range(COUNT))
+
+
+def test_offsets_bound_the_read(spark: SparkSession, cluster: Running) -> None:
+    frame = _load(
+        spark, cluster,
+        startingOffsets='{"orders":{"broker-a":{"0":10,"1":-2,"2":-1,"3":1400}}}',
+        endingOffsets='{"orders":{"broker-a":{"0":20,"1":5,"2":-1,"3":-1}}}',
+    )  # fmt: skip
+    counts = {row.queueId: row["count"] for row in frame.groupBy("queueId").count().collect()}
+    assert counts == {0: 10, 1: 5, 3: 100}
+
+
+def test_an_empty_topic_is_an_empty_frame(spark: SparkSession, cluster: Running) -> None:
+    assert _load(spark, cluster, topic="empty").count() == 0
+
+
+def test_a_limit_ends_the_read_early(spark: SparkSession, cluster: Running) -> None:
+    assert len(_load(spark, cluster, batchRows="10").limit(3).collect()) == 3
+
+
+def test_sql_knows_the_format(spark: SparkSession, cluster: Running) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW orders USING rocketmq"
+        f" OPTIONS (nameServer '{cluster.name_server}', subscribe 'orders', columns 'queueId')"
+    )
+    row = spark.sql("SELECT count(*) AS n FROM orders").first()
+    assert row is not None
+    assert row.n == QUEUES * COUNT
+
+
+def test_registering_checks_the_workers_python(spark: SparkSession, cluster: Running) -> None:
+    register(spark)
+    assert _load(spark, cluster, columns="queueId").count() == QUEUES * COUNT
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"startingOffset": "latest"},
+            r"\[ROCKETMQ_OPTION\] unknown option 'startingoffset'; did you mean",
+        ),
+        ({"columns": "offset"}, r"\[ROCKETMQ_OPTION\] columns: 'offset' is none"),
+        ({"subscribe": "nothing"}, r"\[ROCKETMQ_TOPIC_NOT_FOUND\].*nothing"),
+        (
+            {"endingOffsets": '{"orders":{"broker-a":{"0":9999,"1":0,"2":0,"3":0}}}'},
+            "ROCKETMQ_OFFSET_OUT_OF_RANGE",
+        ),
+        ({"nameServer": "127.0.0.1:1"}, r"\[ROCKETMQ_BROKER_UNREACHABLE\].*127.0.0.1:1"),
+    ],
+)
+def test_errors_reach_the_user_with_their_code(
+    spark: SparkSession, cluster: Running, given: dict[str, str], said: str
+) -> None:
+    options: dict[str, Any] = {"nameServer": cluster.name_server, "subscribe": "orders", **given}
+    with pytest.raises(Exception, match=said):
+        spark.read.format("rocketmq").options(**options).load().count()
+
+
+def test_streams_and_writes_are_refused(spark: SparkSession, cluster: Running) -> None:
+    options = {"nameServer": cluster.name_server, "subscribe": "orders"}
+    frame = spark.readStream.format("rocketmq").options(**options).load()
+    query = frame.writeStream.format("noop").start()
+    with pytest.raises(Exception, match="this version reads batches"):
+        query.processAllAvailable()
+    with pytest.raises(Exception, match=r"send with rocketrio.open_producer"):
+        spark.range(3).write.format("rocketmq").mode("append").options(**options).save()
