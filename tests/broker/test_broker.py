@@ -1,0 +1,98 @@
+"""How a broker is put together: ports, roles, what it refuses to start with."""
+
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cluster.support import caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import open_broker
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster, fast_address
+from rocketrio_broker.processor import NOT_BUILT_YET
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.codes import PROTOCOL_VERSION, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.remoting.ports import split_addr
+
+
+def config(**fields: object) -> BrokerConfig:
+    return BrokerConfig(data=Path("/data"), store=SMALL_STORE, **fields)  # type: ignore[arg-type]
+
+
+async def refusal(broker: BrokerConfig) -> ConfigError:
+    host = MemoryNetwork().host("10.0.0.10")
+    with pytest.raises(ConfigError) as error:
+        async with open_broker(broker, disk=MemoryDisk(), dial=host.dial, listen=host.listen):
+            pass
+    return error.value
+
+
+async def test_synchronous_master_is_refused_until_it_is_built(autojump_clock: MockClock) -> None:
+    error = await refusal(config(role="sync-master"))
+    assert "sync-master" in str(error)
+    assert "async-master" in error.advice
+
+
+async def test_address_that_nobody_can_dial_is_refused(autojump_clock: MockClock) -> None:
+    error = await refusal(config(listen="0.0.0.0:10911"))
+    assert "0.0.0.0:10911" in str(error)
+    assert "`address`" in error.advice or "address" in error.advice
+
+
+async def test_taken_port_is_an_error_and_frees_the_others(autojump_clock: MockClock) -> None:
+    host = MemoryNetwork().host("10.0.0.10")
+    taken = await host.listen("10.0.0.10:10909")
+    broker = config(listen="10.0.0.10:10911")
+    with pytest.raises(ConfigError, match="10909"):
+        async with open_broker(broker, disk=MemoryDisk(), dial=host.dial, listen=host.listen):
+            pass
+    taken.close()
+    async with open_broker(broker, disk=MemoryDisk(), dial=host.dial, listen=host.listen) as ours:
+        assert ours.address == "10.0.0.10:10911"
+
+
+@pytest.mark.real
+async def test_free_ports_leave_the_one_two_below_free(tmp_path: Path) -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        address = cluster.master.broker.address
+        fast = fast_address(address)
+        assert split_addr(fast)[1] == split_addr(address)[1] - 2
+        async with caller_of(cluster) as caller:
+            assert (await caller.send(fast, b"x")).code == ResponseCode.SUCCESS
+
+
+async def test_unbuilt_codes_have_no_processor(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        for code in sorted(NOT_BUILT_YET):
+            answer = await caller.pool.call(
+                cluster.master.broker.address, RemotingCommand(code, ext_fields={})
+            )
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code
+            assert answer.remark == f" request type {int(code)} not supported"
+
+
+async def test_every_answer_has_a_version_that_clients_understand(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        for answer in (await caller.send(addr, b"x"), await caller.pull(addr, 0)):
+            assert answer.version == PROTOCOL_VERSION == 407
+
+
+async def test_statistics_tell_what_goes_on(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        await caller.send(cluster.master.broker.address, b"x")
+        await trio.sleep(1)
+        master = cluster.master.broker.statistics()
+        slave = cluster.slaves[0].broker.statistics()
+        assert (master.role, slave.role) == ("async-master", "slave")
+        assert master.store.put_message_times == 1
+        assert master.slave is None
+        assert slave.slave is not None
+        assert slave.store.max_physical_offset == master.store.max_physical_offset
+        assert len(master.ha.connections) == 1
