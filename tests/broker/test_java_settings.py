@@ -1,0 +1,67 @@
+import pytest
+
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.config_loading import setting_paths
+from rocketrio_broker.java_settings import CHANGEABLE, changed_config, java_properties, path_of
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import BrokerError, ConfigError
+
+SHOWN = {"broker_addr": "10.0.0.1:10911", "ha_addr": "10.0.0.2:10912"}
+
+
+def test_every_setting_that_can_change_exists() -> None:
+    assert set(setting_paths()) >= CHANGEABLE
+
+
+def test_what_is_shown_can_be_written_back() -> None:
+    config = BrokerConfig()
+    shown = java_properties(config, **SHOWN)
+    changeable = {name: text for name, text in shown.items() if path_of(name) in CHANGEABLE}
+    assert len(changeable) > 15
+    assert changed_config(config, changeable) == config
+
+
+def test_milliseconds_there_are_seconds_here() -> None:
+    config = BrokerConfig(short_polling_time=0.25)
+    assert java_properties(config, **SHOWN)["shortPollingTimeMills"] == "250"
+    changed = changed_config(config, {"shortPollingTimeMills": "1500"})
+    assert changed.short_polling_time == 1.5
+
+
+def test_addresses_are_taken_apart() -> None:
+    shown = java_properties(BrokerConfig(), **SHOWN)
+    assert (shown["brokerIP1"], shown["listenPort"]) == ("10.0.0.1", "10911")
+    assert (shown["brokerIP2"], shown["haListenPort"]) == ("10.0.0.2", "10912")
+
+
+def test_words_of_java_stand_for_ours() -> None:
+    shown = java_properties(BrokerConfig(role="slave", broker_id=1), **SHOWN)
+    assert (shown["brokerRole"], shown["flushDiskType"]) == ("SLAVE", "ASYNC_FLUSH")
+    assert shown["accessMessageInMemoryMaxRatio"] == "40"
+    assert "accessMessageInMemoryMaxBytes" not in shown
+
+
+def test_settings_of_the_store_change_too() -> None:
+    changed = changed_config(BrokerConfig(), {"accessMessageInMemoryMaxRatio": "0.5"})
+    assert changed.store.access_message_in_memory_max_ratio == 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("mappedFileSizeCommitLog", ResponseCode.NO_PERMISSION),
+        ("brokerRole", ResponseCode.NO_PERMISSION),
+        ("slaveReadEnabled", ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_what_cannot_change_is_refused(name: str, code: ResponseCode) -> None:
+    with pytest.raises(BrokerError, match=name) as caught:
+        changed_config(BrokerConfig(), {name: "1"})
+    assert caught.value.code == code
+
+
+def test_a_wrong_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="shortPollingTimeMills is 'x'"):
+        changed_config(BrokerConfig(), {"shortPollingTimeMills": "x"})
+    with pytest.raises(ConfigError, match="must be > 0"):
+        changed_config(BrokerConfig(), {"shortPollingTimeMills": "0"})
