@@ -1,0 +1,203 @@
+"""The command as scripts use it: its ready lines, its exit codes, one line for what is wrong."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+from click.testing import CliRunner
+
+from rocketrio_broker.cli import main
+
+READY_NAME_SERVER = re.compile(r"ready role=namesrv address=(127\.0\.0\.1:\d+)")
+READY_BROKER = re.compile(
+    r"ready role=(master|slave) name=([\w-]+) address=(127\.0\.0\.1:\d+) ha_address=127\.0\.0\.1:\d+"
+)
+PATIENCE = 20  # Seconds a process may take to start or stop on a busy machine.
+
+
+@attrs.define
+class Running:
+    """A process of the command."""
+
+    process: "subprocess.Popen[str]"
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def ended(self, number: signal.Signals | None = None) -> tuple[int, str]:
+        """Its exit code and what it said on standard error."""
+        if number is not None:
+            self.process.send_signal(number)
+        _, said = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, said
+
+
+class Launcher:
+    """Starts processes, and leaves none behind."""
+
+    def __init__(self) -> None:
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *arguments: str) -> Running:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("ROCKETRIO_", "NAMESRV_"))
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rocketrio_broker.cli", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._started.append(process)
+        return Running(process)
+
+    def end_all(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=PATIENCE)
+
+
+@pytest.fixture
+def launcher() -> Iterator[Launcher]:
+    made = Launcher()
+    yield made
+    made.end_all()
+
+
+def invoked(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, arguments, env={"NAMESRV_ADDR": None})
+    return result.exit_code, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "--listen", "10911"], "host:port"),
+        (["run", "--role", "boss"], "async-master"),
+        (["run", "--role", "slave"], "a master has id 0"),
+        (["run", "--set", "store.flush_disk_typ=sync"], "store.flush_disk_type"),
+        (["run", "--set", "nonsense"], "KEY=VALUE"),
+        (["run", "--set", "store.flush_disk_type=x"], "'sync'"),
+        (["run", "--config", "/nowhere.toml"], "/nowhere.toml"),
+        (["run", "--id", "-1"], "--id"),
+        (["cluster"], "--data"),
+        (["cluster", "--data", "d", "--slaves", "99"], "--slaves"),
+        (["nonsense"], "nonsense"),
+        (["run", "nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_says_what_is_right(arguments: list[str], told: str) -> None:
+    code, output = invoked(*arguments)
+    assert code == 2
+    assert told in output
+
+
+@pytest.mark.parametrize("command", ["namesrv", "run", "cluster", "settings"])
+def test_help_teaches_by_example(command: str) -> None:
+    code, output = invoked(command, "--help")
+    assert code == 0
+    assert f"rocketrio-broker {command} " in output
+
+
+def test_settings_are_listed_with_their_meaning() -> None:
+    code, output = invoked("settings", "flush_disk")
+    assert code == 0
+    assert "store.flush_disk_type\n    async" in output
+    assert "broker_name" not in output
+
+
+def test_the_synchronous_role_is_refused_until_it_is_built(tmp_path: Path) -> None:
+    code, output = invoked("run", "--role", "sync-master", "--data", str(tmp_path))
+    assert code == 1
+    assert output.count("\n") == 1
+    assert "sync-master is not built yet" in output
+
+
+def test_an_address_in_use_is_one_line_and_1() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        addr = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, output = invoked("namesrv", "--listen", addr)
+    assert code == 1
+    assert addr in output
+    assert output.count("\n") == 1
+
+
+def test_a_directory_that_cannot_be_used_is_one_line_and_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, output = invoked(
+        "run", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "file"), "--log-level", "error"
+    )
+    assert code in (1, 2)
+    assert str(tmp_path / "file") in output
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_cluster_serves_and_ends_clean(
+    launcher: Launcher, tmp_path: Path, number: signal.Signals
+) -> None:
+    cluster = launcher.start(
+        "cluster", "--listen", "127.0.0.1:0", "--data", str(tmp_path), "--slaves", "1"
+    )
+    assert READY_NAME_SERVER.fullmatch(cluster.line())
+    for role in ("master", "slave"):
+        ready = READY_BROKER.fullmatch(cluster.line())
+        assert ready
+        assert ready.group(1, 2) == (role, "broker-a")
+    code, said = cluster.ended(number)
+    assert code == 0, said
+    assert "Traceback" not in said
+    assert "unregistration failed" not in said
+    assert not list(tmp_path.rglob("abort"))
+
+
+@pytest.mark.real
+def test_members_run_in_processes_of_their_own(launcher: Launcher, tmp_path: Path) -> None:
+    name_server = launcher.start("namesrv", "--listen", "127.0.0.1:0")
+    found = READY_NAME_SERVER.fullmatch(name_server.line())
+    assert found
+    common = ("--namesrv", found[1], "--name", "b", "--cluster", "c", "--listen", "127.0.0.1:0")
+    master = launcher.start("run", *common, "--data", str(tmp_path / "m"))
+    ready = READY_BROKER.fullmatch(master.line())
+    assert ready
+    assert ready.group(1, 2) == ("master", "b")
+    locked = launcher.start("run", *common, "--data", str(tmp_path / "m"))
+    code, said = locked.ended()
+    assert code == 1
+    assert "another broker" in said.lower()
+    slave = launcher.start(
+        "run", *common, "--role", "slave", "--id", "1", "--data", str(tmp_path / "s")
+    )
+    ready = READY_BROKER.fullmatch(slave.line())
+    assert ready
+    assert ready[1] == "slave"
+    for member in (slave, master, name_server):
+        assert member.ended(signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.real
+def test_a_broker_without_its_name_server_warns_and_serves(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        nobody = f"127.0.0.1:{unused.getsockname()[1]}"
+    broker = launcher.start(
+        "run", "--namesrv", nobody, "--listen", "127.0.0.1:0", "--data", str(tmp_path)
+    )
+    assert READY_BROKER.fullmatch(broker.line())
+    code, said = broker.ended(signal.SIGTERM)
+    assert code == 0
+    assert said.count("cannot register") == 1
+    assert nobody in said
