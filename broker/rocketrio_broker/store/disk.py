@@ -176,9 +176,9 @@ class InlineDisk:
     """The real disk without threads: what blocks, blocks. For the virtual clock and for command-line tools."""
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        result = work(*arguments)
+        # As with a worker thread, a cancel comes before the work or not at all: its result is never lost.
         await trio.lowlevel.checkpoint()
-        return result
+        return work(*arguments)
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

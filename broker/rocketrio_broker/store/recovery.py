@@ -108,6 +108,7 @@ def _choose_start(
 ) -> int:
     lowest = log.min_offset
     if not len(table):
+        # Somebody removed the queues to have them rebuilt, as Apache brokers do then.
         return lowest
     if checkpoint.positions is not None:
         position = checkpoint.positions.queue_position

@@ -1,0 +1,121 @@
+from pathlib import Path
+
+import pytest
+
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.dispatch import (
+    SCHEDULE_TOPIC,
+    DelayLevels,
+    QueueDispatcher,
+    entry_tags_code,
+    stored_tags_code,
+)
+from rocketrio_broker.store.log_walk import LogRecord
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.properties import java_string_hash, property_value, tags_code
+
+LEVELS = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
+
+
+def made() -> tuple[ConsumeQueueTable, QueueDispatcher]:
+    table = ConsumeQueueTable(Path("/q"), 400, disk=MemoryDisk())
+    return table, QueueDispatcher(table, LEVELS)
+
+
+def record(address: int, queue_offset: int, *, sys_flag: int = 0, topic: bytes = b"t") -> LogRecord:
+    return (address, 100, topic, 0, queue_offset, sys_flag, 1000, b"TAGS\1a")
+
+
+@pytest.mark.parametrize(
+    ("level", "delay_ms"), [("1", 1000), ("3", 10_000), ("5", 60_000), ("18", 7_200_000)]
+)
+def test_delayed_message_has_its_delivery_time_as_tags_code(level: str, delay_ms: int) -> None:
+    properties = f"DELAY\1{level}\2TAGS\1a".encode()
+    assert entry_tags_code(SCHEDULE_TOPIC, properties, 5000, LEVELS) == 5000 + delay_ms
+    assert entry_tags_code("other", properties, 5000, LEVELS) == java_string_hash("a")
+
+
+def test_level_beyond_the_last_is_the_last() -> None:
+    assert entry_tags_code(SCHEDULE_TOPIC, b"DELAY\x0199", 0, LEVELS) == 7_200_000
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"",
+        b"TAGS\1a",
+        b"TAGS\1a\2",
+        b"KEYS\1k\2TAGS\1abc\2WAIT\1true",
+        b"TAGS\1first\2TAGS\1second",
+        b"TAGS\1first\2TAGS\1",
+        b"MYTAGS\1x",
+        b"TAGS\1real\2MYTAGS\1x",
+        b"A\1TAGS\1x",
+        "TAGS\1ümläut\2".encode(),
+        b"TAGS\1\xff\xfe",
+        b"TAGS\1a||b",
+    ],
+)
+def test_quick_tags_code_agrees_with_the_protocols(properties: bytes) -> None:
+    assert stored_tags_code(properties) == tags_code(property_value(properties, "TAGS"))
+
+
+def test_entry_stands_at_the_records_queue_offset() -> None:
+    table, dispatcher = made()
+    for number in range(3):
+        dispatcher.dispatch(record(number * 100, number))
+    queue = table.queue("t", 0)
+    assert queue.max_offset == 3
+    assert queue.entry(2) == (200, 100, java_string_hash("a"))
+    assert table.take_grown() == {("t", 0)}
+    assert table.take_grown() == set()
+
+
+def test_dispatching_again_changes_nothing() -> None:
+    table, dispatcher = made()
+    for number in (0, 1, 0, 1):
+        dispatcher.dispatch(record(number * 100, number))
+    assert table.queue("t", 0).max_offset == 2
+
+
+@pytest.mark.parametrize(("sys_flag", "count"), [(0, 1), (4, 0), (8, 1), (12, 0), (0x301, 1)])
+def test_prepared_and_rolled_back_records_have_no_entry(sys_flag: int, count: int) -> None:
+    table, dispatcher = made()
+    dispatcher.dispatch(record(0, 0, sys_flag=sys_flag))
+    assert sum(queue.max_offset for queue in table) == count
+
+
+def test_gap_keeps_later_entries_at_their_own_index() -> None:
+    table, dispatcher = made()
+    dispatcher.dispatch(record(0, 0))
+    dispatcher.dispatch(record(500, 4))
+    queue = table.queue("t", 0)
+    assert queue.max_offset == 5
+    assert queue.entry(4) == (500, 100, java_string_hash("a"))
+
+
+def test_topic_made_anew_counts_from_zero() -> None:
+    table, dispatcher = made()
+    for number in range(3):
+        dispatcher.dispatch(record(number * 100, number))
+    dispatcher.dispatch(record(900, 0))
+    queue = table.queue("t", 0)
+    assert (queue.max_offset, queue.entry(0)) == (1, (900, 100, java_string_hash("a")))
+
+
+def test_queue_offset_given_twice_stays_with_its_first_holder() -> None:
+    table, dispatcher = made()
+    for number in range(3):
+        dispatcher.dispatch(record(number * 100, number))
+    dispatcher.dispatch(record(900, 1))
+    queue = table.queue("t", 0)
+    assert (queue.max_offset, queue.entry(1)) == (3, (100, 100, java_string_hash("a")))
+
+
+def test_deleted_topic_is_not_remembered() -> None:
+    table, dispatcher = made()
+    dispatcher.dispatch(record(0, 0))
+    assert table.delete_topic("t")
+    assert not table.delete_topic("t")
+    dispatcher.dispatch(record(100, 0))
+    assert table.by_key["t", 0].entry(0) == (100, 100, java_string_hash("a"))
