@@ -31,7 +31,7 @@ HELD_PULLS_LIMIT: Final = 100_000
 """Pulls held at once; one more is answered without waiting (pullThreadPoolQueueCapacity)."""
 
 LOOK_INTERVAL: Final = 5.0
-"""Seconds between looks at pulls whose arrivals the filter rejected (PullRequestHoldService.run)."""
+"""Seconds between looks at all pulls, for arrivals that the filter rejected (PullRequestHoldService.run)."""
 
 _SWEEP_FLOOR: Final = 1024  # finished pulls kept in the heap before it is rebuilt without them
 
@@ -128,12 +128,12 @@ class HeldPulls:
             due.append(pull)
         return due
 
-    def take_rejected(self) -> list[HeldPull]:
-        """Remove and return the pulls whose queue grew, but not by what they want."""
-        rejected = [pull for pull in self if pull.checked_offset > pull.header.queue_offset]
-        for pull in rejected:
+    def take_if(self, is_due: Callable[[HeldPull], bool]) -> list[HeldPull]:
+        """Remove and return the pulls of which this is true."""
+        due = [pull for pull in self if is_due(pull)]
+        for pull in due:
             self.remove(pull)
-        return rejected
+        return due
 
     def channel_closed(self, channel: Channel) -> None:
         """Drop the pulls of a connection that ended."""
@@ -186,7 +186,7 @@ class PullRequestHoldService:
             now = trio.current_time()
             again = held.take_due(now)
             if now >= next_look:
-                again += held.take_rejected()
+                again += held.take_if(self._has_grown)
                 next_look = now + self._look_interval()
             for pull in again:
                 self._executor.execute_held(pull)
@@ -198,12 +198,14 @@ class PullRequestHoldService:
                 self._held.remove(pull)
                 self._executor.execute_held(pull)
 
+    def _has_grown(self, pull: HeldPull) -> bool:
+        return self._store.next_queue_offset(*pull.key) > pull.header.queue_offset
+
     def _is_wanted(self, pull: HeldPull) -> bool:
-        topic, queue_id = pull.key
         if pull.tags_codes is None:
-            return self._store.next_queue_offset(topic, queue_id) > pull.header.queue_offset
+            return self._has_grown(pull)
         found = self._store.get_message(
-            topic, queue_id, pull.checked_offset, 1, tags_codes=pull.tags_codes
+            *pull.key, pull.checked_offset, 1, tags_codes=pull.tags_codes
         )
         if found.status is GetStatus.NO_MATCHED_MESSAGE:
             pull.checked_offset = found.next_begin_offset

@@ -34,10 +34,14 @@ from rocketrio_protocol.commands.pull import (
     PullSysFlag,
 )
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.topic_config import Permission, SubscriptionGroupConfig
 
 logger = logging.getLogger("rocketrio_broker.pull")
+
+ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
+"""Bytes of messages in one answer, whatever the settings allow: a frame must hold them, with its header."""
 
 BROADCASTING: Final = "BROADCASTING"
 
@@ -126,7 +130,7 @@ class PullMessageProcessor:
             header.queue_offset,
             max(1, min(header.max_msg_nums, broker.max_pull_message_size)),
             tags_codes=codes,
-            max_bytes=header.max_msg_bytes,
+            max_bytes=min(header.max_msg_bytes or ANSWER_SIZE_LIMIT, ANSWER_SIZE_LIMIT),
         )
         code = code_of_status(result.status, header.queue_offset)
         if is_first and header.sys_flag & _COMMIT_OFFSET and not self._store.is_slave:

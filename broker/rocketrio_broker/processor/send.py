@@ -11,7 +11,6 @@ their services are built, rather than delivered as plain ones.
 """
 
 import random
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -82,9 +81,8 @@ class SendMessageProcessor:
         waiting: WaitingAnswers,
         store_host: bytes,
         rng: random.Random,
-        peer_addr: Callable[[Channel], bytes] = lambda channel: _packed_addr(channel.remote_addr),
     ) -> None:
-        """`store_host` is the packed address that message ids name; `peer_addr` packs a sender's."""
+        """`store_host` is the packed address that message ids name."""
         self._store = store
         self._config = config
         self._topics = topics
@@ -93,7 +91,6 @@ class SendMessageProcessor:
         self._store_host = store_host
         self._host_digits = store_host.hex().upper()
         self._rng = rng
-        self._peer_addr = peer_addr
         self._waits_for_flush = store.config.flush_disk_type == "sync"
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -146,7 +143,7 @@ class SendMessageProcessor:
             if topic.topic_filter_type == _MULTI_TAG_TOPIC
             else header.sys_flag,
             born_timestamp_ms=header.born_timestamp,
-            born_host=self._peer_addr(channel),
+            born_host=_packed_addr(channel.remote_addr),
             store_host=self._store_host,
             reconsume_times=header.reconsume_times or 0,
         )
@@ -206,6 +203,9 @@ class SendMessageProcessor:
         return topic
 
     def _created_topic(self, header: SendHeader) -> TopicConfig:
+        if not self._store.writable:
+            # Before the topic is made: on a slave it would stand there until the next copy of the master's.
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
         topic = self._topics.create_in_send(
             header.topic,
             default_topic=header.default_topic,

@@ -1,6 +1,7 @@
 """Sends against a broker in memory: what is stored, what is refused, and with which code."""
 
 import pytest
+import trio
 from tests.cluster.support import Caller, bodies, caller_of, messages
 from trio.testing import MockClock
 
@@ -159,8 +160,13 @@ async def test_body_over_the_limit_is_refused(autojump_clock: MockClock) -> None
 
 async def test_slave_refuses_messages(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
-        answer = await caller.send(cluster.slaves[0].broker.address, b"x")
-        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        slave = cluster.slaves[0].broker
+        await caller.send(cluster.master.broker.address, b"x", topic="orders")
+        await trio.sleep(20)
+        for topic in ("orders", "unknown"):
+            answer = await caller.send(slave.address, b"x", topic=topic)
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert slave.parts.topics.topic_config("unknown") is None
 
 
 async def test_read_only_broker_refuses_order_topics(autojump_clock: MockClock) -> None:
