@@ -42,6 +42,7 @@ API_TIMEOUT: Final = 3.0
 """Seconds an ordinary call may take (mqClientApiTimeout)."""
 OFFSET_TIMEOUT: Final = 5.0
 """Seconds an offset question may take (timeoutMillis of queryConsumerOffset)."""
+LOWER_BOUNDARY: Final = "LOWER"
 
 
 class NotFound(Enum):
@@ -132,9 +133,15 @@ class ClientAPI:
     async def search_offset(
         self, addr: str, queue: MessageQueue, timestamp_ms: int, *, timeout: float = API_TIMEOUT
     ) -> int:
-        """Offset of the first message stored at `timestamp_ms` or later, as far as the broker's version says so."""
+        """Offset of the first message stored at `timestamp_ms` or later, that of the next one if there is none.
+
+        Brokers before 5.0 may answer with the message before that.
+        """
         header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            timestamp=timestamp_ms,
+            boundary_type=LOWER_BOUNDARY,
         )
         return max(0, await self._offset(addr, header, queue, "search for an offset", timeout))
 
