@@ -1,0 +1,136 @@
+import attrs
+import pytest
+from tests.broker.store.support import SMALL, SetClock, body_of, opened, put_of, stored
+
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.query import Boundary
+
+BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
+FAR = (1 << 63) - 1
+UNIQUE = "7F000001000018B4AAC2000000000001"
+
+
+def put_at(store: MessageStore, clock: SetClock, *times: int) -> None:
+    for clock.value_ms in times:
+        stored(store.append(put_of()))
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "nearest", "lower", "upper"),
+    [
+        (500, 0, 0, 0),
+        (1000, 0, 0, 0),
+        (1400, 0, 1, 0),
+        (1500, 0, 1, 0),
+        (1501, 1, 1, 0),
+        (2000, 1, 1, 2),
+        (2600, 3, 3, 2),
+        (3000, 3, 3, 3),
+        (3001, 3, 4, 3),
+        (FAR, 3, 4, 3),
+    ],
+)
+async def test_time_means_the_nearest_the_next_or_the_last_before(
+    timestamp: int, nearest: int, lower: int, upper: int
+) -> None:
+    clock = SetClock()
+    clock.value_ms = 0
+    async with opened(MemoryDisk(), BIG, clock=clock) as store:
+        put_at(store, clock, 1000, 2000, 2000, 3000)
+        boundaries: dict[Boundary, int] = {"4.x": nearest, "LOWER": lower, "UPPER": upper}
+        for boundary, expected in boundaries.items():
+            assert store.offset_by_time("orders", 0, timestamp, boundary) == expected
+
+
+async def test_unknown_and_empty_queues_answer_zero() -> None:
+    async with opened(MemoryDisk()) as store:
+        assert store.offset_by_time("orders", 0, 1) == 0
+        assert store.store_time_at("orders", 0, 0) is None
+        assert store.earliest_store_time("orders", 0) is None
+        assert store.earliest_message_time() is None
+        store.queue_table.queue("orders", 0)
+        assert store.offset_by_time("orders", 0, 1) == 0
+
+
+async def test_times_of_messages() -> None:
+    clock = SetClock(0)
+    async with opened(MemoryDisk(), BIG, clock=clock) as store:
+        put_at(store, clock, 1000, 2000, 3000)
+        assert [store.store_time_at("orders", 0, offset) for offset in (0, 2, 3)] == [
+            1000,
+            3000,
+            None,
+        ]
+        assert store.earliest_store_time("orders", 0) == 1000
+        assert store.earliest_message_time() == 1000
+
+
+async def test_message_is_found_by_each_key_and_its_unique_id_at_once() -> None:
+    async with opened(MemoryDisk(), BIG) as store:
+        stored(store.append(put_of(b"a", properties=f"KEYS\1k1 k2\2UNIQ_KEY\1{UNIQUE}".encode())))
+        stored(store.append(put_of(b"b", properties=b"KEYS\1k2")))
+        stored(store.append(put_of(b"c", "payments", properties=b"KEYS\1k2")))
+
+        def found(topic: str, key: str, count: int = 32) -> list[bytes]:
+            result = store.query_message(topic, key, count, 0, FAR)
+            return [body_of(bytes(record)) for record in result.buffers]
+
+        assert found("orders", "k1") == [b"a"]
+        assert found("orders", UNIQUE) == [b"a"]
+        assert found("orders", "k2") == [b"b", b"a"]
+        assert found("orders", "k2", 1) == [b"b"]
+        assert found("payments", "k2") == [b"c"]
+        assert found("orders", "k") == []
+
+
+async def test_times_limit_a_query_to_the_millisecond() -> None:
+    clock = SetClock(0)
+    async with opened(MemoryDisk(), BIG, clock=clock) as store:
+        for clock.value_ms in (1000, 1500, 1999, 61_000):
+            stored(store.append(put_of(b"%d" % clock.value_ms, properties=b"KEYS\1k")))
+        for begin, end, bodies in (
+            (1500, 1999, [b"1999", b"1500"]),
+            (1501, 1998, []),
+            (2000, FAR, [b"61000"]),
+            (0, 60_999, [b"1999", b"1500", b"1000"]),
+        ):
+            result = store.query_message("orders", "k", 32, begin, end)
+            assert [body_of(bytes(record)) for record in result.buffers] == bodies
+            assert result.index_last_update_timestamp == 61_000
+
+
+async def test_other_keys_of_the_same_hash_are_not_answered() -> None:
+    # "Aa" and "BB" have one Java hash.
+    async with opened(MemoryDisk(), BIG) as store:
+        stored(store.append(put_of(properties=b"KEYS\1Aa")))
+        assert not store.query_message("orders", "BB", 32, 0, FAR).buffers
+        assert len(store.query_message("orders", "Aa", 32, 0, FAR).buffers) == 1
+
+
+async def test_query_goes_back_over_index_files() -> None:
+    config = attrs.evolve(BIG, max_index_num=10)
+    async with opened(MemoryDisk(), config) as store:
+        for number in range(50):
+            stored(store.append(put_of(b"%d" % number, properties=b"KEYS\1k%d same" % number)))
+        assert len(store.query_message("orders", "same", 64, 0, FAR).buffers) == 50
+        assert len(store.query_message("orders", "same", 1000, 0, FAR).buffers) == 50
+        (record,) = store.query_message("orders", "k3", 32, 0, FAR).buffers
+        assert body_of(bytes(record)) == b"3"
+        result = store.query_message("orders", "same", 1000, 0, FAR)
+        assert result.index_last_update_physical_offset < store.max_physical_offset
+
+
+async def test_rolled_back_records_are_not_indexed() -> None:
+    async with opened(MemoryDisk(), BIG) as store:
+        for sys_flag in (4, 8, 12):
+            stored(store.append(put_of(sys_flag=sys_flag, properties=b"KEYS\1k")))
+        assert len(store.query_message("orders", "k", 32, 0, FAR).buffers) == 2
+
+
+async def test_index_can_be_switched_off() -> None:
+    disk = MemoryDisk()
+    async with opened(disk, attrs.evolve(BIG, message_index_enable=False)) as store:
+        stored(store.append(put_of(properties=b"KEYS\1k")))
+        assert not store.query_message("orders", "k", 32, 0, FAR).buffers
+    assert not [path for path in disk.files if path.parent.name == "index"]

@@ -1,0 +1,123 @@
+import attrs
+import pytest
+import trio
+from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all, stored
+
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.store.retention import count_deletable
+
+HOUR_MS = 3_600_000
+NOW = 1000 * HOUR_MS
+CONFIG = StoreConfig(file_reserved_time=72.0, delete_when="04;16")
+
+
+def deletable(ages_hours: list[float], *, hour: int = 12, used: float = 10.0) -> int:
+    times = [int(NOW - age * HOUR_MS) for age in ages_hours]
+    return count_deletable(times, now_ms=NOW, hour=hour, used_percent=used, config=CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("ages", "hour", "used", "count"),
+    [
+        ([100, 80, 72, 71, 1], 4, 10.0, 3),
+        ([100, 80, 72, 71, 1], 16, 10.0, 3),
+        ([100, 80, 72, 71, 1], 12, 10.0, 0),
+        ([100, 80, 71, 1], 12, 75.0, 0),
+        ([100, 80, 71, 1], 12, 75.1, 2),
+        ([100, 80, 71, 1], 12, 85.1, 4),
+        ([100] * 30, 4, 10.0, 10),
+        ([1] * 30, 4, 99.0, 10),
+        ([], 4, 99.0, 0),
+    ],
+)
+def test_which_files_go(ages: list[float], hour: int, used: float, count: int) -> None:
+    assert deletable(ages, hour=hour, used=used) == count
+
+
+def test_young_files_stay_when_force_is_forbidden() -> None:
+    config = attrs.evolve(CONFIG, clean_file_forcibly_enable=False)
+    times = [NOW - HOUR_MS] * 3
+    assert not count_deletable(times, now_ms=NOW, hour=4, used_percent=99.0, config=config)
+
+
+async def fill(store: MessageStore, clock: SetClock, count: int = 200) -> None:
+    for number in range(count):
+        clock.value_ms += 60_000
+        stored(
+            store.append(put_of(bytes(700), queue_id=number % 2, properties=b"KEYS\1k%d" % number))
+        )
+    store.key_index.build_all()
+    await store.checkpoint()
+
+
+async def test_old_files_go_with_the_queue_and_index_files_that_named_them(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    async with opened(disk, attrs.evolve(SMALL, max_index_num=30), clock=clock) as store:
+        await fill(store, clock)
+        before = {folder: names(disk, folder) for folder in ("commitlog", "0", "index")}
+        clock.value_ms += 71 * HOUR_MS
+        disk.used = 0.8
+        await trio.sleep(15)
+        assert store.min_physical_offset > 0
+        for folder, files in before.items():
+            left = names(disk, folder)
+            assert 0 < len(left) < len(files)
+            assert left == files[-len(left) :]
+        for queue_id in (0, 1):
+            bounds = store.queue_bounds("orders", queue_id)
+            assert bounds is not None
+            assert bounds[0] > 0
+            assert len(read_all(store, "orders", queue_id)) == bounds[1] - bounds[0]
+        assert store.earliest_message_time() is not None
+        assert not store.query_message("orders", "k0", 32, 0, 1 << 62).buffers
+        assert len(store.query_message("orders", "k199", 32, 0, 1 << 62).buffers) == 1
+    async with opened(disk, attrs.evolve(SMALL, max_index_num=30), clock=clock) as store:
+        assert store.queue_bounds("orders", 0) is not None
+
+
+def names(disk: MemoryDisk, folder: str) -> list[str]:
+    return sorted(path.name for path in disk.files if path.parent.name == folder)
+
+
+async def test_the_last_file_stays_however_full_the_disk(autojump_clock: trio.abc.Clock) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    async with opened(disk, clock=clock) as store:
+        await fill(store, clock)
+        disk.used = 0.99
+        await trio.sleep(500)
+        assert len(store.commit_log.files.files) == 1
+        assert read_all(store, "orders")
+
+
+async def test_nothing_goes_that_a_recovery_would_need(autojump_clock: trio.abc.Clock) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    config = attrs.evolve(SMALL, flush_consume_queue_thorough_interval=1e6)
+    async with opened(disk, config, clock=clock) as store:
+        for _ in range(200):
+            stored(store.append(put_of(bytes(700))))
+        disk.used = 0.99
+        await trio.sleep(100)
+        assert store.min_physical_offset == 0
+        await store.checkpoint()
+        await trio.sleep(100)
+        assert store.min_physical_offset > 0
+
+
+async def test_nearly_full_disk_refuses_until_there_is_room(autojump_clock: trio.abc.Clock) -> None:
+    disk = MemoryDisk()
+    disk.used = 0.91
+    async with opened(disk) as store:
+        assert not store.writable
+        refused = store.append(put_of())
+        assert refused.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert "91.0 % full" in refused.remark
+        assert store.append_batch(put_of(), [(0, b"", b"")]).status is refused.status
+        disk.used = 0.9
+        await trio.sleep(11)
+        assert store.writable
+        stored(store.append(put_of()))
