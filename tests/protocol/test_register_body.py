@@ -1,0 +1,103 @@
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.broker.parts import exchanges_of
+from tests.golden.golden import VERSIONS
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.register_body import (
+    body_crc32,
+    decode_register_body,
+    encode_register_body,
+)
+from rocketrio_protocol.topic_config import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+
+names = st.text("abcXYZ%_-|", min_size=1, max_size=20)
+counts = st.integers(0, 2**31 - 1)
+topics = st.builds(TopicConfig, names, counts, counts, st.integers(0, 15))
+bodies = st.builds(
+    lambda version, table, servers: RegisterBrokerBody(
+        TopicConfigSerializeWrapper(version, {topic.topic_name: topic for topic in table}), servers
+    ),
+    st.builds(DataVersion, counts, counts),
+    st.lists(topics, max_size=5),
+    st.lists(st.text(max_size=10), max_size=2),
+)
+
+
+@pytest.mark.parametrize("run", VERSIONS)
+def test_recorded_registrations_are_read_and_their_checksum_agrees(run: str) -> None:
+    exchanges = exchanges_of(run, "namesrv", RequestCode.REGISTER_BROKER)
+    assert len(exchanges) > 10
+    for exchange in exchanges:
+        request = exchange.request
+        header = request.header(RegisterBrokerRequestHeader)
+        assert header.body_crc32 == body_crc32(request.body)
+        body = decode_register_body(request.body, version=request.version)
+        assert body.topic_config_serialize_wrapper.topic_config_table
+        if run == "4.9.7":
+            assert encode_register_body(body) == bytes(request.body)
+
+
+@given(bodies, st.booleans())
+def test_what_is_registered_is_read_again(body: RegisterBrokerBody, compressed: bool) -> None:
+    data = encode_register_body(body, compressed=compressed)
+    assert decode_register_body(data, compressed=compressed, version=407) == body
+
+
+def test_the_compressed_form_is_the_one_drawn() -> None:
+    wrapper = TopicConfigSerializeWrapper(DataVersion(1, 2), {"T": TopicConfig("T", 4, 8, 6)})
+    data = encode_register_body(RegisterBrokerBody(wrapper), compressed=True)
+    version, line, servers = b'{"counter":1,"timestamp":2}', b"T 4 8 6 SINGLE_TAG", b"[]"
+    sizes = [len(each).to_bytes(4, "big") for each in (version, line, servers)]
+    count = (1).to_bytes(4, "big")
+    expected = sizes[0] + version + count + sizes[1] + line + sizes[2] + servers
+    assert zlib.decompress(data) == expected
+
+
+def test_a_broker_before_3_0_11_sends_the_table_alone() -> None:
+    wrapper = TopicConfigSerializeWrapper(DataVersion(1, 2), {"T": TopicConfig("T")})
+    from rocketrio_protocol import fastjson
+
+    body = decode_register_body(fastjson.dumps(wrapper), version=36)
+    assert body.topic_config_serialize_wrapper == wrapper
+
+
+def test_no_body_is_no_topics() -> None:
+    body = decode_register_body(b"", version=407)
+    assert body.topic_config_serialize_wrapper.topic_config_table == {}
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(4, "big", signed=True)
+
+
+@pytest.mark.parametrize(
+    "inflated",
+    [
+        b"",
+        number(5) + b"{}",
+        number(-1),
+        number(2) + b"{}" + number(2**31 - 1),
+        number(2) + b"{}" + number(1) + number(3) + b"a b",
+        number(2) + b"{}" + number(1) + number(9) + b"a b c d e",
+        number(2) + b"{}" + number(0) + number(2**31 - 1),
+    ],
+)
+def test_a_damaged_compressed_form_is_the_peers_fault(inflated: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_register_body(zlib.compress(inflated), compressed=True, version=407)
+
+
+def test_bytes_that_are_not_compressed_are_the_peers_fault() -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_register_body(b"{}", compressed=True, version=407)

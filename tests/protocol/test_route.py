@@ -1,0 +1,76 @@
+"""Routes and lists as the name servers of the recorded runs wrote them."""
+
+import pytest
+from tests.broker.parts import exchanges_of
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.route import (
+    BrokerData,
+    ClusterInfo,
+    KVTable,
+    QueueData,
+    TopicList,
+    TopicRouteData,
+)
+
+ROUTE = TopicRouteData(
+    broker_datas=[BrokerData("C", "b", {0: "h:1", 1: "h:2"})],
+    queue_datas=[QueueData("b", 4, 4, 6)],
+)
+
+
+def bodies(run: str, code: RequestCode) -> list[bytes]:
+    answers = [exchange.answer for exchange in exchanges_of(run, "namesrv", code)]
+    return [bytes(answer.body) for answer in answers if answer is not None and answer.body]
+
+
+def test_routes_of_4_9_7_are_written_again_to_the_byte() -> None:
+    recorded = bodies("4.9.7", RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    assert len(recorded) > 10
+    for body in recorded:
+        assert TopicRouteData.from_json(body).to_json() == body
+
+
+def test_cluster_information_of_4_9_7_is_written_again_to_the_byte() -> None:
+    (body,) = bodies("4.9.7", RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert b"{0:" in body
+    info = ClusterInfo.from_json(body)
+    assert info.broker_addr_table["broker-a"].broker_addrs[1] == "127.0.0.1:38921"
+    assert info.to_classic_json() == body
+
+
+def test_bodies_of_5_3_3_are_read() -> None:
+    for body in bodies("5.3.3", RequestCode.GET_ROUTEINFO_BY_TOPIC):
+        route = TopicRouteData.from_json(body)
+        assert set(route.broker_datas[0].broker_addrs) == {0, 1}
+    for body in bodies("5.3.3", RequestCode.GET_BROKER_CLUSTER_INFO):
+        assert ClusterInfo.from_json(body).cluster_addr_table == {"lab": ["broker-a"]}
+    (topics,) = bodies("5.3.3", RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert "orders" in TopicList.from_json(topics).topic_list
+
+
+def test_both_forms_of_a_route_say_the_same() -> None:
+    assert b'"brokerAddrs":{0:"h:1",1:"h:2"}' in ROUTE.to_classic_json()
+    assert b'"brokerAddrs":{"0":"h:1","1":"h:2"}' in ROUTE.to_json()
+    assert TopicRouteData.from_json(ROUTE.to_classic_json()) == ROUTE
+    assert TopicRouteData.from_json(ROUTE.to_json()) == ROUTE
+
+
+@pytest.mark.parametrize(
+    ("perm", "readable", "writable"), [(6, True, True), (4, True, False), (2, False, True)]
+)
+def test_permission_of_queues(perm: int, readable: bool, writable: bool) -> None:
+    queues = QueueData("b", 4, 4, perm)
+    assert (queues.is_readable, queues.is_writable) == (readable, writable)
+
+
+def test_a_table_of_text() -> None:
+    assert KVTable({"a": "b"}).to_json() == b'{"table":{"a":"b"}}'
+    assert KVTable.from_json(b'{"table":{"a":"b"}}').table == {"a": "b"}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"brokerDatas":[{"brokerAddrs":{"x":"h"}}]}'])
+def test_a_damaged_route_is_the_peers_fault(body: bytes) -> None:
+    with pytest.raises(RemoteProtocolError, match="TopicRouteData"):
+        TopicRouteData.from_json(body)
