@@ -34,8 +34,11 @@ MAGIC_V1: Final = -626843481
 MAGIC_V2: Final = -626843477
 """0xDAA320AB: the topic length is two bytes; 5.x writes it for topics over 127 bytes."""
 
+_I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
 _I64: Final = Struct(">q")
+# Magic, sysFlag and, where both hosts are IPv4, the body's length.
+_SHAPE: Final = Struct(">4xi28xi44xi")
 
 
 class SysFlag(IntFlag):
@@ -65,6 +68,7 @@ _COMPRESSED: Final = (
 )
 _BORN_HOST_IPV6: Final = 0x10
 _STORE_HOST_IPV6: Final = 0x20
+_UNUSUAL_BODY: Final = _COMPRESSED | HOSTS_IPV6_MASK
 
 
 @attrs.frozen(order=True)
@@ -177,7 +181,8 @@ class MessageExt:
 
     @property
     def queue_offset(self) -> int:
-        return self._i64(20)
+        value: int = _I64.unpack_from(self.buffer, self.start + 20)[0]  # a consumer's every message
+        return value
 
     @property
     def physical_offset(self) -> int:
@@ -229,34 +234,38 @@ class MessageExt:
         return at
 
     def _body_span(self) -> tuple[int, int]:
-        at = self._body_size_at()
-        size = self._i32(at)
-        if size < 0 or at + 4 + size > self.size:
+        _, sys_flag, size = _SHAPE.unpack_from(self.buffer, self.start)
+        at = 88
+        if sys_flag & HOSTS_IPV6_MASK:
+            at = self._body_size_at() + 4
+            size = self._i32(at - 4)
+        if size < 0 or at + 3 + size > self.size:
             raise self._refused(f"its body length is {size}")
-        return self.start + at + 4, size
+        return self.start + at, size
 
     def _topic_span(self) -> tuple[int, int]:
-        start, size = self._body_span()
-        at = start + size
+        at, size = self._body_span()
+        at += size
         end = self.start + self.size
-        length_size = 2 if self._i32(4) == MAGIC_V2 else 1
-        if at + length_size > end:
-            raise self._refused("there is no room for a topic")
-        topic_size = int.from_bytes(self.buffer[at : at + length_size], signed=True)
-        if topic_size < 0 or at + length_size + topic_size > end:
+        if self._i32(4) == MAGIC_V1:
+            at += 1
+            topic_size = self.buffer[at - 1]
+            if topic_size > 127:
+                topic_size -= 256
+        else:
+            at += 2
+            topic_size = int.from_bytes(self.buffer[at - 2 : at], signed=True)
+        if topic_size < 0 or at + topic_size + 2 > end:
             raise self._refused(f"its topic length is {topic_size}")
-        return at + length_size, topic_size
+        return at, topic_size
 
     def _properties_span(self) -> tuple[int, int]:
-        start, size = self._topic_span()
-        at = start + size
-        end = self.start + self.size
-        if at + 2 > end:
-            raise self._refused("there is no room for properties")
-        properties_size = int.from_bytes(self.buffer[at : at + 2], signed=True)
-        if properties_size < 0 or at + 2 + properties_size > end:
+        at, size = self._topic_span()
+        at += size + 2
+        (properties_size,) = _I16.unpack_from(self.buffer, at - 2)
+        if properties_size < 0 or at + properties_size > self.start + self.size:
             raise self._refused(f"its properties length is {properties_size}")
-        return at + 2, properties_size
+        return at, properties_size
 
     def _refused(self, why: str) -> RemoteProtocolError:
         return RemoteProtocolError(
@@ -271,9 +280,12 @@ class MessageExt:
     @property
     def body(self) -> bytes:
         """What the producer sent."""
-        sys_flag = self.sys_flag
+        _, sys_flag, size = _SHAPE.unpack_from(self.buffer, self.start)
+        if not sys_flag & _UNUSUAL_BODY and 0 <= size <= self.size - 91:
+            at = self.start + 88
+            return bytes(self.buffer[at : at + size])
         if not sys_flag & _COMPRESSED:
-            return self._bytes(*self._body_span())
+            return self.stored_body
         try:
             return self._body
         except AttributeError:
