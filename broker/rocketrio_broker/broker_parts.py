@@ -13,7 +13,7 @@ import trio
 
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, ConfigSyncService
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
@@ -53,6 +53,7 @@ class BrokerParts:
         store_host: bytes,
     ) -> None:
         self.store = store
+        self._disk = disk
         self.wall_clock = wall_clock
         self.config = LiveConfig(config, wall_clock=wall_clock)
         directory = config.config_directory
@@ -114,6 +115,7 @@ class BrokerParts:
         """What runs while the broker serves."""
         return (
             self.consumer_offsets,
+            ConfigSyncService((self.topics.file, self.groups.file), disk=self._disk),
             self.waiting_answers,
             PullRequestHoldService(
                 self.held_pulls, self.pull, self.store, look_interval=self._look_interval
