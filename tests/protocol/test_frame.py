@@ -99,6 +99,15 @@ def test_frames_before_a_bad_one_are_given_and_none_after_it() -> None:
     assert decoder.feed(good) == []
 
 
+def test_header_longer_than_its_frame_is_refused_before_the_frame_is_whole() -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(struct.pack(">iI", 1_000_000, 1_000_000)) == []
+    assert "A frame of 1000000 bytes claims a header of 1000000 bytes" in str(decoder.error)
+    decoder = FrameDecoder()
+    (frame,) = decoder.feed(struct.pack(">iI", 10, 6) + b"header")
+    assert (frame.header, frame.body) == (b"header", b"")
+
+
 def test_trailing_bytes_wait_for_the_rest_of_their_frame() -> None:
     decoder = FrameDecoder()
     frame = encode_frame(0, b"{}", b"body")

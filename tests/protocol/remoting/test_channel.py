@@ -89,7 +89,7 @@ async def test_call_times_out_at_its_time_and_leaves_the_connection_open(
                 assert caught.value.broker_addr == addr
 
             start = trio.current_time()
-            for timeout in (3.0, 0.5, 30.0, 7.25, 0.5):
+            for timeout in (3.0, 0.5, 30.0, 7.25, 0.5, 3.01):
                 nursery.start_soon(wait, timeout)
         assert not channel.closed
         assert channel.statistics().pending_count == 0
@@ -136,13 +136,13 @@ async def test_cancelled_call_leaves_the_connection_to_the_others(network: Netwo
 
 
 async def test_lost_connection_fails_all_its_calls_at_once_naming_the_address(
-    network: Network, autojump_clock: trio.testing.MockClock
+    memory_network: Network, autojump_clock: trio.testing.MockClock
 ) -> None:
     log = ChannelLog()
     failed: list[NotReachable] = []
     async with (
-        served(network, {HOLD: hold}, observer=log) as addr,
-        open_channel_pool(network.dial) as pool,
+        served(memory_network, {HOLD: hold}, observer=log) as addr,
+        open_channel_pool(memory_network.dial) as pool,
     ):
         start = trio.current_time()
         await pool.channel(addr)
