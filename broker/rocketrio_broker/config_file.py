@@ -38,8 +38,9 @@ class ConfigFile:
         self._disk = disk
         self._backup = path.with_name(path.name + ".bak")
         self._temporary = path.with_name(path.name + ".tmp")
-        self._synced = False
-        """Whether the main file has reached the disk; unknown after a start."""
+        self._writes = 0
+        self._synced_write = -1
+        """The write that has reached the disk; unknown after a start."""
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.path}>"
@@ -70,23 +71,25 @@ class ConfigFile:
             file.pwrite(data, 0)
         finally:
             file.close()
-        if disk.exists(self.path) and (self._synced or not disk.exists(self._backup)):
+        is_synced = self._synced_write == self._writes
+        if disk.exists(self.path) and (is_synced or not disk.exists(self._backup)):
             disk.rename(self.path, self._backup)
         disk.rename(self._temporary, self.path)
-        self._synced = False
+        self._writes += 1
 
     def sync(self) -> None:
         """Block until the content is safe from a power cut too."""
-        if self._synced or not self._disk.exists(self.path):
+        if self._synced_write == self._writes or not self._disk.exists(self.path):
             return
-        # Marked first: a `write` meanwhile, while this runs in a worker thread, clears the mark again.
-        self._synced = True
+        # A `write` may come while this runs in a worker thread: only what was there before it is synced then.
+        writes = self._writes
         file = self._disk.open(self.path)
         try:
             file.fdatasync()
         finally:
             file.close()
         self._disk.sync_directory(self.path.parent)
+        self._synced_write = writes
 
     def _read(self, path: Path) -> bytes:
         if not self._disk.exists(path):

@@ -1,12 +1,14 @@
 """Keeps a broker registered with every name server, and tells a slave where its master is.
 
-One task a name server: at start, on a period, and at once when the topics change; a name server that cannot be
-reached is tried again soon and then less often, and holds up nobody else.
+One task a name server: at start, on a period, at once when the topics change, and soon after the connection was
+lost, for with it the name server forgets the broker. One that cannot be reached is tried again soon and then less
+often, and holds up nobody else.
 
 Invariant: `registered` reaches the number of a change of the topics only after every name server that was
 reachable has been told of it.
 Answers to: BrokerOuterAPI, BrokerController.registerBrokerAll; RocketMQ reference, sections 2.12 and 7.
-Unlike Java: the master's address is the first that any name server of the list knows (as 5.x), not the first answer.
+Unlike Java: the master's address is the first that any name server of the list knows (as 5.x), not the first answer;
+a lost connection is noticed within a second, where Java's routes lack the broker until the next period.
 """
 
 import logging
@@ -22,6 +24,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import Error, broker_error
 from rocketrio_protocol.register_body import body_crc32, encode_register_body
+from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.topic_config import RegisterBrokerBody
 
@@ -29,6 +32,8 @@ logger = logging.getLogger("rocketrio_broker.registration")
 
 RETRY_PAUSE: Final = 1.0
 """Seconds until a name server that failed is tried again; doubles up to the period of registration."""
+LOOK_INTERVAL: Final = 1.0
+"""Seconds between looks at whether the connection still stands."""
 UNREGISTER_GRACE: Final = 3.0
 """Seconds a stopping broker spends on taking leave."""
 
@@ -102,20 +107,29 @@ class BrokerRegistration:
         pause = RETRY_PAUSE
         while True:
             change = self._topics.changes.value
+            channel: Channel | None = None
             try:
-                self._learn(name_server, change, await self._register(name_server))
+                channel = await self._pool.channel(name_server)
+                self._learn(name_server, change, await self._register(channel))
                 wait = self._config.broker.register_name_server_period
                 pause = RETRY_PAUSE
             except Error as error:
                 self._lost(name_server, error)
+                channel = None
                 wait = pause
                 pause = min(pause * 2, self._config.broker.register_name_server_period)
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
-            with trio.move_on_after(wait):
-                await self._topics.changes.wait_past(change)
+            await self._wait(change, wait, channel)
 
-    async def _register(self, name_server: str) -> MasterAddrs:
+    async def _wait(self, change: int, seconds: float, channel: Channel | None) -> None:
+        """Wait until the topics change, the time is over, or the connection is."""
+        with trio.move_on_after(seconds):
+            while self._topics.changes.value == change and not (channel and channel.closed):
+                with trio.move_on_after(LOOK_INTERVAL):
+                    await self._topics.changes.wait_past(change)
+
+    async def _register(self, channel: Channel) -> MasterAddrs:
         config = self._config.broker
         body = encode_register_body(
             RegisterBrokerBody(self._topics.registered_wrapper()),
@@ -130,15 +144,13 @@ class BrokerRegistration:
             compressed=config.compressed_register,
             body_crc32=body_crc32(body),
         )
-        response = await self._pool.call(
-            name_server, header, body, timeout=config.register_broker_timeout
-        )
+        response = await channel.call(header, body, timeout=config.register_broker_timeout)
         if response.code != ResponseCode.SUCCESS:
             raise broker_error(
                 "The name server refused the registration",
                 code=response.code,
                 remark=response.remark,
-                broker_addr=name_server,
+                broker_addr=channel.remote_addr,
             )
         answer = response.header(cluster.RegisterBrokerResponseHeader)
         return MasterAddrs(answer.master_addr or None, answer.ha_server_addr or None)

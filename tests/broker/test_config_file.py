@@ -67,6 +67,20 @@ def test_backup_only_ever_holds_what_has_reached_the_disk(disk: MemoryDisk) -> N
     assert b"{0:4" in read(disk, BACKUP)
 
 
+def test_what_is_written_during_a_sync_does_not_count_as_synced(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = ConfigFile(MAIN, disk=disk)
+    file.write(offsets(1))
+    file.sync()
+    file.write(offsets(2))
+    # As when `sync` runs in a worker thread.
+    monkeypatch.setattr(disk, "sync_directory", lambda path: file.write(offsets(3)))
+    file.sync()
+    file.write(offsets(4))
+    assert b"{0:1" in read(disk, BACKUP)
+
+
 @pytest.mark.parametrize("run", VERSIONS)
 @pytest.mark.parametrize("main_is_there", [True, False])
 def test_apache_files_are_read(run: str, main_is_there: bool, tmp_path: Path) -> None:

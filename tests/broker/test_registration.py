@@ -130,6 +130,19 @@ async def test_registration_is_repeated_on_the_period(
         assert trio.current_time() - live.last_update <= 30
 
 
+async def test_a_lost_connection_costs_the_routes_little_more_than_a_second(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        server, _ = await lab.name_server(FIRST)
+        await lab.broker()
+        lab.network.cut("10.0.0.1")
+        await trio.testing.wait_all_tasks_blocked()
+        assert not server.routes.broker_addr_table
+        await trio.sleep(1.1)
+        assert server.routes.broker_addr_table
+
+
 async def test_a_dead_name_server_holds_up_neither_start_nor_topics(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
