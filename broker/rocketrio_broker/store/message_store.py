@@ -246,9 +246,11 @@ class MessageStore:
         return self._appender.refusal or self._retention.refusal
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Read by other limits from now on; what is built into files and services stays as it was opened."""
+        """Read and delete by other limits from now on; sizes of files and periods stay as they were opened."""
         self.config = config
         self._memory_size = config.memory_size(self._disk.physical_memory())
+        self._reader.reconfigure(config, self._memory_size)
+        self._retention.config = config
 
     def statistics(self) -> StoreStatistics:
         return self._statistics.snapshot()

@@ -31,6 +31,11 @@ class QueueReader:
         self._statistics = statistics
         self._memory_size = memory_size
 
+    def reconfigure(self, config: StoreConfig, memory_size: int) -> None:
+        """Read by other limits from now on."""
+        self._config = config
+        self._memory_size = memory_size
+
     def get_message(
         self,
         topic: str,

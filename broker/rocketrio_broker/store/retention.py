@@ -77,7 +77,7 @@ class RetentionService:
         """Why messages are refused because of the disk; empty when they are not."""
         self.used_ratio = 0.0
         self.capacity = (0, 0)
-        self._config = config
+        self.config = config
         self._directory = directory
         self._log = log
         self._table = table
@@ -89,7 +89,7 @@ class RetentionService:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         await self.look_at_disk()
         task_status.started()
-        async for _ in every(self._config.clean_resource_interval):
+        async for _ in every(self.config.clean_resource_interval):
             await self.look_at_disk()
             await self.delete_old_files()
 
@@ -98,7 +98,7 @@ class RetentionService:
         path = self._directory.commit_log
         self.used_ratio = await self._disk.run(self._disk.used_ratio, path)
         self.capacity = await self._disk.run(self._disk.capacity, path)
-        percent, limit = self.used_ratio * 100, self._config.disk_space_warning_level_ratio
+        percent, limit = self.used_ratio * 100, self.config.disk_space_warning_level_ratio
         if percent > limit:
             if not self.refusal:
                 _LOG.error("event=disk_nearly_full path=%s used=%.1f%%", path, percent)
@@ -118,7 +118,7 @@ class RetentionService:
             now_ms=now_ms,
             hour=datetime.fromtimestamp(now_ms / 1000).hour,
             used_percent=self.used_ratio * 100,
-            config=self._config,
+            config=self.config,
         )
         return await self.delete_files(count)
 

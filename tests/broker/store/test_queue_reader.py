@@ -151,8 +151,7 @@ async def test_entries_of_deleted_messages_are_passed_over() -> None:
         assert gone.status is GetStatus.FOUND
         store.commit_log.files.remove_first()
         store.commit_log.files.remove_first()
-        config_window = attrs.evolve(SMALL, max_filter_message_size=20)
-        store._reader._config = config_window
+        store.reconfigure(attrs.evolve(SMALL, max_filter_message_size=20))
         removing = store.get_message("orders", 0, 0, 2)
         assert removing.status is GetStatus.MESSAGE_WAS_REMOVING
         assert removing.next_begin_offset == 2
@@ -169,3 +168,14 @@ async def test_missing_queue_file_leads_to_the_next() -> None:
         assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 20)
         store.is_slave = True
         assert store.get_message("orders", 0, 3, 32).next_begin_offset == 3
+
+
+async def test_limits_can_change_while_the_store_is_open() -> None:
+    async with opened(MemoryDisk(), BIG) as store:
+        put_many(store, 50, 100)
+        assert store.get_message("orders", 0, 0, 32).message_count == 32
+        changed = attrs.evolve(BIG, access_message_in_memory_max_bytes=0)
+        store.reconfigure(attrs.evolve(changed, max_transfer_count_on_message_in_disk=5))
+        cold = store.get_message("orders", 0, 0, 32)
+        assert (cold.message_count, cold.suggest_pulling_from_slave) == (5, True)
+        assert not store.is_in_memory(0)
