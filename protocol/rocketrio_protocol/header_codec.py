@@ -55,11 +55,17 @@ class Encodable(Protocol):
 def encode_header(command: Encodable) -> bytes:
     """The header in the command's own encoding. Raises LocalProtocolError for what it cannot carry."""
     serialize_type = command.serialize_type
-    if serialize_type is SerializeType.JSON:
-        return _encode_json(command)
-    if serialize_type is SerializeType.ROCKETMQ:
-        return _encode_rocketmq(command)
-    return _encode_msgpack(command)
+    try:
+        if serialize_type is SerializeType.JSON:
+            return _encode_json(command)
+        if serialize_type is SerializeType.ROCKETMQ:
+            return _encode_rocketmq(command)
+        return _encode_msgpack(command)
+    except (ValueError, OverflowError, struct.error) as error:
+        # Half a surrogate pair in a text, or a number beyond 32 bits; the text itself stays out of the message.
+        raise LocalProtocolError(
+            f"A header cannot be written in {serialize_type.name}: {type(error).__name__}"
+        ) from error
 
 
 def decode_header(serialize_type: int, header: Body) -> HeaderParts:

@@ -54,7 +54,7 @@ Answers only: two peers that stop reading while their own requests wait would wa
 """
 
 LAST_WORDS_TIMEOUT: Final = 1.0
-"""Seconds that answers to good requests get before a connection is closed for a bad one."""
+"""Seconds that queued bytes get to be sent before a connection is closed by us."""
 
 log = logging.getLogger("rocketrio_protocol")
 
@@ -108,7 +108,7 @@ class Channel:
         self._sending_size = 0  # Bytes the writer has taken from the connection and not sent yet.
         self._sending_answer_size = 0  # How many of these are answers,
         self._queued_answer_size = 0  # and of those it has not taken.
-        self._sent = trio.lowlevel.ParkingLot()  # `_read`, until the writer has sent more.
+        self._sent = trio.lowlevel.ParkingLot()  # Who waits until more was sent.
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -201,6 +201,11 @@ class Channel:
         if not self._in_round:
             self._wake_writer()
 
+    async def drain(self) -> None:
+        """Wait until everything queued so far was sent, or the connection ended."""
+        while self.unsent_size and not self.closed:
+            await self._sent.park()
+
     def close(self, reason: str = "closed here") -> None:
         """End the connection at once: pending calls fail, queued bytes that were not taken are lost."""
         if not self.closed:
@@ -259,8 +264,7 @@ class Channel:
             if connection.error is not None:
                 log.warning("bad bytes peer=%s error=%s", self.remote_addr, connection.error)
                 with trio.move_on_after(LAST_WORDS_TIMEOUT):
-                    while self.unsent_size:
-                        await self._sent.park()
+                    await self.drain()
                 return self.close(connection.error.what)
             if self._ended:
                 return self.close("the peer closed it")
@@ -359,6 +363,7 @@ class Channel:
         self.closed = True
         log.debug("closed peer=%s reason=%s", self.remote_addr, self._reason or "cancelled")
         self._sweeper.discard(self)
+        self._sent.unpark_all()
         for call in self._connection.forget_all_calls():
             call.fail(self._gone(call.code))
 

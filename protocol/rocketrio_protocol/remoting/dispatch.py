@@ -52,13 +52,16 @@ class Dispatcher:
         processor = self._processors.get(request.code, self._default)
         try:
             answer = processor(channel, request)
+            if not (answer is None or isinstance(answer, RemotingCommand | Coroutine)):
+                raise TypeError(f"{processor!r} returned {answer!r}, no answer")
         except Exception as fault:
             answer = _failure(channel, request, fault)
-        if type(answer) is RemotingCommand:
+        if answer is None:
+            return
+        if isinstance(answer, RemotingCommand):
             if not request.is_oneway:
                 channel.reply(answer)
-        elif answer is not None:
-            assert isinstance(answer, Coroutine), f"{processor} returned {answer!r}"
+        else:
             self._wait_for(channel, request, answer)
 
     def _wait_for(

@@ -15,10 +15,15 @@ import trio
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import RemotingConnection
-from rocketrio_protocol.errors import NotReachable, broker_error
+from rocketrio_protocol.errors import ClosedError, NotReachable, broker_error
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
+from rocketrio_protocol.remoting.channel import (
+    IDLE_TIMEOUT,
+    LAST_WORDS_TIMEOUT,
+    RECEIVE_SIZE,
+    Channel,
+)
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, split_addr
 from rocketrio_protocol.remoting.reactor import Reactor
@@ -38,8 +43,9 @@ async def open_channel_pool(
     connect_timeout: float = CONNECT_TIMEOUT,
     idle_timeout: float = IDLE_TIMEOUT,
 ) -> AsyncGenerator["ChannelPool"]:
-    """A pool that lives as long as the block; leaving it closes every connection.
+    """A pool that lives as long as the block; leaving it sends what is queued and closes every connection.
 
+    A cancel around the block closes at once: what must still be said then needs a shielded scope inside.
     `processors` act on what servers ask of us. `serialize_type` is how our requests are written;
     MSGPACK is used with servers that agree and JSON with all others.
     """
@@ -54,7 +60,10 @@ async def open_channel_pool(
         )
         nursery.start_soon(pool.sweeper.run)
         nursery.start_soon(pool.reactor.run)
-        yield pool
+        try:
+            yield pool
+        finally:
+            await pool.say_last_words()
 
 
 def check(
@@ -108,6 +117,7 @@ class ChannelPool:
         self._channels: dict[str, Channel] = {}
         self._dialling: dict[str, _Dialling] = {}
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<ChannelPool to {', '.join(self._channels) or 'nobody'}>"
@@ -153,6 +163,8 @@ class ChannelPool:
         standing = self._channels.get(addr)
         if standing is not None and not standing.closed:
             return standing
+        if self._closed:
+            raise ClosedError(f"The pool that was to ask {addr} is closed")
         split_addr(addr)  # Raises for what is no address at all.
         dialling = self._dialling.get(addr)
         if dialling is None:
@@ -172,6 +184,13 @@ class ChannelPool:
         channel = self._channels.get(addr)
         if channel is not None:
             channel.close("dropped")
+
+    async def say_last_words(self) -> None:
+        """Take no more calls, and give oneway requests that are queued a bounded time to be sent."""
+        self._closed = True
+        with trio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
+            for channel in list(self._channels.values()):
+                await channel.drain()
 
     async def _connect(self, addr: str, dialling: _Dialling) -> None:
         try:

@@ -8,10 +8,12 @@ from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, se
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import (
     BrokerSystemError,
+    ClosedError,
     ConfigError,
     NotReachable,
     TopicNotExist,
 )
+from rocketrio_protocol.remoting.channel import LAST_WORDS_TIMEOUT, Channel
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import check, open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
@@ -136,6 +138,40 @@ async def test_leaving_the_pool_gives_the_callers_own_error_back(network: Networ
 
         with pytest.raises(KeyError, match="mine"):
             await use_it_wrongly()
+
+
+async def test_leaving_the_pool_sends_the_oneway_requests_that_are_queued(network: Network) -> None:
+    seen: list[int] = []
+
+    def note(channel: Channel, request: RemotingCommand) -> None:
+        seen.append(len(request.body))
+
+    log = ChannelLog()
+    async with served(network, {15: note}, observer=log) as addr:
+        async with open_channel_pool(network.dial) as pool:
+            for _ in range(5):
+                await pool.send_oneway(addr, RemotingCommand(15, body=bytes(100_000)))
+        while not log.closed:
+            await trio.lowlevel.checkpoint()
+        assert seen == [100_000] * 5
+
+
+async def test_leaving_the_pool_waits_a_bounded_time_for_a_silent_peer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    listener = await network.host("10.0.0.1").listen("10.0.0.1:10911")
+    async with open_channel_pool(network.host("10.0.0.9").dial) as pool:
+        await pool.send_oneway(listener.addr, RemotingCommand(15, body=bytes(1_000_000)))
+        start = trio.current_time()
+    assert trio.current_time() - start == LAST_WORDS_TIMEOUT
+
+
+async def test_closed_pool_says_so(network: Network) -> None:
+    async with open_channel_pool(network.dial) as pool:
+        pass
+    with pytest.raises(ClosedError, match=r"10\.0\.0\.1:80"):
+        await pool.call("10.0.0.1:80", RemotingCommand(ECHO))
 
 
 def test_check_raises_the_error_of_a_failed_answer() -> None:

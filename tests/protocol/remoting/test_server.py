@@ -114,6 +114,25 @@ async def test_answer_over_the_frame_limit_becomes_an_error_answer(
         assert "cannot be sent" in caplog.text
 
 
+async def test_answer_that_is_none_or_cannot_be_written_is_a_bug_that_is_answered(
+    network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    def confused(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return b"bytes"  # type: ignore[return-value]
+
+    def unwritable(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(remark="\ud800")
+
+    async with (
+        served(network, {11: confused, 12: unwritable}) as addr,
+        open_channel_pool(network.dial) as pool,
+    ):
+        for code, remark in ((11, "no answer"), (12, "cannot be written")):
+            answer = await pool.call(addr, RemotingCommand(code))
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert remark in str(answer.remark)
+
+
 async def test_oneway_request_is_acted_on_and_not_answered(network: Network) -> None:
     seen: list[bytes] = []
 
