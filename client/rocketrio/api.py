@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from rocketrio.connections import Caller
 from rocketrio.pull_result import PullResult, PullStatus
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
@@ -36,7 +37,6 @@ from rocketrio_protocol.errors import broker_error
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.remoting.pool import ChannelPool
 
 API_TIMEOUT: Final = 3.0
 """Seconds an ordinary call may take (mqClientApiTimeout)."""
@@ -68,7 +68,7 @@ _PULL_STATUS: Final = {
 class ClientAPI:
     """The requests of a client. All raise NotReachable, RequestTimeout, BrokerError, RemoteProtocolError."""
 
-    pool: ChannelPool
+    pool: Caller
 
     async def call(
         self,

@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from rocketrio.api import ClientAPI
+from rocketrio.connections import Connections
 from rocketrio.fault import AddressFaults
 from rocketrio.heartbeat import HEARTBEAT_INTERVAL, ConsumerMembership, HeartbeatService
 from rocketrio.name_servers import NameServers, name_server_addresses
@@ -114,7 +115,7 @@ async def open_client(
             ip = await _local_ip(pool, addresses)
             client = ClientInstance(
                 client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
-                NameServers(pool, addresses),
+                addresses,
                 pool,
                 routing=Router(
                     connect_broker_by_user=connect_broker_by_user,
@@ -164,7 +165,7 @@ class ClientInstance:
     def __init__(
         self,
         client_id: str,
-        name_servers: NameServers,
+        name_server_addrs: tuple[str, ...],
         pool: ChannelPool,
         *,
         routing: Router,
@@ -175,9 +176,10 @@ class ClientInstance:
         rng: random.Random,
     ) -> None:
         self.client_id = client_id
-        self.name_servers = name_servers
         self.pool = pool
-        self.api = ClientAPI(pool)
+        self.connections = Connections(pool)
+        self.name_servers = NameServers(self.connections, name_server_addrs)
+        self.api = ClientAPI(self.connections)
         self.routing = routing
         self.faults = AddressFaults()
         self.wall_clock = wall_clock

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from rocketrio.connections import Caller
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.cluster import (
@@ -23,7 +24,6 @@ from rocketrio_protocol.commands.cluster import (
 )
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, broker_error
 from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.route import ClusterInfo, TopicList, TopicRouteData
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
@@ -59,7 +59,7 @@ def name_server_addresses(
 class NameServers:
     """All name servers of one cluster, as one thing to ask."""
 
-    pool: ChannelPool
+    pool: Caller
     addresses: tuple[str, ...]
     timeout: float = NAME_SERVER_TIMEOUT
     _first: int = 0

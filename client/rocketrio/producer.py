@@ -271,7 +271,7 @@ class Producer:
             queue, group=self.group, born_timestamp_ms=client.wall_clock.now_ms()
         )
         try:
-            answer = await client.pool.call(addr, header, outgoing.body, timeout=timeout)
+            answer = await client.connections.call(addr, header, outgoing.body, timeout=timeout)
             client.mark_reachable(addr)
             return read_send_result(answer, queue, outgoing.message_ids, addr=addr)
         except Error as error:

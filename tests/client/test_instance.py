@@ -1,0 +1,138 @@
+"""One client: its id, shared refreshes, heartbeats, and leaving."""
+
+import pytest
+import trio
+
+from rocketrio import ClientInstance, Message, open_client, open_consumer, open_producer
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.commands.client import GetConsumerListByGroupRequestHeader
+
+
+async def members(client: ClientInstance, addr: str, group: str = "g") -> list[str]:
+    answer = await client.pool.call(addr, GetConsumerListByGroupRequestHeader(group))
+    return [] if answer.code else await client.api.consumer_ids(addr, group)
+
+
+async def test_two_clients_of_one_process_have_two_ids(cluster: EmbeddedCluster) -> None:
+    async with (
+        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as one,
+        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as other,
+    ):
+        assert one.client_id != other.client_id
+        assert one.client_id.startswith("10.0.0.100@")
+
+
+async def test_given_id_is_used(cluster: EmbeddedCluster) -> None:
+    async with open_client(
+        name_servers=cluster.name_servers, dial=cluster.dial, client_id="me"
+    ) as client:
+        assert client.client_id == "me"
+
+
+async def test_exception_of_the_block_comes_out_as_it_was_raised(cluster: EmbeddedCluster) -> None:
+    with pytest.raises(KeyError, match="mine"):
+        async with open_client(name_servers=cluster.name_servers, dial=cluster.dial):
+            raise KeyError("mine")
+
+
+async def test_one_question_answers_all_who_want_a_route(client: ClientInstance) -> None:
+    asked = 0
+    original = client.name_servers.topic_route
+
+    async def counted(topic: str) -> object:
+        nonlocal asked
+        asked += 1
+        return await original(topic)
+
+    object.__setattr__(client, "name_servers", _Counting(client.name_servers, counted))
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(client.topic_route, "TBW102")
+    assert asked == 1
+
+
+class _Counting:
+    def __init__(self, inner: object, topic_route: object) -> None:
+        self.addresses = inner.addresses  # type: ignore[attr-defined]
+        self.topic_route = topic_route
+
+
+async def test_young_route_is_not_asked_for_again(client: ClientInstance) -> None:
+    await client.topic_route("TBW102")
+    before = client._refreshed_at["TBW102"]
+    await client.refresh_topic_route("TBW102", max_age=1.0)
+    assert client._refreshed_at["TBW102"] == before
+    await trio.sleep(1.5)
+    await client.refresh_topic_route("TBW102", max_age=1.0)
+    assert client._refreshed_at["TBW102"] > before
+
+
+async def test_cancelled_question_leaves_the_next_one_free(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    cluster.memory_network.silence("10.0.0.9")
+    with trio.move_on_after(1):
+        await client.topic_route("TBW102")
+    cluster.memory_network.heal()
+    with trio.fail_after(1):
+        assert await client.topic_route("TBW102")
+
+
+async def test_routes_are_refreshed_on_a_period(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await client.topic_route("TBW102")
+    await cluster.slaves[0].stop()
+    assert client.routing.broker_addr_table["broker-a"].keys() == {0, 1}
+    await trio.sleep(31)
+    assert client.routing.broker_addr_table["broker-a"].keys() == {0}
+
+
+async def test_consumer_is_known_to_master_and_slave_at_once_and_gone_when_left(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b""))
+    addrs = [member.broker.address for member in cluster.members]
+    async with open_consumer("orders", group="g", client=client):
+        assert [await members(client, addr) for addr in addrs] == [[client.client_id]] * 2
+    assert [await members(client, addr) for addr in addrs] == [[], []]
+
+
+async def test_producer_is_known_to_masters_only(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_producer(client=client, group="shop") as producer:
+        await producer.send(Message("orders", b""))
+        await trio.sleep(1)
+        assert client.heartbeat.heard_by == {cluster.master.broker.address}
+    assert client.heartbeat.producers == {}
+
+
+async def test_restarted_broker_hears_of_the_consumer_again(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b""))
+    async with open_consumer("orders", group="g", client=client):
+        await cluster.kill_master()
+        master = await cluster.restart_master()
+        await trio.sleep(31)  # At the latest with the next heartbeat.
+        assert await members(client, master.address) == [client.client_id]
+
+
+async def test_client_lives_on_while_its_brokers_do_not(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b"before"))
+    async with open_consumer("orders", group="g", client=client) as consumer:
+        assert (await consumer.receive()).body == b"before"
+        await cluster.kill_master()
+        await cluster.slaves[0].kill()
+        await trio.sleep(200)
+        await cluster.restart_master()
+        async with open_producer(client=client) as producer:
+            await producer.send(Message("orders", b"after"))
+        with trio.fail_after(40):
+            assert (await consumer.receive()).body == b"after"

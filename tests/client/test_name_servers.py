@@ -1,0 +1,75 @@
+"""Addresses of name servers, and asking several of them."""
+
+import pytest
+
+from rocketrio import ClientInstance, NotReachable, RouteNotFound, open_client
+from rocketrio.name_servers import name_server_addresses
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.name_server import NameServer
+from rocketrio_protocol.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "addresses"),
+    [
+        (["a:1", "b:2"], {}, ("a:1", "b:2")),
+        ("a:1;b:2", {}, ("a:1", "b:2")),
+        (" a:1 , b:2;", {}, ("a:1", "b:2")),
+        (None, {"NAMESRV_ADDR": "a:1;b:2"}, ("a:1", "b:2")),
+        (None, {}, ("127.0.0.1:9876",)),
+        (["a:1", "a:1"], {"NAMESRV_ADDR": "other:1"}, ("a:1",)),
+        ("[::1]:9876", {}, ("[::1]:9876",)),
+    ],
+)
+def test_addresses_are_the_given_ones_then_the_environments(
+    given: list[str] | str | None, environ: dict[str, str], addresses: tuple[str, ...]
+) -> None:
+    assert name_server_addresses(given, environ) == addresses
+
+
+@pytest.mark.parametrize("given", ["host", "host:", ":1", "host:0", "host:x", "host:70000"])
+def test_what_is_no_address_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        name_server_addresses(given)
+
+
+async def test_dead_name_server_is_passed_over_and_then_asked_last(
+    cluster: EmbeddedCluster,
+) -> None:
+    dead, alive = "10.0.0.50:9876", cluster.name_servers[0]
+    async with open_client(name_servers=[dead, alive], dial=cluster.dial) as client:
+        await client.topic_route("TBW102")
+        assert client.name_servers._first == 1
+
+
+async def test_topic_is_unknown_only_when_all_name_servers_say_so(
+    cluster: EmbeddedCluster,
+) -> None:
+    listener = await cluster.listen_on("10.0.0.50")("10.0.0.50:9876")
+    empty = NameServer([listener])
+    await cluster.nursery.start(empty.run)
+    names = [listener.addr, cluster.name_servers[0]]
+    async with open_client(name_servers=names, dial=cluster.dial) as client:
+        assert (await client.topic_route("TBW102")).queue_datas
+        with pytest.raises(RouteNotFound):
+            await client.topic_route("nowhere")
+
+
+async def test_no_name_server_at_all_is_an_error_that_names_them(
+    cluster: EmbeddedCluster,
+) -> None:
+    names = ["10.0.0.50:9876", "10.0.0.51:9876"]
+    async with open_client(name_servers=names, dial=cluster.dial) as client:
+        with pytest.raises(NotReachable, match=r"10\.0\.0\.50:9876, 10\.0\.0\.51:9876"):
+            await client.topic_route("TBW102")
+
+
+async def test_cluster_goes_on_without_its_name_server(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await client.topic_route("TBW102")
+    known = client.routing.topic_route_table["TBW102"]
+    cluster.memory_network.refuse(cluster.name_servers[0])
+    cluster.memory_network.cut("10.0.0.9")
+    assert await client.refresh_topic_route("TBW102") is False
+    assert client.routing.topic_route_table["TBW102"] is known
