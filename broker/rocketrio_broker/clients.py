@@ -123,9 +123,9 @@ class ConsumerManager:
         info = self.consumer_table.get(data.group_name)
         if info is None:
             info = self.consumer_table[data.group_name] = ConsumerGroupInfo(data.group_name)
-        info.consume_type = data.consume_type
-        info.message_model = data.message_model
-        info.consume_from_where = data.consume_from_where
+        info.consume_type = str(data.consume_type)
+        info.message_model = str(data.message_model)
+        info.consume_from_where = str(data.consume_from_where)
         known = info.channels.get(client.channel)
         if known is None or known.client_id != client.client_id:
             logger.info(

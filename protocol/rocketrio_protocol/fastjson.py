@@ -2,8 +2,9 @@
 
 It leaves integer map keys unquoted, `{0:"10.0.0.1:10911"}`, and writes maps keyed by objects as
 `{{"brokerName":"b","queueId":0,"topic":"T"}:12}`. `loads` reads both beside plain JSON; an object key becomes its
-JSON text. `dumps` writes them so, members in alphabetical order, None left out. `dumps_pretty` is the form of the
-files under `config/`: tabs, no blank after the colon.
+JSON text, and numbers and booleans may be written as strings, as C++ clients do. `dumps` writes Java's form, members
+in alphabetical order, None left out. `dumps_pretty` is the form of the files under `config/`: tabs, no blank after
+the colon.
 
 Answers to: RemotingSerializable.toJson; RocketMQ reference, sections 2.1 and 5.7.
 """
@@ -34,12 +35,13 @@ _LOOSE_KEY = re.compile(
 def loads(data: Body, kind: type[T], *, what: str = "body") -> T:
     """Read JSON of either form into `kind`. Raises RemoteProtocolError that names `what`."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=kind, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as first:
         if isinstance(first, msgspec.ValidationError):
             raise _unreadable(what, first) from first
     try:
-        return msgspec.json.decode(_LOOSE_KEY.sub(_quoted, bytes(data)), type=kind)
+        loose = _LOOSE_KEY.sub(_quoted, bytes(data))
+        return msgspec.json.decode(loose, type=kind, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unreadable(what, error) from error
 

@@ -3,7 +3,8 @@
 The bodies are JSON: `HeartbeatData` and friends read and write them. Answers to: RocketMQ reference, section 2.6.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Final
 
 import attrs
 import msgspec
@@ -64,15 +65,32 @@ class SubscriptionData(msgspec.Struct, rename="camel", omit_defaults=False):
     class_filter_mode: bool = False
 
 
+CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
+MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
+CONSUME_FROM_WHERE: Final = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+
+
 class ConsumerData(msgspec.Struct, rename="camel"):
-    """One consumer group of a client."""
+    """One consumer group of a client; C++ clients write the three enums as numbers, which are turned into names."""
 
     group_name: str
-    consume_type: str = "CONSUME_PASSIVELY"
-    message_model: str = "CLUSTERING"
-    consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    consume_type: str | int = "CONSUME_PASSIVELY"
+    message_model: str | int = "CLUSTERING"
+    consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"
     subscription_data_set: list[SubscriptionData] = []
     unit_mode: bool = False
+
+    def __post_init__(self) -> None:
+        self.consume_type = _enum_name(self.consume_type, CONSUME_TYPES)
+        self.message_model = _enum_name(self.message_model, MESSAGE_MODELS)
+        self.consume_from_where = _enum_name(self.consume_from_where, CONSUME_FROM_WHERE)
 
 
 class ProducerData(msgspec.Struct, rename="camel"):
@@ -93,3 +111,12 @@ class ConsumerIdList(msgspec.Struct, rename="camel"):
     """Body of the answer to 38."""
 
     consumer_id_list: list[str] = []
+
+
+def _enum_name(value: str | int, names: Sequence[str]) -> str:
+    if isinstance(value, str):
+        return value
+    if not 0 <= value < len(names):
+        # msgspec turns it into the error of the body.
+        raise ValueError(f"{value} is none of {', '.join(names)}")
+    return names[value]

@@ -150,6 +150,28 @@ async def test_only_tag_expressions_are_allowed(
         assert answer.code == code
 
 
+async def test_a_heartbeat_in_the_form_of_cpp_clients_is_understood(
+    autojump_clock: MockClock,
+) -> None:
+    body = (
+        b'{"clientID":"c1","consumerDataSet":[{"groupName":"G","consumeType":1,"messageModel":1,'
+        b'"consumeFromWhere":4,"subscriptionDataSet":[{"topic":"T","subString":"a","tagsSet":["a"],'
+        b'"codeSet":["97"],"subVersion":"1795269026898"}]}],"producerDataSet":[]}'
+    )
+    async with asking() as one:
+        answer = await one.ask(client.HeartBeatRequestHeader(), body)
+        assert answer.code == ResponseCode.SUCCESS
+        group = one.broker.parts.consumers.group("G")
+        assert group is not None
+        assert (group.consume_type, group.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+        assert group.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+        subscription = group.subscription_table["T"]
+        assert (subscription.code_set, subscription.sub_version) == ([97], 1795269026898)
+        wrong = body.replace(b'"consumeType":1', b'"consumeType":9')
+        refused = await one.ask(client.HeartBeatRequestHeader(), wrong)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"clientID":3}', b"\xff"])
 async def test_a_heartbeat_that_cannot_be_read_is_answered(
     autojump_clock: MockClock, body: bytes
