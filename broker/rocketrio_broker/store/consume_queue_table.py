@@ -70,15 +70,22 @@ class ConsumeQueueTable:
 
     def delete_topic(self, topic: str) -> bool:
         """Remove a topic's queues and their files; whether there were any."""
-        self.generation += 1
-        queues = self._by_topic.pop(topic, {})
-        for queue in queues.values():
-            del self.by_key[queue.key]
-            self.grown.discard(queue.key)
-            queue.delete()
-        if queues:
-            self._disk.remove_directory(self.root / topic)
+        queues = list(self._by_topic.get(topic, {}).values())
+        for queue in queues:
+            self.delete_queue(queue)
         return bool(queues)
+
+    def delete_queue(self, queue: ConsumeQueue) -> None:
+        """Remove one queue and its files, and its topic's folder with the last of them."""
+        topic, queue_id = queue.key
+        self.generation += 1
+        del self.by_key[queue.key]
+        del self._by_topic[topic][queue_id]
+        self.grown.discard(queue.key)
+        queue.delete()
+        if not self._by_topic[topic]:
+            del self._by_topic[topic]
+            self._disk.remove_directory(self.root / topic)
 
     def clear(self) -> None:
         """Remove all queues: there is no log they could point to."""

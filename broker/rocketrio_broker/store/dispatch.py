@@ -6,6 +6,7 @@ Answers to: CommitLog.checkMessageAndReturnSize's second half, CommitLogDispatch
 Unlike Java: a gap is filled, not closed up; queue offset 0 past the queue's end means the topic was made anew.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -80,46 +81,62 @@ def _code_of_tags(tags: bytes) -> int:
     return tags_code(tags.decode("utf-8", "replace"))
 
 
+class QueueGapError(Exception):
+    """A queue that had entries lacks those before the record that is to be added."""
+
+
 class QueueDispatcher:
     """Puts records that were found in the log into their queues."""
 
     def __init__(self, table: ConsumeQueueTable, levels: DelayLevels) -> None:
+        self.complete_queues: frozenset[tuple[str, int]] = frozenset()
+        """Queues in which a gap is an error: recovery then begins further back."""
         self._table = table
         self._levels = levels
         self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._queues_of = -1
 
-    def dispatch(self, record: LogRecord) -> None:
-        """Add the entry of one record, unless its queue has it already."""
-        physical_offset, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties = (
-            record
-        )
-        if sys_flag & TRANSACTION_MASK in _NO_ENTRY:
-            return
-        table = self._table
+    def dispatch(self, records: Iterable[LogRecord]) -> tuple[int, int]:
+        """Add the entries that the queues do not have; returns how many records there were, and the last store time."""
+        table, levels, queues = self._table, self._levels, self._queues
         if self._queues_of != table.generation:
-            self._queues.clear()
+            queues.clear()
             self._queues_of = table.generation
-        stored_key = (topic, queue_id)
-        queue = self._queues.get(stored_key)
-        if queue is None:
-            queue = self._queues[stored_key] = table.queue(
-                topic.decode("utf-8", "replace"), queue_id
-            )
-        if physical_offset < queue.last_physical_end:
-            return
-        if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):
-            return
-        if topic == _SCHEDULE_TOPIC_BYTES:
-            code = entry_tags_code(SCHEDULE_TOPIC, properties, store_ms, self._levels)
-        else:
-            code = stored_tags_code(properties)
-        queue.append(physical_offset, size, code)
-        table.grown.add(queue.key)
+        grown = table.grown
+        count = store_ms = 0
+        for (
+            physical_offset,
+            size,
+            topic,
+            queue_id,
+            queue_offset,
+            sys_flag,
+            store_ms,
+            properties,
+        ) in records:
+            count += 1
+            if sys_flag & TRANSACTION_MASK in _NO_ENTRY:
+                continue
+            queue = queues.get((topic, queue_id))
+            if queue is None:
+                queue = table.queue(topic.decode("utf-8", "replace"), queue_id)
+                queues[topic, queue_id] = queue
+            if physical_offset < queue.last_physical_end:
+                continue
+            if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):
+                continue
+            if topic == _SCHEDULE_TOPIC_BYTES:
+                code = entry_tags_code(SCHEDULE_TOPIC, properties, store_ms, levels)
+            else:
+                code = stored_tags_code(properties)
+            queue.append(physical_offset, size, code)
+            grown.add(queue.key)
+        return count, store_ms
 
-    @staticmethod
-    def _line_up(queue: ConsumeQueue, queue_offset: int) -> bool:
+    def _line_up(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         if queue_offset > queue.max_offset:
+            if queue.key in self.complete_queues:
+                raise QueueGapError(f"{queue!r} lacks entries before {queue_offset}")
             queue.fill_to(queue_offset)
         elif queue_offset == 0:
             # Later in the log than the whole queue, and counted from 0 again.

@@ -13,7 +13,12 @@ from typing import Final
 
 import trio
 
-from rocketrio_broker.store.checkpoint import Checkpoint, Positions, write_checkpoint
+from rocketrio_broker.store.checkpoint import (
+    Checkpoint,
+    Positions,
+    read_checkpoint,
+    write_checkpoint,
+)
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, sync_paths
@@ -118,6 +123,24 @@ class CheckpointService:
                 if written % _QUEUES_A_TURN == 0:
                     await trio.lowlevel.checkpoint()
 
+    def lower(self, end: int) -> None:
+        """Take back what the checkpoint on the disk says about addresses from `end` on; blocks."""
+        path = self._directory.checkpoint
+        positions = read_checkpoint(self._disk, path).positions or Positions(0, 0, 0)
+        lowered = Positions(
+            min(positions.queue_position, end),
+            min(positions.index_position, end),
+            min(self._log.min_offset, end),
+        )
+        write_checkpoint(self._disk, path, Checkpoint(positions=lowered))
+        self.synced_position = lowered.queue_position
+
+    def begin_at(self, offset: int) -> None:
+        """Note that the log begins here: recovery cannot find that out by itself; blocks."""
+        positions = Positions(offset, offset, offset)
+        write_checkpoint(self._disk, self._directory.checkpoint, Checkpoint(positions=positions))
+        self.synced_position = offset
+
     async def checkpoint(self) -> None:
         """Sync log, queues and index, then note how far that goes."""
         log, index = self._log, self._index
@@ -135,3 +158,6 @@ class CheckpointService:
         )
         await self._disk.run(write_checkpoint, self._disk, self._directory.checkpoint, checkpoint)
         self.synced_position = position
+        if truncations != log.truncations:
+            # The log was cut while this was being written.
+            self.lower(log.max_offset)

@@ -18,10 +18,7 @@ import trio
 from rocketrio_broker.store.allocate import AllocateService
 from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.checkpoint import (
-    Checkpoint,
-    Positions,
     read_checkpoint,
-    write_checkpoint,
 )
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
@@ -299,14 +296,14 @@ class MessageStore:
             self.key_index.truncate(0)
             self.dispatched.reset(physical_offset)
             self.key_index.position.reset(physical_offset)
-            # Recovery cannot find out by itself that the log does not begin at 0, or not with its file.
-            positions = Positions(physical_offset, physical_offset, physical_offset)
-            write_checkpoint(self._disk, self.directory.checkpoint, Checkpoint(positions=positions))
+            self._checkpoint.begin_at(physical_offset)
         self.commit_log.append_raw(physical_offset, data)
         self._reput.replicated.reset(self.max_physical_offset)
 
     def truncate_to(self, physical_offset: int) -> None:
         """Forget the log from this record boundary on, with its queue entries and index; blocks."""
+        # First of all: a checkpoint beyond the end would make a recovery begin there.
+        self._checkpoint.lower(physical_offset)
         for queue in self.queue_table:
             queue.truncate(queue.first_at_or_after(physical_offset))
         self.key_index.truncate(physical_offset)

@@ -21,8 +21,8 @@ from rocketrio_broker.store.checkpoint import Checkpoint
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
-from rocketrio_broker.store.dispatch import QueueDispatcher, has_queue_entry
-from rocketrio_broker.store.log_walk import LogRecord, LogWalk
+from rocketrio_broker.store.dispatch import QueueDispatcher, QueueGapError
+from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.message_codec import RecordStatus, scan_record
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
@@ -43,10 +43,6 @@ class Recovered:
     message_count: int
     """Records read again."""
     last_store_timestamp_ms: int
-
-
-class _QueueGapError(Exception):
-    """A queue lacks entries of messages before the place where the walk began."""
 
 
 def recover(
@@ -74,11 +70,15 @@ def recover(
                 log, table, dispatcher, start, loaded=loaded, check_crc=check_crc
             )
             break
-        except _QueueGapError as gap:
+        except QueueGapError as gap:
             first_file = start // log.file_size * log.file_size - files_back * log.file_size
             start = max(log.min_offset, first_file)
             files_back *= 2
+            # Queues that began in this attempt may begin earlier in the next.
+            for queue in [queue for queue in table if queue.key not in loaded]:
+                table.delete_queue(queue)
             _LOG.warning("event=recovery_goes_back to=%d reason=%s", start, gap)
+    dispatcher.complete_queues = frozenset()
     if walk.problem:
         _LOG.info("event=log_end_found clean=%s at=%s", clean, walk.problem)
     end = walk.position
@@ -146,36 +146,18 @@ def _rebuild(
     walk = LogWalk(log, start, check_crc=check_crc, stop_at_damage=True)
     count = 0
     last_ms = 0
-    may_go_back = start > log.min_offset
+    # A queue without a folder is another matter: its topic was deleted, or it begins here.
+    dispatcher.complete_queues = loaded if start > log.min_offset else frozenset()
     while True:
         before = walk.position
-        for record in walk.records(_WALK_STEP):
-            if may_go_back:
-                _check_gap(table, record, loaded)
-            dispatcher.dispatch(record)
-            last_ms = record[6]
-            count += 1
+        records, step_ms = dispatcher.dispatch(walk.records(_WALK_STEP))
+        count += records
+        last_ms = step_ms or last_ms
         for queue in table:
             queue.write_tail()
         if walk.position == before or walk.problem:
             break
     return walk, count, last_ms
-
-
-def _check_gap(
-    table: ConsumeQueueTable, record: LogRecord, loaded: frozenset[tuple[str, int]]
-) -> None:
-    """A queue without a folder is another matter: its topic was deleted, or it begins here."""
-    _, _, topic, queue_id, queue_offset, sys_flag, _, _ = record
-    key = (topic.decode("utf-8", "replace"), queue_id)
-    queue = table.by_key.get(key)
-    if (
-        queue is not None
-        and queue_offset > queue.max_offset
-        and key in loaded
-        and has_queue_entry(sys_flag)
-    ):
-        raise _QueueGapError(f"{queue!r} lacks entries before {queue_offset}")
 
 
 def _cut_queue(log: CommitLog, queue: ConsumeQueue, start: int) -> None:

@@ -37,9 +37,9 @@ class ReputMessageService:
         """Dispatch the next records; whether there were any."""
         start = self._dispatched.value
         walk = LogWalk(self._log, start)
-        for record in walk.records(max_bytes):
-            self._dispatcher.dispatch(record)
-            self._dispatched.store_timestamp_ms = record[6]
+        count, last_ms = self._dispatcher.dispatch(walk.records(max_bytes))
+        if count:
+            self._dispatched.store_timestamp_ms = last_ms
         self._dispatched.advance(walk.position)
         return walk.position > start
 

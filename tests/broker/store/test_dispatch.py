@@ -63,7 +63,7 @@ def test_quick_tags_code_agrees_with_the_protocols(properties: bytes) -> None:
 def test_entry_stands_at_the_records_queue_offset() -> None:
     table, dispatcher = made()
     for number in range(3):
-        dispatcher.dispatch(record(number * 100, number))
+        dispatcher.dispatch([record(number * 100, number)])
     queue = table.queue("t", 0)
     assert queue.max_offset == 3
     assert queue.entry(2) == (200, 100, java_string_hash("a"))
@@ -74,21 +74,21 @@ def test_entry_stands_at_the_records_queue_offset() -> None:
 def test_dispatching_again_changes_nothing() -> None:
     table, dispatcher = made()
     for number in (0, 1, 0, 1):
-        dispatcher.dispatch(record(number * 100, number))
+        dispatcher.dispatch([record(number * 100, number)])
     assert table.queue("t", 0).max_offset == 2
 
 
 @pytest.mark.parametrize(("sys_flag", "count"), [(0, 1), (4, 0), (8, 1), (12, 0), (0x301, 1)])
 def test_prepared_and_rolled_back_records_have_no_entry(sys_flag: int, count: int) -> None:
     table, dispatcher = made()
-    dispatcher.dispatch(record(0, 0, sys_flag=sys_flag))
+    dispatcher.dispatch([record(0, 0, sys_flag=sys_flag)])
     assert sum(queue.max_offset for queue in table) == count
 
 
 def test_gap_keeps_later_entries_at_their_own_index() -> None:
     table, dispatcher = made()
-    dispatcher.dispatch(record(0, 0))
-    dispatcher.dispatch(record(500, 4))
+    dispatcher.dispatch([record(0, 0)])
+    dispatcher.dispatch([record(500, 4)])
     queue = table.queue("t", 0)
     assert queue.max_offset == 5
     assert queue.entry(4) == (500, 100, java_string_hash("a"))
@@ -97,8 +97,8 @@ def test_gap_keeps_later_entries_at_their_own_index() -> None:
 def test_topic_made_anew_counts_from_zero() -> None:
     table, dispatcher = made()
     for number in range(3):
-        dispatcher.dispatch(record(number * 100, number))
-    dispatcher.dispatch(record(900, 0))
+        dispatcher.dispatch([record(number * 100, number)])
+    dispatcher.dispatch([record(900, 0)])
     queue = table.queue("t", 0)
     assert (queue.max_offset, queue.entry(0)) == (1, (900, 100, java_string_hash("a")))
 
@@ -106,16 +106,16 @@ def test_topic_made_anew_counts_from_zero() -> None:
 def test_queue_offset_given_twice_stays_with_its_first_holder() -> None:
     table, dispatcher = made()
     for number in range(3):
-        dispatcher.dispatch(record(number * 100, number))
-    dispatcher.dispatch(record(900, 1))
+        dispatcher.dispatch([record(number * 100, number)])
+    dispatcher.dispatch([record(900, 1)])
     queue = table.queue("t", 0)
     assert (queue.max_offset, queue.entry(1)) == (3, (100, 100, java_string_hash("a")))
 
 
 def test_deleted_topic_is_not_remembered() -> None:
     table, dispatcher = made()
-    dispatcher.dispatch(record(0, 0))
+    dispatcher.dispatch([record(0, 0)])
     assert table.delete_topic("t")
     assert not table.delete_topic("t")
-    dispatcher.dispatch(record(100, 0))
+    dispatcher.dispatch([record(100, 0)])
     assert table.by_key["t", 0].entry(0) == (100, 100, java_string_hash("a"))

@@ -77,6 +77,24 @@ async def test_lost_newest_entries_are_found_again_however_far_back(lost: int) -
         assert everything(store) == expected
 
 
+async def test_queue_without_folder_begins_where_the_walk_does_though_it_went_back() -> None:
+    disk = MemoryDisk()
+    expected = await filled(disk)
+    async with opened(disk) as store:
+        queue = store.queue_table.by_key["orders", 0]
+        queue.truncate(queue.max_offset - 20)
+    remove(disk, ROOT / "consumequeue" / "payments")
+    disk.open(ROOT / "abort", create=True)
+    disk.open(ROOT / "checkpoint").pwrite(bytes(256), 256)
+    async with opened(disk) as store:
+        found = everything(store)
+        assert found["orders", 0] == expected["orders", 0]
+        for queue_id in (0, 1):
+            records = found["payments", queue_id]
+            assert len(records) > 20
+            assert records == expected["payments", queue_id][-len(records) :]
+
+
 async def test_entries_beyond_the_log_go() -> None:
     disk = MemoryDisk()
     expected = await filled(disk)
