@@ -16,7 +16,7 @@ from typing import Final
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.processor.answers import SendAnswer
+from rocketrio_broker.processor.answers import SendAnswer, SendAnswers
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.stored_properties import (
     is_delayed,
@@ -26,7 +26,7 @@ from rocketrio_broker.processor.stored_properties import (
 )
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
+from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -35,7 +35,6 @@ from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessa
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.message import TRANSACTION_MASK, SysFlag
-from rocketrio_protocol.message_id import join_message_ids
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.topic_config import Permission, TopicConfig
@@ -89,7 +88,7 @@ class SendMessageProcessor:
         self._groups = groups
         self._waiting = waiting
         self._store_host = store_host
-        self._host_digits = store_host.hex().upper()
+        self._answers_of: BrokerConfig | None = None
         self._rng = rng
         self._waits_for_flush = store.config.flush_disk_type == "sync"
 
@@ -98,11 +97,9 @@ class SendMessageProcessor:
         try:
             self._send(channel, request)
         except (Refused, RemoteProtocolError) as refusal:
-            broker = self._config.broker
             code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
             answer = request.response(code=code, remark=refusal.remark or refusal.what)
-            answer.ext_fields["MSG_REGION"] = broker.region_id
-            answer.ext_fields["TRACE_ON"] = "true" if broker.trace_on else "false"
+            answer.ext_fields = self._current_answers(self._config.broker).fields_of_error()
             return answer
         return None
 
@@ -151,34 +148,24 @@ class SendMessageProcessor:
         result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
         if result.status is not PutStatus.PUT_OK:
             raise Refused(_CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}")
-        if not request.flag & FLAG_ONEWAY:
-            self._answer(channel, request, result, queue_id, waits, broker)
-
-    def _answer(
-        self,
-        channel: Channel,
-        request: RemotingCommand,
-        result: AppendResult,
-        queue_id: int,
-        waits: bool,
-        broker: BrokerConfig,
-    ) -> None:
-        offsets = result.physical_offsets
-        answer = SendAnswer(
-            request.opaque,
-            request.serialize_type,
-            f"{self._host_digits}{result.physical_offset:016X}"
-            if offsets is None
-            else join_message_ids(f"{self._host_digits}{offset:016X}" for offset in offsets),
-            queue_id,
-            result.queue_offset,
-            broker.region_id,
-            broker.trace_on,
-        )
+        if request.flag & FLAG_ONEWAY:
+            return
+        answers = self._current_answers(broker)
+        opaque, serialize_type = request.opaque, request.serialize_type
         if waits and self._waits_for_flush:
+            answer = SendAnswer(answers, opaque, serialize_type, queue_id, result)
             self._waiting.add(result.end_offset, channel, answer)
         else:
-            channel.reply(answer.frame())
+            channel.reply(answers.frame(opaque, serialize_type, queue_id, result))
+
+    def _current_answers(self, broker: BrokerConfig) -> SendAnswers:
+        """What writes the answers, made anew when the settings were replaced."""
+        if broker is not self._answers_of:
+            self._answers_of = broker
+            self._answers = SendAnswers(
+                self._store_host, region_id=broker.region_id, trace_on=broker.trace_on
+            )
+        return self._answers
 
     # --------------------------------------------------------------------------------- checks, in order
 

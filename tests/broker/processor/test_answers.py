@@ -1,11 +1,14 @@
 import pytest
 
-from rocketrio_broker.processor.answers import SendAnswer, pull_answer_frame
+from rocketrio_broker.processor.answers import SendAnswer, SendAnswers, pull_answer_frame
+from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
 from rocketrio_protocol.frame import FrameDecoder
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.message_id import join_message_ids, offset_message_id
 
 
 def decoded(frame: bytes) -> RemotingCommand:
@@ -15,15 +18,33 @@ def decoded(frame: bytes) -> RemotingCommand:
     return command
 
 
+HOST = pack_host("127.0.0.1", 10911)
+
+
+def result(*physical_offsets: int) -> AppendResult:
+    return AppendResult(
+        PutStatus.PUT_OK,
+        physical_offsets[0],
+        queue_offset=1 << 40,
+        physical_offsets=list(physical_offsets) if len(physical_offsets) > 1 else None,
+    )
+
+
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
-@pytest.mark.parametrize("region", ["DefaultRegion", 'quo"ted', "köln"])
+@pytest.mark.parametrize("region", ["DefaultRegion", 'quo"ted %s', "köln"])
 @pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT])
+@pytest.mark.parametrize("physical_offsets", [(7,), (1 << 40, 200, 300)])
 def test_send_answer_is_the_ordinary_answer(
-    serialize_type: SerializeType, region: str, code: ResponseCode
+    serialize_type: SerializeType,
+    region: str,
+    code: ResponseCode,
+    physical_offsets: tuple[int, ...],
 ) -> None:
     request = RemotingCommand(310, opaque=77, serialize_type=serialize_type)
-    header = SendMessageResponseHeader("7F00,8F00", 3, 1 << 40, region_id=region, trace_on=True)
-    answer = SendAnswer(77, serialize_type, "7F00,8F00", 3, 1 << 40, region, True)
+    ids = join_message_ids(offset_message_id(HOST, offset) for offset in physical_offsets)
+    header = SendMessageResponseHeader(ids, 3, 1 << 40, region_id=region, trace_on=True)
+    answers = SendAnswers(HOST, region_id=region, trace_on=True)
+    answer = SendAnswer(answers, 77, serialize_type, 3, result(*physical_offsets))
     assert decoded(answer.frame(code)) == request.response(header, code=code)
 
 

@@ -3,8 +3,9 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from rocketrio_broker.processor.answers import SendAnswer
+from rocketrio_broker.processor.answers import SendAnswer, SendAnswers
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -24,7 +25,9 @@ class Peer:
 
 
 def answer(opaque: int) -> SendAnswer:
-    return SendAnswer(opaque, SerializeType.JSON, "00", 0, 0, "r", True)
+    answers = SendAnswers(bytes(8), region_id="r", trace_on=True)
+    stored = AppendResult(PutStatus.PUT_OK)
+    return SendAnswer(answers, opaque, SerializeType.JSON, 0, stored)
 
 
 @pytest.fixture
