@@ -261,13 +261,15 @@ class Channel:
                 self._act()  # Before any wait: the writer may have sent meanwhile.
                 if self._backlog:
                     await self._sent.park()
+            if self._ended:
+                return self.close(
+                    "the peer closed it" if connection.error is None else connection.error.what
+                )
             if connection.error is not None:
                 log.warning("bad bytes peer=%s error=%s", self.remote_addr, connection.error)
                 with trio.move_on_after(LAST_WORDS_TIMEOUT):
                     await self.drain()
                 return self.close(connection.error.what)
-            if self._ended:
-                return self.close("the peer closed it")
 
     def _act_on_chunk(self, size: int) -> bool:
         """Act on received bytes; whether to go on reading, or leave the rest to `_read`."""

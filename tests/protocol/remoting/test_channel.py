@@ -162,6 +162,22 @@ async def test_lost_connection_fails_all_its_calls_at_once_naming_the_address(
     assert all(addr in str(error) and type(error) is NotReachable for error in failed)
 
 
+async def test_end_in_the_middle_of_an_answer_is_told_to_the_caller(network: Network) -> None:
+    listener = await network.listen(network.listen_addr)
+    async with open_channel_pool(network.dial) as pool, trio.open_nursery() as nursery:
+
+        async def answer_half() -> None:
+            transport = await listener.accept()
+            await transport.receive_into(memoryview(bytearray(1000)))
+            await transport.send_all(RemotingCommand(0, flag=1).encode()[:50])
+            await transport.aclose()
+
+        nursery.start_soon(answer_half)
+        with pytest.raises(NotReachable, match="ended 50 bytes into a frame"):
+            await pool.call(listener.addr, RemotingCommand(ECHO))
+    listener.close()
+
+
 async def test_idle_connection_is_closed_by_both_ends_after_its_time(
     memory_network: Network, autojump_clock: trio.testing.MockClock
 ) -> None:
