@@ -81,8 +81,7 @@ def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None
     while (found := stored.rfind(inner_label, 0, limit)) >= 0:
         if value := _value_at(stored, found + len(inner_label)):
             return value
-        # An empty value does not count; the next search may share this one's leading separator.
-        limit = found + 1
+        limit = found  # an empty value does not count
     return (_value_at(stored, len(label)) or None) if stored.startswith(label) else None
 
 

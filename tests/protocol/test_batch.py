@@ -76,6 +76,13 @@ def test_huge_lengths_are_refused_without_reading_there() -> None:
         decode_batch(head + b"\0" * 100)
 
 
+def test_an_entry_that_claims_more_than_its_parts_is_refused() -> None:
+    body = bytearray(encode_batch([(0, b"abc", b"k\x01v")]))
+    body[3] += 1
+    with pytest.raises(RemoteProtocolError, match=r"its size 29 does not cover 3 \+ 3 bytes"):
+        decode_batch(body + b"\0")
+
+
 def test_properties_beyond_the_length_field_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="entry 1 have 32768 bytes"):
         encode_batch([(0, b"", b""), (0, b"", b"x" * 32768)])

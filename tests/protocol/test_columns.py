@@ -223,6 +223,13 @@ def test_damage_raises_only_protocol_errors(
         _assert_equal_to_messages(bytes(chunk), inflate=False)
 
 
+def test_hosts_that_do_not_fit_the_last_record_are_refused() -> None:
+    shortest = bytearray(encode_record(**plain_fields(body=b"", topic=b"", properties=b"")))
+    shortest[39] = 0x30
+    with pytest.raises(RemoteProtocolError, match="at byte 91: its hosts do not fit"):
+        decode_columns(shortest[:39] + b"\0" + shortest[40:] + shortest, ["body"])
+
+
 @pytest.mark.parametrize(
     ("at", "value", "why"),
     [

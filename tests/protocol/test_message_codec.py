@@ -159,6 +159,14 @@ def test_what_is_no_message_is_refused_with_its_place(data: bytes, why: str) -> 
     assert why.replace("99", str(len(record) + 99)) in str(caught.value)
 
 
+def test_a_chunk_that_lacks_its_last_byte_is_refused() -> None:
+    record = encode_record(**plain_fields())
+    with pytest.raises(
+        RemoteProtocolError, match=f"byte {len(record)}: its size {len(record)} goes beyond"
+    ):
+        decode_messages((record * 2)[:-1])
+
+
 def test_an_empty_chunk_has_no_messages() -> None:
     assert decode_messages(b"") == []
 

@@ -30,6 +30,7 @@ def _judged(
         (FOUND, 132, 0, 500, Take(132)),
         (FOUND, 100, 0, 500, Again()),
         (NO_NEW, 100, 0, 100, Again()),
+        (NO_NEW, 100, 100, 100, Again()),
         (NO_MATCHED, 120, 0, 500, Take(120)),
         (NO_MATCHED, 900, 0, 900, Take(200)),
         (NO_MATCHED, 100, 0, 500, Again()),

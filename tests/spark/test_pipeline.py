@@ -112,8 +112,8 @@ def test_answers_beyond_the_slot_do_not_move_it_further() -> None:
     pipeline = Pipeline(_part(0, 50), depth=2, batch_size=10)
     slot = pipeline.next_pull()
     assert slot is not None
-    pipeline.answered(slot, 2**40)
-    assert list(pipeline.take_ready()) == []
+    pipeline.answered(slot, 2**40, b"10 rows")
+    assert list(pipeline.take_ready()) == [(10, b"10 rows")]
     following = pipeline.next_pull()
     assert following is not None
     assert following.at == 10

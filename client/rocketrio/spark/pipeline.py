@@ -102,6 +102,6 @@ class Pipeline:
             slot = self._slots[0]
             yield from slot.bodies
             slot.bodies.clear()
-            if not slot.is_done or slot.is_out:
+            if not slot.is_done:
                 return
             self._slots.popleft()
