@@ -64,6 +64,7 @@ class BrokerRegistration:
         self._broker_addr = broker_addr
         self._ha_server_addr = ha_server_addr
         self._name_servers = config.broker.name_servers
+        self._body: tuple[tuple[int, bool], bytes] | None = None
         self._answers: dict[str, MasterAddrs] = {}
         self._told: dict[str, int] = {}
         """Name servers whose last registration worked, with the change of the topics it carried."""
@@ -131,10 +132,7 @@ class BrokerRegistration:
 
     async def _register(self, channel: Channel) -> MasterAddrs:
         config = self._config.broker
-        body = encode_register_body(
-            RegisterBrokerBody(self._topics.registered_wrapper()),
-            compressed=config.compressed_register,
-        )
+        body = self._encoded_body()
         header = cluster.RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
             broker_addr=self._broker_addr,
@@ -154,6 +152,15 @@ class BrokerRegistration:
             )
         answer = response.header(cluster.RegisterBrokerResponseHeader)
         return MasterAddrs(answer.master_addr or None, answer.ha_server_addr or None)
+
+    def _encoded_body(self) -> bytes:
+        """All topics; kept between periods, for there may be thousands and several name servers."""
+        key = (self._topics.changes.value, self._config.broker.compressed_register)
+        if self._body is None or self._body[0] != key:
+            wrapper = self._topics.registered_wrapper()
+            data = encode_register_body(RegisterBrokerBody(wrapper), compressed=key[1])
+            self._body = (key, data)
+        return self._body[1]
 
     async def _unregister(self, name_server: str) -> None:
         config = self._config.broker

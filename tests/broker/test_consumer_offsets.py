@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.parts import config_file, exchanges_of, read
 from tests.golden.golden import VERSIONS, unpack_store
@@ -47,6 +47,7 @@ def test_the_last_commit_wins_a_lower_one_too() -> None:
     assert offsets.query_offset("G", "T", 0) == 3
 
 
+@settings(max_examples=30)
 @given(tables, tables)
 def test_merging_takes_the_higher_offset_of_every_queue(
     ours: dict[tuple[str, str], dict[int, int]], theirs: dict[tuple[str, str], dict[int, int]]
@@ -61,6 +62,7 @@ def test_merging_takes_the_higher_offset_of_every_queue(
             assert merged.query(key, queue_id) == expected
 
 
+@settings(max_examples=30)
 @given(tables, tables)
 def test_merging_again_changes_nothing(
     ours: dict[tuple[str, str], dict[int, int]], theirs: dict[tuple[str, str], dict[int, int]]
