@@ -24,6 +24,7 @@ from tests.broker.store.support import opened
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.ha import TRANSFER_SIZE_LIMIT
 from rocketrio_protocol.remoting.memory_network import MemoryListener, MemoryNetwork
@@ -84,6 +85,12 @@ async def test_silent_master_is_left_after_housekeeping(
         assert "sent nothing for 20 s" in caplog.text
         assert ours.client.state is HAClientState.PAUSING
         assert "sent nothing" in (ours.client.statistics().last_problem or "")
+
+
+async def test_silence_ends_between_two_reports_too(autojump_clock: MockClock) -> None:
+    async with followed(config=HAConfig(housekeeping_interval=7)) as (theirs, _):
+        peer = await theirs.accept()
+        assert await peer.wait_ended() == 7.0
 
 
 async def test_heartbeats_keep_a_master_for_ten_minutes(autojump_clock: MockClock) -> None:
