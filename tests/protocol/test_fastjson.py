@@ -44,6 +44,18 @@ def test_what_stands_inside_a_string_is_no_key(text: str) -> None:
     assert fastjson.loads(body, dict[int, str]) == {1: text}
 
 
+@given(
+    st.dictionaries(
+        st.integers(-99, 99), st.dictionaries(st.text('ab:{}1\\"\0 ,', max_size=6), st.integers())
+    )
+)
+def test_the_quick_way_and_the_thorough_way_read_the_same(value: dict[int, Any]) -> None:
+    written = fastjson.dumps(value)
+    thorough = fastjson._LOOSE_KEY.sub(fastjson._quoted, written)
+    assert fastjson._with_quoted_keys(written) == thorough
+    assert fastjson.loads(written, dict[int, Any]) == value
+
+
 def test_integer_and_object_keys_are_written_unquoted() -> None:
     assert fastjson.dumps({1: "a"}) == b'{1:"a"}'
     assert fastjson.dumps({Key(0, "b"): 12}) == b'{{"brokerName":"b","queueId":0}:12}'
