@@ -60,8 +60,6 @@ SMALL_STORE: Final = StoreConfig(
 )
 """Files that cost a test or a laptop little."""
 
-ConfigChanges = Callable[[BrokerConfig], BrokerConfig]
-
 
 class Member:
     """One broker of the cluster: its settings and files, and the broker while it runs."""
@@ -143,12 +141,14 @@ class EmbeddedCluster:
         broker_name: str = "broker-a",
         store: StoreConfig = SMALL_STORE,
         wall_clock: WallClock | None = None,
+        make_disk: Callable[[], Disk] | None = None,
         seed: int = _SEED,
         **settings: Any,
     ) -> None:
         """`root` holds the data and puts the members on loopback ports; without it all is in memory.
 
         `network="loopback"` without `root` keeps the data in memory but lets other processes connect.
+        `make_disk` gives each member its disk; a killed member's `disk` may be replaced before it is started again.
         `settings` are further fields of BrokerConfig, for every member.
         """
         self.network = network or ("memory" if root is None else "loopback")
@@ -159,6 +159,8 @@ class EmbeddedCluster:
         )
         self.rng = random.Random(seed)
         self.root = root
+        self.make_disk: Callable[[], Disk] = make_disk or (MemoryDisk if root is None else RealDisk)
+        """Gives each member a disk of its own."""
         self.nursery: trio.Nursery
         self._stack = AsyncExitStack()
         self._name_server_listen = name_server_listen or (
@@ -235,10 +237,6 @@ class EmbeddedCluster:
         """Break the connections of a host at once; on loopback the sockets close with their broker."""
         if self.network == "memory":
             self.memory_network.cut(host)
-
-    def make_disk(self) -> Disk:
-        """A disk of its own for each member in memory; the real one where there is a root."""
-        return MemoryDisk() if self.root is None else RealDisk()
 
     def _member(self, broker_id: int) -> Member:
         is_master = broker_id == MASTER_ID

@@ -205,6 +205,7 @@ class SendMessageProcessor:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
+        self._keep_new_topic()
         return topic
 
     def _checked_queue_id(self, queue_id: int, topic: TopicConfig, channel: Channel) -> int:
@@ -234,7 +235,17 @@ class SendMessageProcessor:
             limit = header.max_reconsume_times
         if (header.reconsume_times or 0) < limit:
             return topic, queue_id
-        return self._topics.create_in_send_back(dead_letter_topic(group_name)), 0
+        dead_letters = self._topics.create_in_send_back(dead_letter_topic(group_name))
+        self._keep_new_topic()
+        return dead_letters, 0
+
+    def _keep_new_topic(self) -> None:
+        """With synchronous flush an acknowledged message outlives a power cut, and so must its topic.
+
+        It blocks everything for some milliseconds, once a topic.
+        """
+        if self._waits_for_flush:
+            self._topics.file.sync()
 
     def _check_is_built(self, header: SendHeader) -> None:
         if header.sys_flag & TRANSACTION_MASK or is_half_message(header.properties):

@@ -1,0 +1,65 @@
+"""A power cut under a broker with synchronous flush: what was acknowledged is there, whatever else was lost."""
+
+import pytest
+import trio
+import trio.lowlevel
+from tests.broker.store.faulty_disk import FaultyDisk
+from tests.cluster.support import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import Error
+
+STORE = StoreConfig(
+    flush_disk_type="sync",
+    mapped_file_size_commit_log=16_384,
+    mapped_file_size_consume_queue=2000,
+    max_hash_slot_num=20,
+    max_index_num=100,
+)
+SENDERS = 4
+
+
+async def send_until_cut(caller: Caller, addr: str, number: int, acknowledged: list[bytes]) -> None:
+    for count in range(1000):
+        body = b"%d-%d" % (number, count)
+        try:
+            answer = await caller.send(addr, body, queue_id=number)
+        except Error:
+            return
+        if answer.code == ResponseCode.SUCCESS:
+            acknowledged.append(body)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0], ids="kept {}".format)
+@pytest.mark.parametrize("count", [1, 30, 120])
+async def test_acknowledged_messages_survive_a_power_cut(
+    autojump_clock: MockClock, kept: float, count: int
+) -> None:
+    acknowledged: list[bytes] = []
+    async with (
+        EmbeddedCluster(store=STORE, make_disk=FaultyDisk) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        addr = cluster.master.broker.address
+        async with trio.open_nursery() as nursery:
+            for number in range(SENDERS):
+                nursery.start_soon(send_until_cut, caller, addr, number, acknowledged)
+            while len(acknowledged) < 40 * (1 + seconds):
+                await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            await cluster.kill_master()
+        disk = cluster.master.disk
+        assert isinstance(disk, FaultyDisk)
+        cluster.master.disk = disk.after_cut(seed=7, kept=kept)
+        await cluster.restart_master()
+        found: list[bytes] = []
+        for number in range(SENDERS):
+            offset = 0
+            while (answer := await caller.pull(addr, offset, queue_id=number)).code == 0:
+                found += bodies(answer)
+                offset = int(answer.ext_fields["nextBeginOffset"])
+        assert set(acknowledged) <= set(found)
+        assert len(found) == len(set(found))
