@@ -85,6 +85,21 @@ def world(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
         yield _start(version, folder, stack)
 
 
+@pytest.fixture(autouse=True)
+def brokers_live(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A broker that ended is told with its last words, and not by what others say of it."""
+    world: World | None = None
+    if "world" in request.fixturenames:
+        world = request.getfixturevalue("world")
+    yield
+    if world is not None:
+        on_apache, on_ours = world.on_apache, world.on_ours
+        for broker in (on_apache.master, on_apache.slave, on_ours.master, on_ours.slave):
+            process = broker.process
+            assert process is not None
+            assert process.is_running, f"{process.name} ended:\n{process.tail()}"
+
+
 @pytest.fixture(scope="session")
 def on_apache(world: World) -> OnApache:
     return world.on_apache

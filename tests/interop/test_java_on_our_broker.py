@@ -12,6 +12,8 @@ from tests.interop.java_client import JavaClient, JavaError
 pytestmark = pytest.mark.interop
 
 TOPIC_NUMBERS = itertools.count()
+JOIN_TIMEOUT = 30.0
+"""Seconds; one in ten 5.3.3 consumers gets no queue at first, on Apache too, and looks again 20 s later."""
 
 
 @pytest.fixture(params=["JSON", "ROCKETMQ"])
@@ -125,8 +127,10 @@ def test_held_pull_is_woken_by_a_send(on_ours: OnOurs, queue: dict[str, Any]) ->
     waiting, sending = on_ours.java, on_ours.java_rocketmq
     group = f"held-{queue['topic']}"
     waiting.call("push_start", group=group, topic=queue["topic"])
-    sending.until("group_members", group=group)
-    assert waiting.call("push_take", group=group, count=1, timeout=3) == []
+    sending.call("send", body="before", **queue)
+    taken = waiting.call("push_take", group=group, count=1, timeout=JOIN_TIMEOUT)
+    assert bodies(taken) == ["before"]
+    assert waiting.call("push_take", group=group, count=1, timeout=2) == []
     sent = sending.call("send", body="arrived", **queue)
     taken = waiting.call("push_take", group=group, count=1, timeout=8)
     waiting.call("push_stop", group=group)
@@ -158,7 +162,7 @@ def test_group_consumes_everything_once_and_goes_on(
     group = f"{kind}-{topic}"
     java.call("send_many", prefix="first", count=20, topic=topic)
     java.call(f"{kind}_start", group=group, topic=topic)
-    taken = java.call(f"{kind}_take", group=group, count=20, timeout=20)
+    taken = java.call(f"{kind}_take", group=group, count=20, timeout=JOIN_TIMEOUT)
     assert sorted(bodies(taken)) == sorted(f"first-{number}" for number in range(20))
     if kind == "lite":
         java.call("lite_commit", group=group)
@@ -167,7 +171,7 @@ def test_group_consumes_everything_once_and_goes_on(
     assert sum(row["consumer_offset"] for row in rows) == 20
     java.call("send_many", prefix="second", count=4, topic=topic)
     java.call(f"{kind}_start", group=group, topic=topic)
-    taken = java.call(f"{kind}_take", group=group, count=4, timeout=20)
+    taken = java.call(f"{kind}_take", group=group, count=4, timeout=JOIN_TIMEOUT)
     java.call(f"{kind}_stop", group=group)
     assert sorted(bodies(taken)) == [f"second-{number}" for number in range(4)]
 

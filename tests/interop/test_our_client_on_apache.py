@@ -228,7 +228,7 @@ async def test_a_group_of_java_and_us_shares_the_queues(
                 if result["queue_id"] == mine.queue_id
             ]
             ours = [(await consumer.receive()).body.decode() for _ in expected]
-        theirs = await java.acall("push_take", group=group, count=20 - len(ours), timeout=20)
+        theirs = await java.acall("push_take", group=group, count=20 - len(ours), timeout=30)
         await java.acall("push_stop", group=group)
     assert ours == expected
     bodies = [*ours, *(message["body"] for message in theirs)]
