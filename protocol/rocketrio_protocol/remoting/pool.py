@@ -120,12 +120,12 @@ class ChannelPool:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<ChannelPool to {', '.join(self._channels) or 'nobody'}>"
+        return f"<ChannelPool to {', '.join(self.open_addrs) or 'nobody'}>"
 
     @property
     def open_addrs(self) -> list[str]:
         """Addresses with a standing connection."""
-        return list(self._channels)
+        return [addr for addr, channel in self._channels.items() if not channel.closed]
 
     async def call(
         self,

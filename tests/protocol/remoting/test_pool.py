@@ -56,6 +56,7 @@ async def test_dropped_connection_is_dialled_again_by_the_next_call(network: Net
     ):
         await pool.call(addr, RemotingCommand(ECHO))
         pool.drop(addr)
+        assert pool.open_addrs == []
         await pool.call(addr, RemotingCommand(ECHO))
         await pool.call(addr, RemotingCommand(ECHO))
         assert len(log.opened) == 2
