@@ -61,6 +61,7 @@ class Consumer:
         self._current: ProcessQueue | None = None
         self._messages: list[MessageExt] = []
         self._index = self._limit = self._settled = 0
+        self._since_checkpoint = 0
         self._in_work: set[ProcessQueue] = set()
         self._handed_out = 0
         self._is_receiving = False
@@ -116,22 +117,33 @@ class Consumer:
         return self._take(max_messages)
 
     async def _next(self) -> MessageExt:
-        await self._wait_message()
+        is_at_hand = self._current is not None or self._ready
+        if not is_at_hand or self._since_checkpoint >= CHECKPOINT_EVERY or self.is_closed:
+            await self._wait_message()
+        else:
+            self.settle()
         if self._current is None:
+            if not self._ready:  # The settled chunk was the last one.
+                await self._wait_message()
             self._open_chunk()
         index = self._index
         self._index = index + 1
-        self._limit = min(len(self._messages), index + CHECKPOINT_EVERY)
+        room = max(1, CHECKPOINT_EVERY - self._since_checkpoint)
+        self._limit = min(len(self._messages), index + room)
+        self._since_checkpoint += self._limit - index
         return self._messages[index]
 
     async def _wait_message(self) -> None:
         """Settle what was handed out, let others run, and wait until there is a message."""
+        if self.is_closed:
+            raise ClosedError(f"the consumer of group {self.group} is closed")
         if self._is_receiving:
             raise trio.BusyResourceError("another task is receiving from this consumer")
         self.settle()
         self._is_receiving = True
         try:
             await trio.lowlevel.checkpoint()
+            self._since_checkpoint = 0
             while self._current is None and not self._ready:
                 await self._wait_arrival()
         finally:
@@ -359,6 +371,7 @@ class Consumer:
     def close(self) -> None:
         """Hand out nothing more; a waiting receive ends with ClosedError."""
         self.is_closed = True
+        self._limit = self._index
         self._arrival.set()
 
 

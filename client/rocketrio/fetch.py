@@ -124,36 +124,34 @@ class QueueFetcher:
         return await client.ask_broker(queue, ask, insist_on_master=True)
 
     async def _pull_forever(self) -> NoReturn:
-        process_queue = self.process_queue
         while True:
-            while not process_queue.has_room:
-                await self.room.wait(PULL_ERROR_PAUSE)
-            epoch, offset = process_queue.epoch, process_queue.fetch_offset
-            assert offset is not None
-            pause = 0.0
-            with trio.CancelScope() as self._pull_scope:
-                try:
-                    result = await self.wrapper.pull_kernel(
-                        process_queue.queue,
-                        offset,
-                        max_messages=self.max_messages,
-                        subscription=self.subscription,
-                        suspend_timeout=SUSPEND_TIMEOUT,
-                    )
-                except Error as error:
-                    pause = PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
-                    logger.warning(
-                        "pull failed queue=%s offset=%d error=%s",
-                        process_queue.queue,
-                        offset,
-                        error,
-                    )
-                else:
-                    if process_queue.epoch == epoch:
-                        pause = self._accept(result, offset)
-            self._pull_scope = None
-            if pause:
-                await trio.sleep(pause)
+            with trio.CancelScope() as self._pull_scope:  # Cancelled to go elsewhere.
+                while True:
+                    pause = await self._pull()
+                    if pause:
+                        await trio.sleep(pause)
+
+    async def _pull(self) -> float:
+        """One pull; the seconds to wait before the next."""
+        process_queue = self.process_queue
+        while not process_queue.has_room:
+            await self.room.wait(PULL_ERROR_PAUSE)
+        epoch, offset = process_queue.epoch, process_queue.fetch_offset
+        assert offset is not None
+        try:
+            result = await self.wrapper.pull_kernel(
+                process_queue.queue,
+                offset,
+                max_messages=self.max_messages,
+                subscription=self.subscription,
+                suspend_timeout=SUSPEND_TIMEOUT,
+            )
+        except Error as error:
+            logger.warning(
+                "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
+            )
+            return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
+        return self._accept(result, offset) if process_queue.epoch == epoch else 0.0
 
     def _accept(self, result: PullResult, offset: int) -> float:
         process_queue = self.process_queue

@@ -27,7 +27,9 @@ MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
 DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
 """Queues asked for when a send creates its topic (defaultTopicQueueNums)."""
 
+_SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # Four bytes are the most a character takes.
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_WAIT: Final = "WAIT\x01true\x02"
 _WAIT_NOT: Final = "WAIT\x01false\x02"
 
 
@@ -96,7 +98,8 @@ def encode_entry(
 ) -> tuple[int, bytes, bytes]:
     """One message as an entry of a batch; batches are not compressed. Raises LocalProtocolError."""
     properties = wire_properties(message, unique_id)
-    _check_sizes(message, properties, max_message_size)
+    if len(message.body) > max_message_size or len(properties) > _SURELY_SHORT:
+        _check_sizes(message, properties, max_message_size)
     return message.flag, message.body, properties.encode()
 
 
@@ -158,18 +161,19 @@ def encode_messages(
 
 def wire_properties(message: Message, unique_id: str) -> str:
     """The properties string; the common case without a map in between."""
-    if message.properties or message.delay_level:
-        return message.encoded_properties(unique_key=unique_id)
+    keys, tags = message.keys, message.tags
+    if message.properties or message.delay_level or _is_torn(keys) or (tags and _is_torn(tags)):
+        return message.encoded_properties(unique_key=unique_id)  # Raises, saying what is torn.
     text = f"UNIQ_KEY\x01{unique_id}\x02"
-    if message.keys:
-        text += f"KEYS\x01{message.keys}\x02"
-    if message.tags:
-        text += f"TAGS\x01{message.tags}\x02"
-    text += "WAIT\x01true\x02" if message.wait_store_ok else _WAIT_NOT
-    expected = 2 + bool(message.keys) + bool(message.tags)
-    if text.count("\x01") != expected or text.count("\x02") != expected:
-        return message.encoded_properties(unique_key=unique_id)  # Raises, saying which one it is.
-    return text
+    if keys:
+        text += f"KEYS\x01{keys}\x02"
+    if tags:
+        text += f"TAGS\x01{tags}\x02"
+    return text + (_WAIT if message.wait_store_ok else _WAIT_NOT)
+
+
+def _is_torn(text: str) -> bool:
+    return "\x01" in text or "\x02" in text
 
 
 def _check_sizes(message: Message, properties: str, max_message_size: int) -> None:
@@ -179,8 +183,7 @@ def _check_sizes(message: Message, properties: str, max_message_size: int) -> No
             topic=message.topic,
             remedy="Send a smaller body, or store it elsewhere and send where it is",
         )
-    # Four bytes are the most a character takes.
-    if len(properties) * 4 > MAX_PROPERTIES_SIZE and len(properties.encode()) > MAX_PROPERTIES_SIZE:
+    if len(properties) > _SURELY_SHORT and len(properties.encode()) > MAX_PROPERTIES_SIZE:
         raise LocalProtocolError(
             f"properties of {len(properties.encode())} bytes; {MAX_PROPERTIES_SIZE} is the limit",
             topic=message.topic,

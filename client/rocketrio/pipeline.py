@@ -10,7 +10,7 @@ Unlike Java: no timer cuts batches; they are as large as the broker is busy.
 """
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from rocketrio.outgoing import (
     encode_entry,
     encode_single,
 )
+from rocketrio.pipeline_lines import Line, Topic, Waiting, Worker
 from rocketrio.publish_route import queue_for_key
 from rocketrio.send_result import SendStatus, is_worth_another_broker
 from rocketrio_protocol.batch import ENTRY_OVERHEAD
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 BATCH_MAX_BYTES: Final = 128 * 1024
 """Bytes of a full batch: beyond it a broker gains nothing, and other requests wait longer."""
-BATCH_MAX_MESSAGES: Final = 1000
 PENDING_LIMIT: Final = 10_000
 """Messages that may wait to be sent; as many as Java's send queue of a broker."""
 CHECKPOINT_EVERY: Final = 128
@@ -81,71 +81,6 @@ class PipelineStatistics:
     pending: int
 
 
-@attrs.define(eq=False)
-class _Waiting:
-    """A message that waits for its batch; `entry` is None for one that travels alone."""
-
-    message: Message
-    unique_id: str
-    entry: tuple[int, bytes, bytes] | None
-    size: int
-    attempts: int = 0
-
-
-@attrs.define(eq=False)
-class _Line:
-    """Messages in order, for one queue or for any."""
-
-    waiting: deque[_Waiting] = attrs.Factory(deque)
-    size: int = 0
-
-    def append(self, item: _Waiting) -> None:
-        self.waiting.append(item)
-        self.size += item.size
-
-    def put_back(self, items: Sequence[_Waiting]) -> None:
-        self.waiting.extendleft(reversed(items))
-        self.size += sum(item.size for item in items)
-
-    def take(self, batch_size: int) -> list[_Waiting]:
-        """What fits one request: at least one message."""
-        taken: list[_Waiting] = []
-        waiting, size = self.waiting, 0
-        while waiting and len(taken) < BATCH_MAX_MESSAGES:
-            item = waiting[0]
-            is_alone = item.entry is None
-            differs = bool(taken) and item.message.wait_store_ok != taken[0].message.wait_store_ok
-            if taken and (is_alone or differs or size + item.size > batch_size):
-                break
-            taken.append(waiting.popleft())
-            size += item.size
-            if is_alone:
-                break
-        self.size -= size
-        return taken
-
-
-@attrs.define(eq=False)
-class _Topic:
-    """Workers and lines of one topic."""
-
-    free_line: _Line = attrs.Factory(_Line)
-    keyed_lines: dict[MessageQueue, _Line] = attrs.Factory(dict)
-    idle: deque["_Worker"] = attrs.Factory(deque)
-    by_queue: dict[MessageQueue, "_Worker"] = attrs.Factory(dict)
-    is_free_served: bool = False
-
-
-@attrs.define(eq=False)
-class _Worker:
-    """Sends to one queue."""
-
-    queue: MessageQueue
-    takes_free: bool
-    line: _Line = attrs.Factory(_Line)
-    parked: trio.Event | None = None
-
-
 class SendPipeline:
     """Made by `Producer.pipeline`; one task gives it messages."""
 
@@ -159,13 +94,16 @@ class SendPipeline:
         pending_limit: int,
     ) -> None:
         self._producer = producer
+        self._next_id = producer.client.unique_ids.next
+        self._max_message_size = producer.max_message_size
         self._nursery = nursery
         self._linger = linger
         self._batch_size = batch_size
         self._pending_limit = pending_limit
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[str, Topic] = {}
         self._pending = 0
-        self._since_checkpoint = 0
+        self._pause_at = 0
+        # How many may be pending before others get a turn; fewer when some were sent in between, which does no harm.
         self._stored: Counter[SendStatus] = Counter()
         self._failures: list[SendFailure] = []
         self._failed = 0
@@ -191,16 +129,15 @@ class SendPipeline:
         Raises LocalProtocolError for a message that cannot be sent. Whether it was stored shows at `flush`. A cancel
         before it returns means that the message was not taken.
         """
-        self._since_checkpoint += 1
         topic = self._topics.get(message.topic)
-        if topic is None or self._since_checkpoint >= CHECKPOINT_EVERY or self._is_full():
+        if topic is None or self._pending >= self._pause_at:
             topic = await self._get_ready(message.topic)
         if sharding_key is None and queue is None:
             if not topic.is_free_served:
                 await self._serve_free(message.topic, topic)
             self._append(topic.free_line, message)
             if topic.idle:
-                self._wake(topic.idle.popleft())
+                topic.idle.popleft().wake()
             return
         if queue is None:
             assert sharding_key is not None
@@ -209,7 +146,7 @@ class SendPipeline:
             queue = queue_for_key(sharding_key, queues)
         worker = topic.by_queue.get(queue) or self._hire(topic, queue, takes_free=False)
         self._append(worker.line, message)
-        self._wake(worker)
+        worker.wake()
 
     async def flush(self) -> None:
         """Wait until everything given so far was answered or failed."""
@@ -229,23 +166,20 @@ class SendPipeline:
 
     # ------------------------------------------------------------------------------------ giving
 
-    def _is_full(self) -> bool:
-        return self._pending >= self._pending_limit or len(self._failures) >= FAILURE_LIMIT
-
-    async def _get_ready(self, name: str) -> _Topic:
+    async def _get_ready(self, name: str) -> Topic:
         await trio.lowlevel.checkpoint()
-        self._since_checkpoint = 0
         if len(self._failures) >= FAILURE_LIMIT:
             raise MessagesNotStored(self._failures)
         while self._pending >= self._pending_limit:
             await self._progress.park()
+        self._pause_at = min(self._pending + CHECKPOINT_EVERY, self._pending_limit)
         topic = self._topics.get(name)
         if topic is None:
             check_topic(name)
-            topic = self._topics[name] = _Topic()
+            topic = self._topics[name] = Topic()
         return topic
 
-    async def _serve_free(self, name: str, topic: _Topic) -> None:
+    async def _serve_free(self, name: str, topic: Topic) -> None:
         for queue in await self._producer.routes.queues(name):
             self._hire(topic, queue, takes_free=True)
         topic.is_free_served = True
@@ -253,37 +187,35 @@ class SendPipeline:
     async def _keyed_queues(self, name: str) -> list[MessageQueue]:
         return await self._producer.routes.keyed_queues(name)
 
-    def _hire(self, topic: _Topic, queue: MessageQueue, *, takes_free: bool) -> _Worker:
+    def _hire(self, topic: Topic, queue: MessageQueue, *, takes_free: bool) -> Worker:
         worker = topic.by_queue.get(queue)
         if worker is not None:
             worker.takes_free = worker.takes_free or takes_free
             if takes_free and worker.parked is not None:
                 topic.idle.append(worker)
             return worker
-        worker = topic.by_queue[queue] = _Worker(queue, takes_free)
+        worker = topic.by_queue[queue] = Worker(queue, takes_free)
         self._nursery.start_soon(self._work, topic, worker)
         return worker
 
-    def _append(self, line: _Line, message: Message) -> None:
-        producer = self._producer
-        unique_id = producer.client.unique_ids.next()
-        entry = None
-        if batch_problem(message) is None:
-            entry = encode_entry(message, unique_id, producer.max_message_size)
-            size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
+    def _append(self, line: Line, message: Message) -> None:
+        unique_id = self._next_id()
+        if message.delay_level or batch_problem(message) is not None:
+            line.waiting.append(Waiting(message, unique_id, None, len(message.body)))
+            line.size += len(message.body)
+            line.odd_count += 1
         else:
-            size = len(message.body)
-        line.append(_Waiting(message, unique_id, entry, size))
+            entry = encode_entry(message, unique_id, self._max_message_size)
+            size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
+            line.waiting.append(Waiting(message, unique_id, entry, size))
+            line.size += size
+            if not message.wait_store_ok:
+                line.odd_count += 1
         self._pending += 1
-
-    @staticmethod
-    def _wake(worker: _Worker) -> None:
-        if worker.parked is not None:
-            worker.parked.set()
 
     # ----------------------------------------------------------------------------------- sending
 
-    async def _work(self, topic: _Topic, worker: _Worker) -> None:
+    async def _work(self, topic: Topic, worker: Worker) -> None:
         while True:
             line = worker.line
             if not line.waiting and worker.takes_free:
@@ -306,7 +238,7 @@ class SendPipeline:
             if items:
                 await self._send(topic, worker, items, is_free=line is topic.free_line)
 
-    def _may_take_free(self, topic: _Topic, worker: _Worker) -> bool:
+    def _may_take_free(self, topic: Topic, worker: Worker) -> bool:
         # A broker that just failed leaves them to the others, if there are any.
         def is_avoided(queue: MessageQueue) -> bool:
             routing = self._producer.client.routing
@@ -315,7 +247,7 @@ class SendPipeline:
 
         return not is_avoided(worker.queue) or all(is_avoided(queue) for queue in topic.by_queue)
 
-    def _outgoing(self, items: Sequence[_Waiting]) -> Outgoing:
+    def _outgoing(self, items: Sequence[Waiting]) -> Outgoing:
         first = items[0]
         producer = self._producer
         if first.entry is None or len(items) == 1:
@@ -333,7 +265,7 @@ class SendPipeline:
         )
 
     async def _send(
-        self, topic: _Topic, worker: _Worker, items: Sequence[_Waiting], *, is_free: bool
+        self, topic: Topic, worker: Worker, items: Sequence[Waiting], *, is_free: bool
     ) -> None:
         producer = self._producer
         self._requests += 1
@@ -346,7 +278,7 @@ class SendPipeline:
                     item.attempts += 1
                 topic.free_line.put_back(items)
                 if topic.idle:
-                    self._wake(topic.idle.popleft())
+                    topic.idle.popleft().wake()
                 await trio.sleep(AVOIDED_PAUSE)
                 return
             self._failed += len(items)
