@@ -24,8 +24,8 @@ from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
 from rocketrio_broker.ha.errors import ReplicationError
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.errors import ClosedError, NotReachable, ProtocolError
-from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock
+from rocketrio_protocol.errors import ClosedError, Error, NotReachable, ProtocolError
+from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock, split_addr
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -66,6 +66,7 @@ class HAService:
         self._config = config or HAConfig()
         self._wall_clock = wall_clock
         self._last_refusal: str | None = None
+        self._refused: dict[str, type[Error]] = {}
 
     def __repr__(self) -> str:
         return f"<HAService {self.ha_address} with {len(self.connections)} slaves>"
@@ -115,9 +116,18 @@ class HAService:
 
     def _log_end(self, connection: HAConnection) -> None:
         reason = connection.ended_by
+        host, _ = split_addr(connection.addr)
+        level = logging.INFO if type(reason) in (NotReachable, NoneType) else logging.WARNING
         if isinstance(reason, ReplicationError | ProtocolError):
             self._last_refusal = str(reason)
-        level = logging.INFO if type(reason) in (NotReachable, NoneType) else logging.WARNING
+            # A slave that cannot follow comes back every few seconds: one line for people is enough.
+            if self._refused.get(host) is type(reason):
+                level = logging.DEBUG
+            self._refused[host] = type(reason)
+            if len(self._refused) > SLAVES_LIMIT:
+                self._refused.clear()
+        else:
+            self._refused.pop(host, None)
         logger.log(
             level,
             "slave disconnected slave=%s ack_offset=%d reason=%s",

@@ -204,6 +204,19 @@ async def test_slave_that_has_more_than_the_master_is_refused(
         assert str(end + 1) in (ours.service.statistics().last_refusal or "")
 
 
+async def test_slave_that_comes_back_with_the_same_problem_is_one_warning(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with master(messages=20) as ours:
+        for offset in (99_999, 99_999, -5):
+            peer = await ours.raw_slave()
+            await peer.report(offset)
+            await peer.wait_ended()
+            fill(ours.store, 1)
+        warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert len(warnings) == 2
+
+
 async def test_slave_that_claims_what_it_was_not_sent_is_dropped(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
