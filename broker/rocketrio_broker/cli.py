@@ -4,7 +4,9 @@ Each member prints one line on standard output once it serves; everything else g
 Exit codes: 0 after a clean stop (SIGTERM or Ctrl-C), 2 for wrong use, 1 for anything else.
 """
 
+import json
 import logging
+import operator
 import os
 import signal
 import sys
@@ -137,7 +139,7 @@ def namesrv(listen: str, data: Path | None, log_level: str) -> None:
 @click.option("--cluster", "cluster_name", help="Name of the cluster.")
 @click.option("--name", "broker_name", help="Name that a master and its slaves share.")
 @click.option("--id", "broker_id", type=click.IntRange(0), help="0 for the master.")
-@click.option("--role", type=click.Choice(ROLES))
+@click.option("--role", type=click.Choice(ROLES), help="What the broker is to its broker name.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -246,15 +248,18 @@ def cluster(
 @main.command()
 @click.argument("word", default="")
 def settings(word: str) -> None:
-    """List every setting of a broker, or those with WORD in them.
+    """List every setting of a broker with its default, or those with WORD in them.
 
     \b
     Example:
       rocketrio-broker settings flush
     """
+    defaults = BrokerConfig()
     for path, meaning in setting_paths().items():
         if word in path or word in meaning:
-            click.echo(f"{path}\n    {meaning}")
+            default = operator.attrgetter(path)(defaults)
+            shown = "" if default is None else f" = {json.dumps(default, default=str)}"
+            click.echo(f"{path}{shown}\n    {meaning}")
 
 
 async def _start_name_server(stack: AsyncExitStack, listen: str, data: Path | None) -> NameServer:

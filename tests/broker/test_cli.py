@@ -114,7 +114,7 @@ def test_help_teaches_by_example(command: str) -> None:
 def test_settings_are_listed_with_their_meaning() -> None:
     code, output = invoked("settings", "flush_disk")
     assert code == 0
-    assert "store.flush_disk_type\n    async" in output
+    assert 'store.flush_disk_type = "async"\n    async' in output
     assert "broker_name" not in output
 
 
