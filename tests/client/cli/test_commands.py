@@ -1,0 +1,217 @@
+"""The command `rocketrio` as scripts use it: names, fields, exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from click.testing import CliRunner
+
+from rocketrio.cli import main
+from rocketrio_broker.embedded import EmbeddedCluster
+
+ROCKETRIO = str(Path(sys.executable).parent / "rocketrio")
+
+
+@attrs.frozen
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+async def rocketrio(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> Done:
+    done = await trio.run_process(
+        [ROCKETRIO, *arguments],
+        stdin=stdin,
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+        env={**os.environ, **(env or {})},
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+Run = Callable[..., Awaitable[Done]]
+
+
+def in_cluster(cluster: EmbeddedCluster) -> Run:
+    async def run(*arguments: str, stdin: bytes = b"") -> Done:
+        env = {"NAMESRV_ADDR": ";".join(cluster.name_servers)}
+        return await rocketrio(*arguments, stdin=stdin, env=env)
+
+    return run
+
+
+@pytest.mark.real
+async def test_round_trip_by_commands() -> None:
+    async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(100):
+            await _topics(run)
+            await _messages(run)
+            await _cluster(run, cluster)
+            await _deletion(run)
+
+
+async def _topics(run: Run) -> None:
+    done: Done = await run("topic", "create", "orders", "--queues", "2")
+    assert (done.code, done.err) == (0, "")
+    done = await run("topic", "list", "--json")
+    assert done.json == [[{"topic": "orders"}]]
+    done = await run("topic", "show", "orders", "--json")
+    [shown] = done.json
+    assert [(q["queue"], q["min"], q["max"]) for q in shown["queues"]] == [(0, 0, 0), (1, 0, 0)]
+
+
+async def _messages(run: Run) -> None:
+    group = ("--group", "billing")
+    done: Done = await run("offsets", "orders", *group, "--json")
+    [queues] = done.json
+    assert [queue["committed"] for queue in queues] == [None, None]
+    done = await run(
+        "produce", "orders", "--keys", "k1", "--tags", "paid", stdin=b"one\ntwo\n\nfour"
+    )
+    assert done.code == 0
+    assert done.out.startswith("stored 4 messages in orders")
+    done = await run("produce", "orders", "--count", "50", "--size", "10", "--json")
+    assert done.json[0]["stored"] == 50
+    done = await run("consume", "orders", *group, "--tags", "paid", "--count", "4", "--json")
+    assert {message["body"] for message in done.json} == {"one", "two", "", "four"}
+    names = {"topic", "broker", "queue_id", "queue_offset", "keys", "tags", "body"}
+    assert all(message.keys() == names for message in done.json)
+    assert {(m["keys"], m["tags"], m["broker"]) for m in done.json} == {("k1", "paid", "broker-a")}
+    done = await run("consume", "orders", "--group", "audit", "--until-caught-up")
+    assert (done.code, len(done.out.splitlines())) == (0, 54)
+    done = await run("consume", "orders", "--group", "audit", "--until-caught-up")
+    assert (done.code, done.out) == (0, "")
+    done = await run("offsets", "orders", "--group", "audit", "--json")
+    [queues] = done.json
+    assert all(queue["lag"] == 0 and queue["committed"] == queue["max"] for queue in queues)
+    assert sum(queue["max"] for queue in queues) == 54
+    assert set(queues[0]) == {"broker", "queue", "min", "max", "committed", "lag"}
+
+
+async def _cluster(run: Run, cluster: EmbeddedCluster) -> None:
+    done: Done = await run("cluster", "list", "--json")
+    [[master, slave]] = done.json
+    assert (master["id"], master["role"], slave["id"], slave["role"]) == (0, "master", 1, "slave")
+    assert master["address"] == cluster.master.broker.address
+    assert master["ha_address"] == cluster.master.broker.ha_address
+    assert master["max_physical_offset"] == slave["max_physical_offset"]
+    done = await run("cluster", "list")
+    assert done.out.split("\n")[0].split()[:4] == ["cluster", "name", "id", "role"]
+
+
+async def _deletion(run: Run) -> None:
+    done: Done = await run("topic", "delete", "orders")
+    assert done.code == 0
+    for arguments in (
+        ("topic", "show", "orders"),
+        ("consume", "orders", "--group", "g", "--until-caught-up"),
+        ("offsets", "orders", "--group", "g"),
+        ("produce", "orders", "--count", "1", "--no-create"),
+    ):
+        done = await run(*arguments)
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("error: ")
+        assert done.err.count("\n") == 1
+
+
+@pytest.mark.real
+async def test_messages_that_are_not_stored_fail_the_command() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(60):
+            await run("topic", "create", "orders")
+            await cluster.kill_master()
+            done: Done = await run("produce", "orders", "--count", "3")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.real
+async def test_interrupted_consumer_ends_well_and_has_committed() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        env = {**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]}
+        with trio.fail_after(60):
+            await run("produce", "orders", "--count", "10")
+            async with trio.open_nursery() as nursery:
+                start = partial(
+                    trio.run_process,
+                    [ROCKETRIO, "consume", "orders", "--group", "g"],
+                    stdout=subprocess.PIPE,
+                    env=env,
+                )
+                process: trio.Process = await nursery.start(start)
+                assert process.stdout is not None
+                received = b""
+                while received.count(b"\n") < 10:
+                    received += await process.stdout.receive_some()
+                process.send_signal(signal.SIGINT)
+            assert process.returncode == 0
+            done: Done = await run("offsets", "orders", "--group", "g", "--json")
+    [queues] = done.json
+    assert sum(queue["committed"] or 0 for queue in queues) == 10
+
+
+@pytest.mark.real
+async def test_no_name_server_is_one_clear_line() -> None:
+    done = await rocketrio("topic", "list", "--namesrv", "127.0.0.1:1")
+    assert done.code == 1
+    assert "127.0.0.1:1" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["consume", "orders"],
+        ["topic", "create", "bad topic"],
+        ["topic", "create", "t", "--queues", "0"],
+        ["produce", "t", "--size", "5"],
+        ["consume", "t", "--group", "bad group"],
+        ["consume", "t", "--group", "g", "--from", "yesterday"],
+        ["topic", "list", "--namesrv", "nowhere"],
+        ["nonsense"],
+    ],
+)
+def test_wrong_use_ends_with_two(arguments: list[str]) -> None:
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert "Error: " in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["topic"],
+        ["topic", "create"],
+        ["topic", "list"],
+        ["topic", "show"],
+        ["topic", "delete"],
+        ["cluster"],
+        ["cluster", "list"],
+        ["produce"],
+        ["consume"],
+        ["offsets"],
+    ],
+)
+def test_help_teaches_by_example(arguments: list[str]) -> None:
+    done = CliRunner().invoke(main, [*arguments, "--help"])
+    assert done.exit_code == 0
+    assert " ".join(["  rocketrio", *arguments]) in done.output
