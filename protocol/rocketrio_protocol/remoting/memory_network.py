@@ -165,7 +165,7 @@ class MemoryListener:
     def __init__(self, addr: str) -> None:
         self.addr = addr
         self.closed = False
-        self._arrived: deque[StreamTransport] = deque()
+        self._arrived: deque[tuple[StreamTransport, tuple[MemoryPipe, MemoryPipe]]] = deque()
         self._changed = trio.lowlevel.ParkingLot()
 
     async def accept(self) -> StreamTransport:
@@ -174,15 +174,19 @@ class MemoryListener:
             if self.closed:
                 raise ClosedError(f"The listener on {self.addr} is closed")
             await self._changed.park()
-        return self._arrived.popleft()
+        return self._arrived.popleft()[0]
 
     def close(self) -> None:
+        """Take no more; connections that nobody accepted break, as the kernel resets them."""
         self.closed = True
+        while self._arrived:
+            for pipe in self._arrived.popleft()[1]:
+                pipe.break_off()
         self._changed.unpark_all()
 
-    def arrive(self, transport: StreamTransport) -> None:
+    def arrive(self, transport: StreamTransport, pipes: tuple[MemoryPipe, MemoryPipe]) -> None:
         """A connection was made to this place."""
-        self._arrived.append(transport)
+        self._arrived.append((transport, pipes))
         self._changed.unpark()
 
 
@@ -275,7 +279,8 @@ class MemoryNetwork:
         listener.arrive(
             StreamTransport(
                 MemoryStream(there, back), local_addr=listener.addr, remote_addr=dialer_addr
-            )
+            ),
+            (there, back),
         )
         return StreamTransport(
             MemoryStream(back, there), local_addr=dialer_addr, remote_addr=listener.addr

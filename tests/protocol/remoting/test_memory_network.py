@@ -156,3 +156,12 @@ async def test_cut_breaks_the_connections_it_names_at_both_ends() -> None:
     network.cut(SERVER)
     with pytest.raises(NotReachable):
         await read_some(other)
+
+
+async def test_closed_listener_breaks_what_nobody_accepted() -> None:
+    network = MemoryNetwork()
+    listener = await network.host("10.0.0.1").listen("10.0.0.1:1")
+    transport = await network.host("10.0.0.2").dial("10.0.0.1:1")
+    listener.close()
+    with pytest.raises(NotReachable):
+        await transport.receive_into(memoryview(bytearray(1)))
