@@ -63,5 +63,8 @@ class Asking:
 @asynccontextmanager
 async def asking(**settings: Any) -> AsyncGenerator[Asking]:
     """A broker with these settings, and a connection to it."""
-    async with EmbeddedCluster(cluster_name="lab", **settings) as cluster, open_channel_pool(cluster.dial) as pool:
+    async with (
+        EmbeddedCluster(cluster_name="lab", **settings) as cluster,
+        open_channel_pool(cluster.dial) as pool,
+    ):
         yield Asking(cluster, pool, cluster.master.broker)
