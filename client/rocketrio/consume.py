@@ -110,6 +110,7 @@ async def open_consumer(
             subscriptions[queue.topic],
             start_from,
             consumer.arrived,
+            consumer.lost,
             max_messages=pull_batch_size,
         )
 

@@ -54,7 +54,7 @@ class Consumer:
         self.group = group
         self._offsets = offsets
         self._auto_commit = auto_commit
-        self.assigned = Assignment(offsets=offsets, done_offset=self._done_offset, lost=self._lost)
+        self.assigned = Assignment(offsets=offsets, done_offset=self._done_offset, lost=self.lost)
         self._ready: deque[ProcessQueue] = deque()
         # The chunk being handed out: messages before _index are with the caller, those before _settled worked on;
         # at _limit other tasks get a turn.
@@ -231,7 +231,7 @@ class Consumer:
             return self._messages[self._index].queue_offset
         return process_queue.position
 
-    def _lost(self, process_queue: ProcessQueue) -> None:
+    def lost(self, process_queue: ProcessQueue) -> None:
         """The queue is no longer ours, or goes on elsewhere: hand out nothing more of what was pulled."""
         if process_queue is self._current:
             self._handed_out += self._index - self._settled
@@ -291,7 +291,7 @@ class Consumer:
         The next commit stores it, also if that lowers what is stored. Synchronous: nothing of it can be cancelled.
         """
         process_queue = self._process_queue(queue)
-        self._lost(process_queue)
+        self.lost(process_queue)
         self._offsets.reset_offset(queue, offset)
         self.assigned.seek(queue, offset)
 

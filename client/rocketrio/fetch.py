@@ -56,6 +56,8 @@ class QueueFetcher:
     start_from: StartFrom
     arrived: Callable[[ProcessQueue], None]
     """Called, synchronously, when there is something to hand out."""
+    lost: Callable[[ProcessQueue], None]
+    """Called, synchronously, before what was pulled is forgotten."""
     max_messages: int = PULL_BATCH_SIZE
     room: Wakeup = attrs.Factory(Wakeup)
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
@@ -177,6 +179,10 @@ class QueueFetcher:
             process_queue.queue, self.wrapper.group, offset, result.next_begin_offset,
             result.min_offset, result.max_offset,
         )  # fmt: skip
+        if result.next_begin_offset > offset:  # What lay there was deleted; what we hold was not.
+            process_queue.put(result)
+            return 0.0
+        self.lost(process_queue)
         process_queue.start(result.next_begin_offset)
         self.offsets.reset_offset(process_queue.queue, result.next_begin_offset)
         return 0.0

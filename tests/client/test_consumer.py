@@ -281,6 +281,33 @@ async def test_committed_group_goes_on_whatever_start_says(client: ClientInstanc
         assert await receive(consumer, 1) == [5]
 
 
+async def test_offset_beyond_the_end_is_corrected_by_the_master(client: ClientInstance) -> None:
+    await send(client, 10, queues=1)
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    async with open_consumer(TOPIC, group="g", client=client, auto_commit=False) as consumer:
+        await consumer.commit({queue: 99})
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        await trio.sleep(1)
+        assert consumer.position(queue) == 10
+        await send(client, 1, start=10, queues=1)
+        assert await receive(consumer, 1) == [10]
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        assert await consumer.committed(queue) == 11
+
+
+async def test_lagging_slave_moves_nobody(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+    await send(client, 10, queues=1)
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    await trio.sleep(1)
+    async with open_consumer(TOPIC, group="g", client=client, auto_commit=False) as consumer:
+        await consumer.commit({queue: 99})
+    await trio.sleep(15)
+    await cluster.kill_master()
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        await trio.sleep(10)
+        assert consumer.position(queue) == 99
+
+
 async def test_unknown_topic_is_an_error_at_once(client: ClientInstance) -> None:
     with pytest.raises(RouteNotFound, match="nowhere"):
         async with open_consumer("nowhere", group="g", client=client):

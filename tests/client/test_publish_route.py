@@ -1,0 +1,61 @@
+"""Which queue a message goes to."""
+
+from rocketrio import ClientInstance
+from rocketrio.publish_route import PublishRoutes, queue_for_key
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
+
+
+def two_brokers(*, with_b: bool = True) -> TopicRouteData:
+    addrs = {"a": {0: "10.0.0.1:1"}, "b": {0: "10.0.0.2:1"} if with_b else {1: "10.0.0.3:1"}}
+    return TopicRouteData(
+        broker_datas=[
+            BrokerData(cluster="c", broker_name=name, broker_addrs=ids)
+            for name, ids in addrs.items()
+        ],
+        queue_datas=[
+            QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2, perm=6)
+            for name in addrs
+        ],
+    )
+
+
+async def test_queues_are_taken_in_turn(client: ClientInstance) -> None:
+    client.routing.update_topic_route("t", two_brokers())
+    routes = PublishRoutes(client)
+    taken = [await routes.next_queue("t") for _ in range(8)]
+    assert len(set(taken[:4])) == 4
+    assert taken[:4] == taken[4:]
+
+
+async def test_failed_broker_is_passed_over(client: ClientInstance) -> None:
+    client.routing.update_topic_route("t", two_brokers())
+    routes = PublishRoutes(client)
+    for _ in range(4):
+        assert (await routes.next_queue("t", last_broker="a")).broker_name == "b"
+    client.mark_unreachable("10.0.0.1:1", spent=0.0)
+    for _ in range(4):
+        assert (await routes.next_queue("t")).broker_name == "b"
+
+
+async def test_only_broker_left_is_taken_all_the_same(client: ClientInstance) -> None:
+    client.routing.update_topic_route("t", two_brokers(with_b=False))
+    routes = PublishRoutes(client)
+    assert (await routes.next_queue("t", last_broker="a")).broker_name == "a"
+
+
+async def test_key_keeps_its_queue_while_a_master_is_away(client: ClientInstance) -> None:
+    routes = PublishRoutes(client)
+    client.routing.update_topic_route("t", two_brokers())
+    before = [queue_for_key(f"k{n}", await routes.keyed_queues("t")) for n in range(20)]
+    client.routing.update_topic_route("t", two_brokers(with_b=False))
+    after = [queue_for_key(f"k{n}", await routes.keyed_queues("t")) for n in range(20)]
+    assert before == after
+    assert {queue.broker_name for queue in before} == {"a", "b"}
+
+
+def test_key_is_hashed_as_java_does() -> None:
+    queues = [MessageQueue("t", "a", number) for number in range(7)]
+    # Known values of String.hashCode: 99162322, and the smallest of all, whose absolute overflows in Java.
+    assert queue_for_key("hello", queues).queue_id == 99162322 % 7
+    assert queue_for_key("polygenelubricants", queues).queue_id == 2**31 % 7
