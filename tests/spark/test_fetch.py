@@ -193,6 +193,17 @@ async def test_what_a_slave_lacks_comes_from_the_master(autojump_clock: MockCloc
         assert taken.rows() == {q: bodies * 2 for q, bodies in _all().items()}
 
 
+async def test_a_slave_that_has_not_heard_of_the_topic_is_no_obstacle(
+    autojump_clock: MockClock,
+) -> None:
+    async with _loaded(slaves=1) as cluster:
+        await trio.sleep(2)
+        options = _options(cluster, readFrom="slave")
+        found = await discover(options, dial=cluster.dial)
+        cluster.slaves[0].broker.parts.topics.delete("orders")
+        assert (await _fetch(cluster, options, _task(found))).rows() == _all()
+
+
 async def test_a_task_finds_brokers_that_moved(autojump_clock: MockClock) -> None:
     async with _loaded() as cluster:
         options = _options(cluster)

@@ -75,13 +75,15 @@ class BrokerSource:
                 self._avoided.add(broker_id)
                 continue
             except BrokerError as error:
+                failure = error
+                if broker_id != MASTER_ID and self._master_is_known:
+                    ask_master = True  # A slave may not have heard of a new topic or group yet.
+                    continue
                 if not error.retryable or isinstance(error, TopicNotExist):
                     raise _refused(part, error) from error
-                failure = error
                 failures += 1
                 continue
-            master_known = MASTER_ID in self.addresses and MASTER_ID not in self._avoided
-            verdict = judge(result, offset=offset, end=end, master_known=master_known)
+            verdict = judge(result, offset=offset, end=end, master_known=self._master_is_known)
             match verdict:
                 case Take(next_offset):
                     return Answer(next_offset, _up_to(end, next_offset, result.body))
@@ -98,6 +100,10 @@ class BrokerSource:
             f"{part} cannot be read at {offset} from {self._addresses_text()}"
             + ("" if failure is None else f": {failure}")
         ) from failure
+
+    @property
+    def _master_is_known(self) -> bool:
+        return MASTER_ID in self.addresses and MASTER_ID not in self._avoided
 
     def _chosen(self, *, master_first: bool) -> int | None:
         """The broker id to pull from; None when all that may be asked have failed."""
