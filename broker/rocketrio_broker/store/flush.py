@@ -9,6 +9,7 @@ Answers to: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import trio
@@ -23,7 +24,7 @@ from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, sync_paths
 from rocketrio_broker.store.data_directory import DataDirectory
-from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.disk import Arguments, Disk
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
@@ -33,6 +34,14 @@ from rocketrio_protocol.remoting.tasks import every
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 _QUEUES_A_TURN: Final = 64  # queue files written before other tasks get a turn: about 1 ms
+
+
+async def _run_to_the_end(
+    disk: Disk, work: Callable[[*Arguments], None], *arguments: *Arguments
+) -> None:
+    """Run a sync that a cancel must not prevent: what it covers has been taken off the list of the unsynced."""
+    with trio.CancelScope(shield=True):
+        await disk.run(work, *arguments)
 
 
 class FlushService:
@@ -60,7 +69,9 @@ class FlushService:
         if end > log.flushed.value:
             with_names, log.files.has_unsynced_names = log.files.has_unsynced_names, False
             files = log.files.files_between(log.flushed.value, end)
-            await self._disk.run(_flush_files, log.files if with_names else None, files)
+            await _run_to_the_end(
+                self._disk, _flush_files, log.files if with_names else None, files
+            )
             if truncations == log.truncations:
                 log.flushed.advance(end)
 
@@ -148,9 +159,9 @@ class CheckpointService:
         position, time_ms = self._dispatched.value, self._dispatched.store_timestamp_ms
         await self.write_queues()
         await self._flush_service.flush()
-        await self._disk.run(sync_paths, self._disk, self._table.unsynced_paths())
+        await _run_to_the_end(self._disk, sync_paths, self._disk, self._table.unsynced_paths())
         index_position, index_time_ms = index.position.value, index.position.store_timestamp_ms
-        await self._disk.run(index.sync, index.take_unsynced())
+        await _run_to_the_end(self._disk, index.sync, index.take_unsynced())
         if truncations != log.truncations:
             return
         checkpoint = Checkpoint(

@@ -95,7 +95,7 @@ class KeyIndex:
             start = 0
         start = min(start, log_end)
         if not clean or self.end_physical_offset >= start:
-            self._cut(start)
+            self._cut(start, is_synced=positions is not None)
         self.position.reset(max(start, self._log.min_offset))
         self.position.store_timestamp_ms = self.end_timestamp_ms
 
@@ -222,14 +222,15 @@ class KeyIndex:
     def truncate(self, end: int) -> None:
         """Forget entries for addresses from `end` on."""
         if self.end_physical_offset >= end:
-            self._cut(end)
+            self._cut(end, is_synced=True)
         self.position.reset(min(self.position.value, end))
 
-    def _cut(self, end: int) -> None:
+    def _cut(self, end: int, *, is_synced: bool) -> None:
         while self._files and self._files[-1].begin_physical_offset >= end:
             self._remove(self._files.pop())
         if self._files:
-            self._files[-1].rebuild(end)
+            newest = self._files[-1]
+            (newest.cut if is_synced else newest.rebuild)(end)
             self._unsynced.add(self._files[-1])
 
     def delete_before(self, physical_offset: int) -> int:

@@ -62,6 +62,27 @@ def test_reopened_file_goes_on() -> None:
 
 
 @pytest.mark.parametrize("below", [0, 1, 300, 350, 10_000])
+@pytest.mark.parametrize("lost", [(), (8,), (6, 8), (5, 6, 7)])
+def test_cut_file_equals_one_written_so_far_only(below: int, lost: tuple[int, ...]) -> None:
+    """Whatever a crash lost of the later entries."""
+    disk, other = MemoryDisk(), MemoryDisk()
+    file, expected = made(disk), made(other)
+    for number in range(8):
+        file.put(number % 4 + 1, number * 100, number * 1000)
+        if number * 100 < below:
+            expected.put(number % 4 + 1, number * 100, number * 1000)
+    expected.write_header()
+    for number in lost:
+        if (number - 1) * 100 >= below:
+            disk.files[PATH].pwrite(bytes(20), 40 + 4 * SLOTS + 20 * number)
+    file.cut(below)
+    if below:
+        assert content(disk) == content(other)
+    assert file.next_number == expected.next_number
+    assert file.end_physical_offset == expected.end_physical_offset
+
+
+@pytest.mark.parametrize("below", [0, 1, 300, 350, 10_000])
 def test_rebuilt_file_equals_one_written_so_far_only(below: int) -> None:
     disk, other = MemoryDisk(), MemoryDisk()
     file, expected = made(disk), made(other)

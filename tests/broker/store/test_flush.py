@@ -1,0 +1,181 @@
+"""Who writes and syncs what, and when."""
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from tests.broker.store.faulty_disk import FaultyDisk
+from tests.broker.store.support import ROOT, SMALL, opened, put_of, stored
+
+from rocketrio_broker.store.checkpoint import read_checkpoint
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue import TAIL_LIMIT
+from rocketrio_broker.store.disk import Arguments, Result
+from rocketrio_broker.store.mapped_file import RESERVE_SIZE
+from rocketrio_broker.store.memory_disk import MemoryDisk
+
+CHECKPOINT = ROOT / "checkpoint"
+
+
+def queue_bytes(disk: MemoryDisk) -> int:
+    return sum(
+        len(file.pread(file.size, 0).rstrip(b"\0"))
+        for path, file in disk.files.items()
+        if path.parent.name == "0"
+    )
+
+
+async def test_queue_entries_are_written_every_second(autojump_clock: trio.abc.Clock) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        stored(store.append(put_of()))
+        await trio.sleep(0.9)
+        assert queue_bytes(disk) == 0
+        await trio.sleep(0.2)
+        assert queue_bytes(disk) > 0
+
+
+async def test_a_long_tail_is_written_at_once() -> None:
+    disk = MemoryDisk()
+    config = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
+    async with opened(disk, config) as store:
+        for _ in range(TAIL_LIMIT // 20 // 50):
+            stored(store.append_batch(put_of(), [(0, b"", b"")] * 50))
+        assert queue_bytes(disk) > TAIL_LIMIT * 0.9
+
+
+async def test_full_disk_for_queue_entries_is_survived(autojump_clock: trio.abc.Clock) -> None:
+    class FullDisk(MemoryDisk):
+        full = False
+
+        def make_directory(self, path: object) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().make_directory(path)  # type: ignore[arg-type]
+
+    disk = FullDisk()
+    async with opened(disk) as store:
+        disk.full = True
+        stored(store.append(put_of()))
+        await trio.sleep(5)
+        assert store.get_message("orders", 0, 0, 32).message_count == 1
+        disk.full = False
+        await trio.sleep(1.5)
+        assert queue_bytes(disk) > 0
+
+
+async def test_checkpoint_comes_every_minute_and_vouches_for_what_is_synced(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk = FaultyDisk()
+    async with opened(disk) as store:
+        end = stored(store.append(put_of(properties=b"KEYS\1k"))).end_offset
+        await trio.sleep(59)
+        assert read_checkpoint(disk, CHECKPOINT).queue_timestamp_ms == 0
+        await trio.sleep(3)
+        checkpoint = read_checkpoint(disk, CHECKPOINT)
+        assert checkpoint.queue_timestamp_ms == 1_700_000_000_000
+        assert checkpoint.index_timestamp_ms == 1_700_000_000_000
+        assert checkpoint.positions is not None
+        assert checkpoint.positions.queue_position == end
+        assert checkpoint.positions.index_position == end
+        assert store.flushed.value == end
+        lost = disk.after_cut(seed=0, kept=0.0)
+    async with opened(lost) as store:
+        assert store.max_physical_offset == end
+        assert store.next_queue_offset("orders", 0) == 1
+
+
+async def test_checkpoint_does_not_vouch_for_what_was_cut_meanwhile() -> None:
+    class SlowDisk(MemoryDisk):
+        gate: trio.Event | None = None
+
+        async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
+            if self.gate is not None and getattr(work, "__name__", "") == "sync_paths":
+                await self.gate.wait()
+            return await super().run(work, *arguments)
+
+    disk = SlowDisk()
+    async with opened(disk) as store:
+        first = stored(store.append(put_of()))
+        stored(store.append(put_of()))
+        disk.gate = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.checkpoint)
+            await trio.testing.wait_all_tasks_blocked()
+            store.truncate_to(first.end_offset)
+            disk.gate.set()
+        positions = read_checkpoint(disk, CHECKPOINT).positions
+        assert positions is not None
+        assert positions.queue_position <= first.end_offset
+
+
+@pytest.mark.parametrize("cancelled_at", ["sync_paths", "_flush_files", "sync"])
+async def test_cancel_before_a_sync_does_not_lose_it(
+    cancelled_at: str, autojump_clock: trio.abc.Clock
+) -> None:
+    """What is to be synced is taken off a list first; a stop just then must not leave it unsynced."""
+    scope = trio.CancelScope()
+
+    class CancellingDisk(FaultyDisk):
+        async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
+            if trio.current_time() > start + 1 and getattr(work, "__name__", "") == cancelled_at:
+                scope.cancel()
+            return await super().run(work, *arguments)
+
+    start = trio.current_time()
+    count = 0
+    disk = CancellingDisk()
+    config = attrs.evolve(SMALL, flush_consume_queue_thorough_interval=2.0)
+    with scope:
+        async with opened(disk, config) as store:
+            for _ in range(50):
+                count += 1
+                stored(store.append(put_of(bytes(1000), properties=b"KEYS\1k")))
+                await trio.sleep(0.1)
+    assert scope.cancelled_caught
+    async with opened(disk.after_cut(seed=0, kept=0.0), config) as store:
+        assert store.next_queue_offset("orders", 0) == count
+        assert len(store.query_message("orders", "k", 64, 0, 1 << 62).buffers) == count
+
+
+@pytest.mark.slow
+async def test_disk_space_is_taken_ahead_of_the_appends(autojump_clock: trio.abc.Clock) -> None:
+    size = 2
+    reserved: list[tuple[int, int]] = []
+
+    class CountingDisk(MemoryDisk):
+        def open(self, path, *, create: bool = False):  # type: ignore[no-untyped-def]
+            file = super().open(path, create=create)
+            if path.name.startswith("commitlog.") or path.parent.name == "commitlog":
+                whole = file.reserve
+
+                def reserve(offset: int, length: int) -> None:
+                    reserved.append((offset, length))
+                    whole(offset, length)
+
+                return _Reserving(file, reserve)
+            return file
+
+    config = StoreConfig(mapped_file_size_commit_log=size * RESERVE_SIZE)
+    async with opened(CountingDisk(), config) as store:
+        for _ in range(size * 8):
+            stored(store.append(put_of(bytes(4 << 20))))
+            await trio.sleep(0.01)
+            last = store.commit_log.files.files[-1]
+            position = store.max_physical_offset - last.start_offset
+            ahead = min(position + RESERVE_SIZE // 2 - (4 << 20), last.size)
+            assert last.reserved >= ahead
+        assert len(store.commit_log.files.files) >= 2
+        assert all(length <= RESERVE_SIZE + (5 << 20) for _, length in reserved)
+
+
+class _Reserving:
+    """A file whose reservations are seen."""
+
+    def __init__(self, file: object, reserve: object) -> None:
+        self._file = file
+        self.reserve = reserve
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
