@@ -1,7 +1,7 @@
 """Everything that consoles, command-line tools and slaves ask a broker: the table of these codes.
 
     topic_admin    17 21 215 305 316 351        group_admin   43 45 200 201 203 204 207 308 314 352
-    consume_stats  202 208 300 303 317          broker_admin  25 26 28
+    consume_stats  202 208 300 303 317          broker_admin  25 26 28 306 329
     client_manage (34 35 38 46) and offsets (14 15 29-32) have tables of their own
 
 Answers to: AdminBrokerProcessor.

@@ -1,4 +1,4 @@
-"""The broker itself by request: settings (25, 26) and what it is doing (28).
+"""The broker itself by request: settings (25, 26), what it is doing (28), files past their time (306, 329).
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
@@ -48,6 +48,8 @@ class BrokerAdminProcessor:
             RequestCode.UPDATE_BROKER_CONFIG: self.update_broker_config,
             RequestCode.GET_BROKER_CONFIG: self.broker_config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired_files,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.delete_expired_files,
         }
 
     def update_broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -71,6 +73,13 @@ class BrokerAdminProcessor:
 
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=KVTable(self._runtime_table()).to_json())
+
+    async def delete_expired_files(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        """Files of the log past their time, and with them what queues and index hold of those."""
+        await self._store.delete_old_files()
+        return request.response()
 
     def _runtime_table(self) -> dict[str, str]:
         table = {

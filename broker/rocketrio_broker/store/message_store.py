@@ -249,6 +249,10 @@ class MessageStore:
         self._reader.reconfigure(config, self._memory_size)
         self._retention.config = config
 
+    async def delete_old_files(self) -> int:
+        """Delete what is past its time without waiting for the hour; returns how many files of the log went."""
+        return await self._retention.delete_old_files(at_any_hour=True)
+
     def statistics(self) -> StoreStatistics:
         return self._statistics.snapshot()
 

@@ -40,15 +40,20 @@ _MS_PER_HOUR: Final = 3_600_000
 
 
 def count_deletable(
-    newest_ms: Sequence[int], *, now_ms: int, hour: int, used_percent: float, config: StoreConfig
+    newest_ms: Sequence[int],
+    *,
+    now_ms: int,
+    hour: int,
+    used_percent: float,
+    config: StoreConfig,
+    at_any_hour: bool = False,
 ) -> int:
     """How many of the oldest files go now; `newest_ms` is the age of each but the last, oldest first."""
     by_force = config.clean_file_forcibly_enable and (
         used_percent > config.disk_space_clean_forcibly_ratio
     )
-    due = used_percent > config.disk_max_used_space_ratio or hour in {
-        int(part) for part in config.delete_when.split(";")
-    }
+    hours = {int(part) for part in config.delete_when.split(";")}
+    due = at_any_hour or hour in hours or used_percent > config.disk_max_used_space_ratio
     oldest_kept_ms = now_ms - config.file_reserved_time * _MS_PER_HOUR
     count = 0
     for file_ms in newest_ms[:DELETE_FILES_BATCH_MAX]:
@@ -110,7 +115,7 @@ class RetentionService:
             _LOG.warning("event=disk_has_room_again path=%s used=%.1f%%", path, percent)
             self.refusal = ""
 
-    async def delete_old_files(self) -> int:
+    async def delete_old_files(self, *, at_any_hour: bool = False) -> int:
         """Delete what may go now; returns how many files of the log went."""
         now_ms = self._wall_clock.now_ms()
         count = count_deletable(
@@ -119,6 +124,7 @@ class RetentionService:
             hour=datetime.fromtimestamp(now_ms / 1000).hour,
             used_percent=self.used_ratio * 100,
             config=self.config,
+            at_any_hour=at_any_hour,
         )
         return await self.delete_files(count)
 

@@ -1,10 +1,16 @@
+from datetime import datetime
+
+import attrs
 import pytest
-from tests.broker.parts import exchanges_of
+import trio
+from tests.broker.parts import START_MS, exchanges_of
 from tests.broker.processor.asking import asking
 from trio.testing import MockClock
 
+from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin, cluster
 from rocketrio_protocol.java_properties import parse_properties
 from rocketrio_protocol.route import KVTable, TopicRouteData
@@ -102,3 +108,27 @@ async def test_runtime_information_has_the_keys_that_tools_read(autojump_clock: 
     assert table["brokerVersion"] == "407"
     assert table["commitLogMaxOffset"] == str(one.broker.store.max_physical_offset)
     assert table["putTps"].count(" ") == 2
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.DELETE_EXPIRED_COMMITLOG, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE]
+)
+async def test_files_past_their_time_go_at_once_when_asked(
+    autojump_clock: MockClock, code: RequestCode
+) -> None:
+    hour = datetime.fromtimestamp(START_MS / 1000).hour  # The virtual clock starts there.
+    store = attrs.evolve(
+        SMALL_STORE,
+        mapped_file_size_commit_log=4096,
+        file_reserved_time=1.0,
+        delete_when=f"{(hour + 12) % 24:02}",
+    )
+    async with asking(store=store) as one:
+        for _ in range(4):
+            one.put("T", bytes(3000))
+        await trio.sleep(3700)
+        assert one.broker.store.min_physical_offset == 0
+        answer = await one.ask(RemotingCommand(code=code))
+        assert answer.code == ResponseCode.SUCCESS
+        assert one.broker.store.min_physical_offset == 3 * 4096
+        assert one.broker.store.queue_bounds("T", 0) == (3, 4)
