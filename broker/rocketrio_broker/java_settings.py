@@ -72,6 +72,12 @@ CHANGEABLE: Final = frozenset(
         "store.max_filter_message_size",
         "store.max_msgs_num_batch",
         "store.offset_check_in_slave",
+        "store.file_reserved_time",
+        "store.delete_when",
+        "store.disk_max_used_space_ratio",
+        "store.disk_space_clean_forcibly_ratio",
+        "store.disk_space_warning_level_ratio",
+        "store.clean_file_forcibly_enable",
     }
 )
 """Settings that are read at each use; the others are built into what already runs."""
@@ -173,6 +179,8 @@ def _from_text(java_name: str, path: str, text: str) -> Any:
     text = text.strip()
     if kind is bool:
         return text.lower() == "true"
+    if kind is str:
+        return text
     try:
         if path.rpartition(".")[2] in _MILLISECONDS:
             return int(text) / 1000

@@ -46,6 +46,13 @@ def test_settings_of_the_store_change_too() -> None:
     assert changed.store.access_message_in_memory_max_ratio == 0.5
 
 
+def test_when_old_files_go_can_change() -> None:
+    changed = changed_config(BrokerConfig(), {"deleteWhen": "04;16", "fileReservedTime": "24"})
+    assert (changed.store.delete_when, changed.store.file_reserved_time) == ("04;16", 24.0)
+    with pytest.raises(ConfigError, match="delete_when"):
+        changed_config(BrokerConfig(), {"deleteWhen": "noon"})
+
+
 @pytest.mark.parametrize(
     ("name", "code"),
     [
