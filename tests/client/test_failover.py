@@ -1,0 +1,77 @@
+"""A consumer while the master dies and comes back: everything is read, no offset goes back."""
+
+from collections import Counter
+
+import pytest
+import trio
+from tests.client.orders import TOPIC, send
+
+from rocketrio import NOT_FOUND, ClientInstance, Consumer, Error, open_consumer
+from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
+
+COUNT = 2000
+
+
+async def watch_offsets(consumer: Consumer, seen: dict[int, list[int]]) -> None:
+    """What brokers say is committed, again and again."""
+    while True:
+        await trio.sleep(0.5)
+        for queue in consumer.assignment:
+            try:
+                offset = await consumer.committed(queue)
+            except Error:
+                continue
+            if offset is not NOT_FOUND:
+                seen.setdefault(queue.queue_id, []).append(offset)
+
+
+@pytest.mark.slow
+async def test_reading_goes_on_and_no_offset_goes_back(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, COUNT)
+    await trio.sleep(3)
+    received: Counter[int] = Counter()
+    seen: dict[int, list[int]] = {}
+    nodes: list[int] = []
+    async with (
+        open_consumer(TOPIC, group="g", client=client, auto_commit_interval=1) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(watch_offsets, consumer, seen)
+        async for message in consumer:
+            received[int(message.body)] += 1
+            nodes += consumer.pull_from_which_node_table.values()
+            await trio.sleep(0.01)
+            if received.total() == COUNT // 4:
+                await trio.sleep(11)  # The slave has copied offsets.
+                await cluster.kill_master()
+            if received.total() == COUNT // 2:
+                await cluster.restart_master()
+            if len(received) == COUNT:
+                break
+        await trio.sleep(3)
+        nursery.cancel_scope.cancel()
+    assert set(received.values()) == {1}
+    assert all(offsets == sorted(offsets) for offsets in seen.values())
+    assert {offsets[-1] for offsets in seen.values()} == {COUNT // 4, COUNT // 4 - 1}
+
+
+async def test_silent_master_holds_reading_up_for_one_long_poll(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 4)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        for _ in range(4):
+            await consumer.receive()
+        await send(client, 4, start=4)
+        await trio.sleep(1)
+        for _ in range(4):
+            await consumer.receive()
+        cluster.memory_network.partition(cluster.master.host, CLIENT_HOST)
+        before = trio.current_time()
+        with trio.move_on_after(60):
+            await consumer.receive()
+        # Nothing new came; but by now the slave is asked, and nobody asks the master any more.
+        assert trio.current_time() - before == 60
+        assert cluster.master.broker.address not in client.pool.open_addrs
