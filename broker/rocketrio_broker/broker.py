@@ -169,8 +169,8 @@ async def open_broker(
     listeners = await _listen(config.listen, listen)
     try:
         listeners.append(await listen(config.ha_listen_for(listeners[0].addr)))
-        address = _told(config.address, listeners[0].addr, "listen", "address")
-        ha_address = _told(config.ha_address, listeners[2].addr, "ha_listen", "ha_address")
+        address = config.address or _told(listeners[0].addr)
+        ha_address = config.ha_address or _beside(address, listeners[2].addr)
         store_host = await _packed_addr(address)
         async with open_message_store(
             config.store, config.data, disk=disk, wall_clock=wall_clock
@@ -317,17 +317,24 @@ async def _listen(addr: str, listen: Listen) -> list[Listener]:
     raise ConfigError(f"No free port on {host} whose second below is free as well")
 
 
-def _told(address: str | None, bound: str, listen_name: str, name: str) -> str:
-    """The address others are told: as configured, or the one that was bound."""
-    if address is not None:
-        return address
-    host, _ = split_addr(bound)
-    if host in ("0.0.0.0", "::"):
+def _is_wildcard(host: str) -> bool:
+    return host in ("0.0.0.0", "::")
+
+
+def _told(bound: str) -> str:
+    """The address clients are told where none is configured: the one that was bound."""
+    if _is_wildcard(split_addr(bound)[0]):
         raise ConfigError(
-            f"{listen_name} is {bound}, which others cannot dial",
-            remedy=f"Say in {name} which host:port they are to use",
+            f"listen is {bound}, which others cannot dial",
+            remedy="Say in address which host:port they are to use",
         )
     return bound
+
+
+def _beside(address: str, bound: str) -> str:
+    """The address slaves are told: as bound, on the host that clients are told where that is any."""
+    host, port = split_addr(bound)
+    return join_addr(split_addr(address)[0], port) if _is_wildcard(host) else bound
 
 
 async def _packed_addr(address: str) -> bytes:
