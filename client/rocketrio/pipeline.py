@@ -102,8 +102,8 @@ class SendPipeline:
         self._pending_limit = pending_limit
         self._topics: dict[str, Topic] = {}
         self._pending = 0
+        # With so many pending, other tasks get a turn first; moved on each time.
         self._pause_at = 0
-        # How many may be pending before others get a turn; fewer when some were sent in between, which does no harm.
         self._stored: Counter[SendStatus] = Counter()
         self._failures: list[SendFailure] = []
         self._failed = 0
@@ -177,6 +177,8 @@ class SendPipeline:
         if topic is None:
             check_topic(name)
             topic = self._topics[name] = Topic()
+        elif self._producer.routes.cached(name) is None:
+            topic.is_free_served = False  # The route changed: there may be new queues.
         return topic
 
     async def _serve_free(self, name: str, topic: Topic) -> None:
