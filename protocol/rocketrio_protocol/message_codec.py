@@ -14,6 +14,7 @@ Unlike Java: the checker tells a torn record from a damaged one and from the end
 import struct
 import zlib
 from enum import IntEnum
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -69,6 +70,7 @@ _HEAD_BY_HOST_SIZES: Final = {
 }
 _SIZE_AND_MAGIC: Final = Struct(">ii")
 _TWO_BYTES: Final = Struct(">h")
+_TOPIC_CACHE_SIZE: Final = 1024  # a log repeats the topics of its queues in every record
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(MAX_TOPIC_SIZE_V1 + 1))
 
 
@@ -248,19 +250,25 @@ def scan_record(
     buffer: bytes | bytearray | memoryview, position: int, limit: int, *, check_crc: bool = True
 ) -> RecordHeader:
     """What lies at `position`, believing nothing; `limit` is at most the length of `buffer`."""
-    if position + PADDING_HEAD_SIZE > limit:
-        return RecordHeader(RecordStatus.END)
-    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    if position + RECORD_OVERHEAD > limit:
+        return _too_few_bytes(buffer, position, limit)
+    (
+        size,
+        magic,
+        crc,
+        queue_id,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        store_ms,
+        prepared,
+        body_size,
+    ) = _CHECKED_HEAD.unpack_from(buffer, position)
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return _not_a_record(size, magic, limit - position)
-    if size < RECORD_OVERHEAD:
-        return RecordHeader(RecordStatus.CORRUPT, problem=f"the size of a record is {size}")
     end = position + size
-    if end > limit:
-        return _incomplete(size, limit - position)
-    _, _, crc, queue_id, queue_offset, physical_offset, sys_flag, store_ms, prepared, body_size = (
-        _CHECKED_HEAD.unpack_from(buffer, position)
-    )
+    if size < RECORD_OVERHEAD or end > limit:
+        return _of_impossible_size(size, limit - position)
     body_at = position + 88
     if hosts := sys_flag & HOSTS_IPV6_MASK:
         head = _CHECKED_HEAD_IPV6[hosts]
@@ -300,9 +308,31 @@ def scan_record(
         sys_flag,
         store_ms,
         prepared,
-        str(buffer[topic_at : topic_at + topic_size], "utf-8", "replace"),
+        _topic_text(bytes(buffer[topic_at : topic_at + topic_size])),
         bytes(buffer[properties_at:end]),
     )
+
+
+@lru_cache(_TOPIC_CACHE_SIZE)
+def _topic_text(topic: bytes) -> str:
+    return topic.decode("utf-8", "replace")
+
+
+def _too_few_bytes(
+    buffer: bytes | bytearray | memoryview, position: int, limit: int
+) -> RecordHeader:
+    if position + PADDING_HEAD_SIZE > limit:
+        return RecordHeader(RecordStatus.END)
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    if magic in (MAGIC_V1, MAGIC_V2):
+        return _of_impossible_size(size, limit - position)
+    return _not_a_record(size, magic, limit - position)
+
+
+def _of_impossible_size(size: int, available: int) -> RecordHeader:
+    if size < RECORD_OVERHEAD:
+        return RecordHeader(RecordStatus.CORRUPT, problem=f"the size of a record is {size}")
+    return _incomplete(size, available)
 
 
 def _not_a_record(size: int, magic: int, available: int) -> RecordHeader:

@@ -1,6 +1,7 @@
 """The reader without a Spark session: partitions that travel, batches that Spark will take, errors that tell."""
 
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +84,16 @@ def test_checksums_are_compared_when_asked() -> None:
     assert _decoder().decode(block).num_rows == 1
     with pytest.raises(DecodeError, match="does not match its checksum"):
         _decoder(verifyCrc="true").decode(block)
+
+
+def test_a_codec_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = encode_record(**plain_fields(sys_flag=0x101, body=b"LZ4 frame"))
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(
+        DecodeError, match=r"LZ4, whose package is not installed.*rocketrio\[codecs\]"
+    ):
+        _decoder().decode(Block([("broker-a", 1, record)]))
+    assert _decoder(decompress="false").decode(Block([("broker-a", 1, record)])).num_rows == 1
 
 
 @pytest.mark.parametrize("partition", [None, InputPartition(None)])

@@ -23,7 +23,7 @@ from rocketrio.spark.runtime import Handover, blocks
 from rocketrio.spark.schema import arrow_schema, check_schema, protocol_columns
 from rocketrio_protocol.column_block import record_starts
 from rocketrio_protocol.columns import decode_columns
-from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.errors import ConfigError, ProtocolError
 
 logger = logging.getLogger("rocketrio.spark.reader")
 
@@ -94,7 +94,7 @@ class BlockDecoder:
             columns = decode_columns(
                 chunk, self._wanted, inflate=options.inflate, check_crc=options.check_crc
             )
-        except RemoteProtocolError as error:
+        except (ProtocolError, ConfigError) as error:  # damage, or a codec that is not installed
             names = ", ".join(sorted({name for name, _, _ in pieces}))
             raise DecodeError(f"messages of {names} cannot be decoded: {error}") from error
         row_count = len(columns[self._wanted[0]])
