@@ -25,13 +25,21 @@ _CHECK_TIMEOUT = (
 def register(spark: "SparkSession") -> None:
     """Make the format `rocketmq` known to a session.
 
-    Raises ConfigError when the Python that Spark runs its workers with, on this machine, does not have this
-    package: set PYSPARK_PYTHON before the session is made. Other machines are not looked at; there a
+    Raises ConfigError when the workers run on this machine (`master("local[...]")`) with a Python that does not
+    have this package: set PYSPARK_PYTHON before the session is made. Other machines cannot be looked at; there a
     missing package shows as an error of the first job that says the same.
     """
+    from pyspark.errors import PySparkAttributeError
+
     from pyspark_rocketmq import DefaultSource
 
-    check_worker_python(spark.sparkContext.pythonExec)
+    try:
+        context = spark.sparkContext
+    except PySparkAttributeError:  # Spark Connect: workers are the server's affair
+        pass
+    else:
+        if context.master.startswith("local"):
+            check_worker_python(context.pythonExec)
     spark.dataSource.register(DefaultSource)
 
 
