@@ -33,6 +33,12 @@ from rocketrio_protocol.remoting.tasks import every
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
+MAPPED_TAIL: Final = 32 << 20
+"""Bytes at the end of the log that stay mapped: what consumers read who keep up."""
+
+FORGET_STEP: Final = 64 << 20
+"""Bytes given back after one sync; it takes 1 ms and holds the interpreter."""
+
 _QUEUES_A_TURN: Final = 64  # queue files written before other tasks get a turn: about 1 ms
 
 
@@ -50,6 +56,7 @@ class FlushService:
     def __init__(self, log: CommitLog, config: StoreConfig, *, disk: Disk) -> None:
         self._log = log
         self._disk = disk
+        self._forgotten = 0
         is_sync = config.flush_disk_type == "sync"
         self._interval = None if is_sync else config.flush_interval_commit_log
 
@@ -74,6 +81,18 @@ class FlushService:
             )
             if truncations == log.truncations:
                 log.flushed.advance(end)
+                self._forget_old_pages()
+
+    def _forget_old_pages(self) -> None:
+        """Keep only the end of the log mapped, or the process seems to own as much memory as the log is long."""
+        log = self._log
+        start = max(self._forgotten, log.min_offset)
+        end = min(log.flushed.value - MAPPED_TAIL, start + FORGET_STEP)
+        if end <= start:
+            return
+        for file in log.files.files_between(start, end):
+            file.forget_pages(start - file.start_offset, end - file.start_offset)
+        self._forgotten = end
 
 
 def _flush_files(names: MappedFileQueue | None, files: list[MappedFile]) -> None:

@@ -79,9 +79,10 @@ class MappedFile:
         """Make everything from here on zero: what lies there must not be taken for data later."""
         self._file.clear_from(position)
 
-    def forget_pages(self) -> None:
-        """Give the mapping's memory back; the bytes stay in the file and in the page cache."""
-        self._file.forget_pages(0, self.size)
+    def forget_pages(self, start: int, end: int) -> None:
+        """Give the memory of whole pages between two positions back; the bytes stay in the page cache."""
+        first = -(-max(start, 0) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._file.forget_pages(first, min(end, self.size) // mmap.PAGESIZE * mmap.PAGESIZE)
 
     def close(self) -> None:
         """Close the file; views that are still in use stay valid."""

@@ -11,6 +11,7 @@ from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue import TAIL_LIMIT
 from rocketrio_broker.store.disk import Arguments, Result
+from rocketrio_broker.store.flush import MAPPED_TAIL
 from rocketrio_broker.store.mapped_file import RESERVE_SIZE
 from rocketrio_broker.store.memory_disk import MemoryDisk
 
@@ -108,6 +109,41 @@ async def test_checkpoint_does_not_vouch_for_what_was_cut_meanwhile() -> None:
         positions = read_checkpoint(disk, CHECKPOINT).positions
         assert positions is not None
         assert positions.queue_position <= first.end_offset
+
+
+async def test_old_pages_are_given_back_and_the_end_stays_mapped(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    forgotten: list[tuple[int, int]] = []
+
+    class NotingDisk(MemoryDisk):
+        def open(self, path, *, create: bool = False):  # type: ignore[no-untyped-def]
+            return _Noting(super().open(path, create=create), forgotten)
+
+    config = StoreConfig(mapped_file_size_commit_log=256 << 20)
+    async with opened(NotingDisk(), config) as store:
+        for _ in range(12):
+            stored(store.append(put_of(bytes(4 << 20))))
+        await trio.sleep(2)
+        end = store.max_physical_offset - MAPPED_TAIL
+        assert forgotten == [(0, end // 4096 * 4096)]
+        stored(store.append(put_of(bytes(4 << 20))))
+        await trio.sleep(2)
+        assert forgotten[1] == (-(-end // 4096) * 4096, (end + (4 << 20)) // 4096 * 4096)
+
+
+class _Noting:
+    """A file whose given-back pages are seen."""
+
+    def __init__(self, file: object, forgotten: list[tuple[int, int]]) -> None:
+        self._file = file
+        self._forgotten = forgotten
+
+    def forget_pages(self, start: int, end: int) -> None:
+        self._forgotten.append((start, end))
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._file, name)
 
 
 @pytest.mark.parametrize("cancelled_at", ["sync_paths", "_flush_files", "sync"])

@@ -96,7 +96,7 @@ def test_unfinished_record_or_padding_waits() -> None:
     one = record_of(0)
     rest = FILE_SIZE - len(one)
     for tail in (record_of(len(one)), encode_padding(rest) + bytes(rest - 8)):
-        for cut in range(len(tail)):
+        for cut in {*range(min(len(tail), 20)), *range(0, len(tail), 97), len(tail) - 1}:
             walk = LogWalk(log_of(one + tail[:cut]), 0)
             if tail[:cut][:8] == b"\0" * 8:
                 continue

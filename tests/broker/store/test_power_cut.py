@@ -146,7 +146,7 @@ def live_through(seed: int, fail_at: int, kept: float) -> None:
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0], ids=["lost", "torn", "killed"])
 def test_power_cut_keeps_what_was_flushed(kept: float) -> None:
-    for fail_at in range(3, operations_of_a_story(1), 9):
+    for fail_at in range(3, operations_of_a_story(1), 40):
         live_through(1, fail_at, kept)
 
 

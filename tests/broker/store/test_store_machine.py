@@ -4,6 +4,7 @@ from collections import defaultdict
 from typing import Any
 
 import attrs
+import pytest
 import trio
 import trio.testing
 from hypothesis import settings
@@ -155,4 +156,8 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 StoreMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
-TestStoreMachine = StoreMachine.TestCase
+
+
+@pytest.mark.slow
+class TestStoreMachine(StoreMachine.TestCase):
+    """The machine as a test."""
