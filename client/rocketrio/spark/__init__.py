@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_CHECK_TIMEOUT = (
-    60.0  # seconds; importing Spark's and Arrow's packages from a cold disk takes several
-)
+_CHECK_TIMEOUT = 60.0
+"""Seconds; importing Spark's and Arrow's packages from a cold disk takes several."""
 
 
 def register(spark: "SparkSession") -> None:
@@ -38,7 +37,7 @@ def register(spark: "SparkSession") -> None:
     except PySparkAttributeError:  # Spark Connect: workers are the server's affair
         pass
     else:
-        if context.master.startswith("local"):
+        if (context.master or "").startswith("local"):
             check_worker_python(context.pythonExec)
     spark.dataSource.register(DefaultSource)
 
