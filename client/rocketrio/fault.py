@@ -23,6 +23,11 @@ class AddressFaults:
     """Failures so far."""
     _until: dict[str, float] = attrs.Factory(dict)
 
+    @property
+    def are_any(self) -> bool:
+        """Whether any address failed and has not answered since."""
+        return bool(self._until)
+
     def mark(self, addr: str, *, now: float, spent: float) -> None:
         """An attempt that took `spent` seconds failed."""
         self.count += 1

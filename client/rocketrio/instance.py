@@ -293,7 +293,8 @@ class ClientInstance:
     # -------------------------------------------------------------------------------------- brokers
 
     def _is_avoided(self, addr: str) -> bool:
-        return self.faults.is_avoided(addr, now=trio.current_time())
+        faults = self.faults
+        return faults.are_any and faults.is_avoided(addr, now=trio.current_time())
 
     def mark_unreachable(self, addr: str, *, spent: float) -> None:
         """An attempt that took `spent` seconds failed: prefer other addresses for a while."""

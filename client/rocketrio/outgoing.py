@@ -6,6 +6,7 @@ Unlike Java: a batch's header carries no unique id, because 5.3.3 would file eve
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -27,6 +28,7 @@ MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
 DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
 """Queues asked for when a send creates its topic (defaultTopicQueueNums)."""
 
+_TOPIC_CACHE_SIZE: Final = 1024  # names; a producer sends to few
 _SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # Four bytes are the most a character takes.
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _WAIT: Final = "WAIT\x01true\x02"
@@ -68,11 +70,16 @@ class Outgoing:
 
 def check_topic(topic: str) -> None:
     """Raises LocalProtocolError when messages cannot be sent to a topic of this name."""
-    problem = topic_name_problem(topic)
+    problem = _topic_problem(topic)
     if problem is not None:
         raise LocalProtocolError(problem, topic=topic)
+
+
+@lru_cache(_TOPIC_CACHE_SIZE)
+def _topic_problem(topic: str) -> str | None:
     if topic in NOT_SENDABLE_TOPICS:
-        raise LocalProtocolError("clients may not send to this system topic", topic=topic)
+        return "clients may not send to this system topic"
+    return topic_name_problem(topic)
 
 
 def encode_single(

@@ -27,7 +27,13 @@ from rocketrio.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
 from rocketrio.publish_route import PublishRoutes, queue_for_key
 from rocketrio.send_result import SendResult, is_worth_another_broker, read_send_result
 from rocketrio_protocol.compression import COMPRESS_BODY_OVER
-from rocketrio_protocol.errors import BrokerError, ConfigError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    Error,
+    NotReachable,
+    RouteNotFound,
+)
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.topic_names import group_name_problem
@@ -239,16 +245,18 @@ class Producer:
         queue: MessageQueue | None,
         timeout: float | None,
     ) -> SendResult:
-        deadline = trio.current_time() + (self.timeout if timeout is None else timeout)
+        remaining = self.timeout if timeout is None else timeout
+        deadline = trio.current_time() + remaining
         chosen = await self._chosen(outgoing.topic, sharding_key, queue)
         if chosen is not None:
             return await self.send_to(chosen, outgoing, deadline - trio.current_time())
         last_broker: str | None = None
         for attempt in range(self.retries + 1):
             target = await self.routes.next_queue(outgoing.topic, last_broker=last_broker)
-            if attempt and target.broker_name == last_broker:
-                await trio.sleep(SAME_BROKER_PAUSE * attempt)
-            remaining = deadline - trio.current_time()
+            if attempt:
+                if target.broker_name == last_broker:
+                    await trio.sleep(SAME_BROKER_PAUSE * attempt)
+                remaining = deadline - trio.current_time()
             try:
                 return await self.send_to(target, outgoing, remaining)
             except (BrokerError, NotReachable, RouteNotFound) as error:
