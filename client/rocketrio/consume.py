@@ -162,6 +162,8 @@ async def _close(
         if auto_commit:
             for error in await consumer.commit_done():
                 logger.warning("not committed at the end group=%s error=%s", consumer.group, error)
+        for error in await consumer.tell_masters():
+            logger.info("only a slave knows offsets group=%s error=%s", consumer.group, error)
     with trio.move_on_after(CLOSE_GRACE, shield=True):
         if member is not None:
             await client.leave(member)

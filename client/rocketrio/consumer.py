@@ -271,6 +271,10 @@ class Consumer:
                 self._offsets.update_offset(queue, offset)
         return await self._offsets.persist_all(list(self.assigned.queues))
 
+    async def tell_masters(self) -> list[Error]:
+        """Repeat to the masters what only slaves acknowledged; the errors of queues that could not be."""
+        return await self._offsets.tell_masters()
+
     async def commit_on_period(self, interval: float) -> None:
         """The task of automatic commits; without them it only keeps brokers to what they acknowledged."""
         round_number = 0

@@ -109,8 +109,11 @@ class RemoteBrokerOffsetStore:
         for progress in self._table.values():
             progress.in_doubt = True
 
-    async def persist(self, queue: MessageQueue) -> None:
-        """Commit what is noted for one queue. Raises Error when no broker took it; then it is still to be done."""
+    async def persist(self, queue: MessageQueue, *, insist_on_master: bool = False) -> None:
+        """Commit what is noted for one queue. Raises Error when no broker took it; then it is still to be done.
+
+        With `insist_on_master` a master that failed a moment ago is tried first all the same.
+        """
         progress = self._table.get(queue)
         if progress is None:
             return
@@ -123,7 +126,7 @@ class RemoteBrokerOffsetStore:
             async def commit(found: FindBrokerResult) -> None:
                 await self._commit(found, queue, progress)
 
-            await self.client.ask_broker(queue, commit)
+            await self.client.ask_broker(queue, commit, insist_on_master=insist_on_master)
 
     async def _commit(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
@@ -157,7 +160,20 @@ class RemoteBrokerOffsetStore:
             [queue for queue, progress in self._table.items() if progress.wanted == progress.stored]
         )
 
-    async def persist_all(self, queues: list[MessageQueue]) -> list[Error]:
+    async def tell_masters(self) -> list[Error]:
+        """Repeat to the masters what perhaps only slaves know: nobody will once this store is gone."""
+        return await self.persist_all(
+            [
+                queue
+                for queue, progress in self._table.items()
+                if progress.in_doubt and progress.wanted == progress.stored
+            ],
+            insist_on_master=True,
+        )
+
+    async def persist_all(
+        self, queues: list[MessageQueue], *, insist_on_master: bool = False
+    ) -> list[Error]:
         """Commit several queues at the same time; the errors of those that could not be."""
         if self._faults_seen != self.client.faults.count:
             self._faults_seen = self.client.faults.count
@@ -167,7 +183,7 @@ class RemoteBrokerOffsetStore:
         async def persist(of_one_broker: list[MessageQueue]) -> None:
             for queue in of_one_broker:
                 try:
-                    await self.persist(queue)
+                    await self.persist(queue, insist_on_master=insist_on_master)
                 except (NotReachable, RouteNotFound) as error:
                     errors.append(error)
                     return  # The others would wait for the same timeout.

@@ -86,6 +86,20 @@ async def test_master_hears_of_it_when_it_is_back(
     assert await at(store, master.address) == 5
 
 
+async def test_master_that_is_back_for_a_moment_only_is_told_at_the_end(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    await cluster.kill_master()
+    store.update_offset(QUEUE, 5)
+    await store.persist(QUEUE)
+    master = await cluster.restart_master()
+    await store.client.api.update_consumer_offset(master.address, "g", QUEUE, 1)
+    await store.persist(QUEUE)
+    assert await at(store, master.address) == 1  # Others go before an address that failed just now.
+    assert await store.tell_masters() == []
+    assert await at(store, master.address) == 5
+
+
 async def test_master_that_knows_more_is_not_lowered(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
