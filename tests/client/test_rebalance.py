@@ -1,0 +1,75 @@
+"""Rounds of a rebalance while members and brokers can be asked, and while they cannot."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from rocketrio import ClientInstance, Message, MessageQueue, open_producer
+from rocketrio.heartbeat import ConsumerMembership
+from rocketrio.rebalance import RebalanceService
+from rocketrio.subscription import ALL
+from rocketrio_broker.embedded import EmbeddedCluster
+
+Assigned = list[Mapping[str, list[MessageQueue]]]
+
+
+@pytest.fixture
+async def service(client: ClientInstance) -> RebalanceService:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b""))
+    subscriptions = {"orders": ALL.data("orders", sub_version=1)}
+    member = ConsumerMembership("g", "CONSUME_FROM_LAST_OFFSET", subscriptions)
+    return RebalanceService(client, member, lambda mine: None)
+
+
+def record(service: RebalanceService) -> Assigned:
+    rounds: Assigned = []
+    service.assign = rounds.append
+    return rounds
+
+
+async def test_only_member_gets_every_queue(
+    client: ClientInstance, service: RebalanceService
+) -> None:
+    rounds = record(service)
+    await client.join(service.member)
+    assert await service.rebalance()
+    assert [queue.queue_id for queue in rounds[0]["orders"]] == [0, 1, 2, 3]
+
+
+async def test_member_that_is_not_listed_announces_itself_first(
+    client: ClientInstance, service: RebalanceService
+) -> None:
+    rounds = record(service)
+    client.heartbeat.consumers["g"] = service.member  # Known here, but no broker was told.
+    assert await service.rebalance()
+    assert len(rounds[0]["orders"]) == 4
+
+
+async def test_stranger_to_the_brokers_keeps_what_it_has(
+    client: ClientInstance, service: RebalanceService
+) -> None:
+    rounds = record(service)
+    assert not await service.rebalance()
+    assert rounds == [{}]
+
+
+async def test_nothing_changes_while_nobody_can_be_asked(
+    client: ClientInstance, service: RebalanceService, cluster: EmbeddedCluster
+) -> None:
+    rounds = record(service)
+    await client.join(service.member)
+    await cluster.slaves[0].kill()
+    await cluster.kill_master()
+    assert not await service.rebalance()
+    assert rounds == [{}]
+
+
+async def test_slave_knows_the_members_too(
+    client: ClientInstance, service: RebalanceService, cluster: EmbeddedCluster
+) -> None:
+    rounds = record(service)
+    await client.join(service.member)
+    await cluster.kill_master()
+    assert await service.rebalance()
+    assert len(rounds[0]["orders"]) == 4
