@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime
 
+import attrs
 import pytest
 import trio
+from tests.client.conftest import run_in_virtual_time
 from tests.client.orders import TOPIC, another_client, receive, send
 
 from rocketrio import (
@@ -12,7 +14,7 @@ from rocketrio import (
     RouteNotFound,
     open_consumer,
 )
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 
 
@@ -58,17 +60,23 @@ async def test_offset_beyond_the_end_is_corrected_by_the_master(client: ClientIn
         assert await consumer.committed(queue) == 11
 
 
-async def test_lagging_slave_moves_nobody(client: ClientInstance, cluster: EmbeddedCluster) -> None:
-    await send(client, 10, queues=1)
+@pytest.mark.trio(run=run_in_virtual_time)
+async def test_lagging_slave_moves_nobody() -> None:
     queue = MessageQueue(TOPIC, "broker-a", 0)
-    await trio.sleep(1)
-    async with open_consumer(TOPIC, group="g", client=client, auto_commit=False) as consumer:
-        await consumer.commit({queue: 99})
-    await trio.sleep(15)
-    await cluster.kill_master()
-    async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        await trio.sleep(10)
-        assert consumer.position(queue) == 99
+    store = attrs.evolve(SMALL_STORE, offset_check_in_slave=True)  # It answers "illegal" itself.
+    async with (
+        EmbeddedCluster(slaves=1, slave_read_enable=True, store=store) as cluster,
+        another_client(cluster) as client,
+    ):
+        await send(client, 10, queues=1)
+        await trio.sleep(1)
+        async with open_consumer(TOPIC, group="g", client=client, auto_commit=False) as consumer:
+            await consumer.commit({queue: 99})
+        await trio.sleep(15)
+        await cluster.kill_master()
+        async with open_consumer(TOPIC, group="g", client=client) as consumer:
+            await trio.sleep(10)
+            assert consumer.position(queue) == 99
 
 
 async def test_unknown_topic_is_an_error_at_once(client: ClientInstance) -> None:

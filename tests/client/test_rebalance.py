@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
+import trio
 
 from rocketrio import ClientInstance, Message, MessageQueue, open_producer
 from rocketrio.heartbeat import ConsumerMembership
@@ -17,6 +18,8 @@ Assigned = list[Mapping[str, list[MessageQueue]]]
 async def service(client: ClientInstance) -> RebalanceService:
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b""))
+    await client.topic_route("orders")
+    await trio.sleep(1)  # The heartbeats that producer and route caused are over.
     subscriptions = {"orders": ALL.data("orders", sub_version=1)}
     member = ConsumerMembership("g", "CONSUME_FROM_LAST_OFFSET", subscriptions)
     return RebalanceService(client, member, lambda mine: None)
