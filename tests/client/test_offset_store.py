@@ -95,7 +95,7 @@ async def test_master_that_is_still_avoided_is_told_at_the_end(
     master = await cluster.restart_master()
     await store.client.api.update_consumer_offset(master.address, "g", QUEUE, 1)
     await store.client.refresh_topic_route("orders")
-    store.client.mark_unreachable(master.address, spent=1.0)  # Avoided for ten seconds.
+    store.client.faults.mark(master.address, now=trio.current_time(), spent=1.0)
     await store.persist(QUEUE)
     assert await at(store, master.address) == 1
     assert await store.tell_masters() == []
