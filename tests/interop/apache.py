@@ -195,8 +195,11 @@ class ApacheBroker:
         assert self.process is not None
         name_server = self.listed_at or self.name_server
         self.process.wait_until(
-            lambda: wire.is_registered(name_server, self.listed_as or self.address),
-            f"listed by {name_server}",
+            lambda: (
+                wire.serves(self.address)
+                and wire.is_registered(name_server, self.listed_as or self.address)
+            ),
+            f"serving and listed by {name_server}",
         )
 
     def stop(self) -> None:
@@ -208,6 +211,11 @@ class ApacheBroker:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
+
+    def restart(self) -> None:
+        """Start it again after a stop or a kill, at the same addresses and with the same data."""
+        self.start()
+        self.wait_ready()
 
     def __enter__(self) -> Self:
         self.start()

@@ -65,6 +65,7 @@ class JavaClient:
     name_server: str
     home: Path
     serialize_type: SerializeType = "JSON"
+    jvm_options: tuple[str, ...] = ()
     _process: "subprocess.Popen[str] | None" = None
 
     def __enter__(self) -> Self:
@@ -75,6 +76,7 @@ class JavaClient:
                     "java",
                     *JVM_OPTIONS,
                     *_MEMORY,
+                    *self.jvm_options,
                     f"-Duser.home={self.home}",
                     f"-Drocketmq.serialize.type={self.serialize_type}",
                     "-Dcom.rocketmq.sendMessageWithVIPChannel=false",

@@ -100,8 +100,10 @@ class OurBroker:
     def wait_ready(self) -> None:
         assert self.process is not None
         self.process.wait_until(
-            lambda: wire.is_registered(self.name_server, self.address),
-            f"listed by {self.name_server}",
+            lambda: (
+                wire.serves(self.address) and wire.is_registered(self.name_server, self.address)
+            ),
+            f"serving and listed by {self.name_server}",
         )
 
     def stop(self) -> None:
@@ -114,6 +116,11 @@ class OurBroker:
         """kill -9."""
         assert self.process is not None
         self.process.kill()
+
+    def restart(self) -> None:
+        """Start it again after a stop or a kill, at the same addresses and with the same data."""
+        self.start()
+        self.wait_ready()
 
     def __enter__(self) -> Self:
         self.start()

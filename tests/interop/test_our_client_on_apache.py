@@ -4,6 +4,7 @@ Three ways: JSON all over, our requests in ROCKETMQ, and servers whose own defau
 """
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,13 +22,15 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_protocol.codes import SerializeType
+from rocketrio_protocol.message import COMPRESSION_TYPE_MASK, SysFlag
 from tests.interop.conftest import World
 from tests.interop.java_client import JavaClient
 
 pytestmark = pytest.mark.interop
 
 TOPIC_NUMBERS = itertools.count()
-PATIENCE = 20.0
+COMPRESSION_BITS = {"LZ4": SysFlag.COMPRESSION_LZ4, "ZSTD": SysFlag.COMPRESSION_ZSTD}
+PATIENCE = 30.0
 """Seconds until a group has shared its queues and pulled, on a machine where much else starts."""
 
 
@@ -233,3 +236,30 @@ async def test_a_group_of_java_and_us_shares_the_queues(
     assert ours == expected
     bodies = [*ours, *(message["body"] for message in theirs)]
     assert sorted(bodies) == sorted(f"m-{number}" for number in range(20))
+
+
+@pytest.mark.parametrize("compression", ["LZ4", "ZSTD"])
+async def test_bodies_that_5_x_producers_compress_otherwise(
+    compression: str, world: World, tmp_path: Path
+) -> None:
+    on_apache = world.on_apache
+    if not on_apache.version.startswith("5."):
+        pytest.skip("4.9 knows zlib only")
+    topic, body = f"compressed-{compression}", "compressed " * 1000
+    with JavaClient(
+        on_apache.version,
+        on_apache.name_server,
+        tmp_path,
+        jvm_options=(f"-Drocketmq.message.compressType={compression}",),
+    ) as java:
+        await java.acall("send", topic=topic, body=body)
+    with trio.fail_after(PATIENCE):
+        async with open_consumer(
+            topic,
+            group=f"g-{topic}",
+            start_from="first",
+            name_servers=[on_apache.name_server],
+        ) as consumer:
+            message = await consumer.receive()
+    assert message.body.decode() == body
+    assert message.sys_flag & COMPRESSION_TYPE_MASK == COMPRESSION_BITS[compression]

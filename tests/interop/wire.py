@@ -14,7 +14,9 @@ import attrs
 
 PULL_MESSAGE = 11
 QUERY_MESSAGE = 12
+QUERY_CONSUMER_OFFSET = 14
 GET_BROKER_RUNTIME_INFO = 28
+GET_MAX_OFFSET = 30
 GET_ALL_TOPIC_CONFIG = 21
 GET_ALL_CONSUMER_OFFSET = 43
 GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201
@@ -116,6 +118,14 @@ def is_registered(name_server: str, broker_addr: str) -> bool:
     except OSError:
         return False
     return f'"{broker_addr}"'.encode() in body
+
+
+def serves(broker_addr: str) -> bool:
+    """Whether a broker answers at all."""
+    try:
+        return bool(runtime_info(broker_addr))
+    except OSError:
+        return False
 
 
 def runtime_info(broker_addr: str) -> dict[str, str]:

@@ -1,0 +1,121 @@
+"""One end of a mixed pair is killed and comes back: the logs are the same again, and readers hardly notice."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from rocketrio import MessageQueue, open_client, open_consumer
+from tests.interop import wire
+from tests.interop.commit_log import digest, wait_caught_up
+from tests.interop.conftest import OnApache, OnOurs, World
+from tests.interop.processes import wait_until
+
+pytestmark = pytest.mark.interop
+
+TOPIC = "taken-over"
+QUEUE: dict[str, Any] = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0}
+METADATA_TIMEOUT = 130.0
+"""Seconds; a 5.3.3 slave copies metadata once a minute."""
+
+
+@pytest.fixture(params=["our slave", "Apache slave"])
+def cluster(request: pytest.FixtureRequest, world: World) -> OnApache | OnOurs:
+    return world.on_apache if request.param == "our slave" else world.on_ours
+
+
+def test_killed_slave_comes_back_and_catches_up(cluster: OnApache | OnOurs) -> None:
+    cluster.java.call("send_many", prefix="before", count=20, topic=TOPIC)
+    wait_caught_up(cluster.master.address, cluster.slave.address)
+    cluster.slave.kill()
+    cluster.java.call("send_many", prefix="meanwhile", count=300, padding="." * 3000, topic=TOPIC)
+    cluster.slave.restart()
+    assert_same_logs(cluster)
+
+
+def test_killed_master_comes_back_and_is_followed(cluster: OnApache | OnOurs) -> None:
+    cluster.java.call("send_many", prefix="before", count=20, topic=TOPIC)
+    wait_caught_up(cluster.master.address, cluster.slave.address)
+    cluster.master.kill()
+    cluster.master.restart()
+    cluster.java.until("send_many", prefix="after", count=20, topic=TOPIC)
+    assert_same_logs(cluster)
+
+
+def assert_same_logs(cluster: OnApache | OnOurs) -> None:
+    end = wait_caught_up(cluster.master.address, cluster.slave.address)
+    assert digest(cluster.slave.store, end) == digest(cluster.master.store, end)
+
+
+async def test_our_consumer_reads_on_from_the_slave(cluster: OnApache | OnOurs) -> None:
+    """The master is killed; reading goes on, offsets are committed to the slave, and none goes back afterwards."""
+    group = "reader"
+    java, master = cluster.java, cluster.master
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    await java.acall("send_many", prefix="read", count=200, **QUEUE)
+    end: int = (await java.acall("offsets", **QUEUE))["max"]
+    await trio.to_thread.run_sync(_wait_slave_serves, cluster, end)
+    async with (
+        open_client(name_servers=[cluster.name_server]) as client,
+        open_consumer(
+            TOPIC,
+            group=group,
+            queues=[queue],
+            start_from="first",
+            auto_commit_interval=0.5,
+            pull_batch_size=8,
+            pull_threshold_for_queue=16,
+            client=client,
+        ) as consumer,
+    ):
+        with trio.fail_after(30):
+            offsets = [(await consumer.receive()).queue_offset for _ in range(20)]
+        await trio.to_thread.run_sync(master.kill)
+        with trio.fail_after(30):
+            while offsets[-1] + 1 < end:
+                offsets.append((await consumer.receive()).queue_offset)
+        assert offsets == list(range(end))
+
+        async def committed_at_slave() -> bool:
+            return bool(await consumer.committed(queue) == end - 1)
+
+        async def committed_at_master() -> bool:
+            return bool(await _at_master(cluster, group) == end - 1)
+
+        await eventually(committed_at_slave)
+        master.start()  # In this thread: the process would end with another one.
+        await trio.to_thread.run_sync(master.wait_ready)
+        await eventually(committed_at_master)
+    # The last message counted as worked on when the block was left.
+    assert await _at_master(cluster, group) == end
+
+
+async def eventually(claim: Callable[[], Awaitable[bool]], timeout: float = 60.0) -> None:
+    with trio.fail_after(timeout):
+        while True:
+            if await claim():
+                return
+            await trio.sleep(0.2)
+
+
+async def _at_master(cluster: OnApache | OnOurs, group: str) -> int:
+    asked = {"consumerGroup": group, "topic": TOPIC, "queueId": "0"}
+    answer = await trio.to_thread.run_sync(
+        wire.ask, cluster.master.address, wire.QUERY_CONSUMER_OFFSET, asked
+    )
+    return int(answer.ext_fields.get("offset", "-1"))
+
+
+def _wait_slave_serves(cluster: OnApache | OnOurs, end: int) -> None:
+    """The slave has the messages, and knows the topic."""
+    wait_caught_up(cluster.master.address, cluster.slave.address)
+    slave = cluster.slave.address
+    asked = {"topic": TOPIC, "queueId": "0"}
+
+    def serves() -> bool:
+        known = f'"{TOPIC}"'.encode() in wire.ask(slave, wire.GET_ALL_TOPIC_CONFIG).body
+        found = wire.ask(slave, wire.GET_MAX_OFFSET, asked)
+        return known and found.ext_fields.get("offset") == str(end)
+
+    wait_until(serves, f"{slave} knows {TOPIC}", METADATA_TIMEOUT)
