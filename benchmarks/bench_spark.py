@@ -69,7 +69,7 @@ async def fill(addresses: dict[str, str], topic: str, rows: int, body_size: int)
         header = CreateTopicRequestHeader(
             topic, "TBW102", QUEUES, QUEUES, perm=6, topic_filter_type="SINGLE_TAG", order=False
         )
-        check(await pool.call(addresses["master"], header), "no topic")
+        check(await pool.call(addresses["master"], header, timeout=30), "no topic")
         async with trio.open_nursery() as nursery:
             for queue_id in range(QUEUES):
                 nursery.start_soon(

@@ -69,7 +69,7 @@ async def create_topic(pool: ChannelPool, addr: str, topic: str, queues: int) ->
         topic_sys_flag=0,
         order=False,
     )
-    check(await pool.call(addr, header), "the topic cannot be made")
+    check(await pool.call(addr, header, timeout=30), "the topic cannot be made")
 
 
 async def load_queue(
@@ -93,7 +93,7 @@ async def load_queue(
             properties="",
             batch=True,
         )
-        answer = await pool.call(addr, header, encode_batch(entries))
+        answer = await pool.call(addr, header, encode_batch(entries), timeout=30)
         assert answer.code == ResponseCode.SUCCESS, answer
 
 

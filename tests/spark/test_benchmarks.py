@@ -11,7 +11,7 @@ BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 
 
 def _figures(name: str, *arguments: str) -> list[dict[str, object]]:
-    command = [sys.executable, BENCHMARKS / f"bench_{name}.py", *arguments]
+    command = [sys.executable, str(BENCHMARKS / f"bench_{name}.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]

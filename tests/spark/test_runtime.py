@@ -80,3 +80,18 @@ def test_nothing_runs_before_the_first_block_is_asked_for() -> None:
 
     blocks(produce)
     assert _reader_threads() == []
+
+
+def test_a_loop_that_cannot_start_is_an_error_and_no_standstill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def produce(handover: Handover[int]) -> None:
+        raise AssertionError
+
+    def no_more_files(main: object) -> None:
+        raise OSError("Too many open files")
+
+    monkeypatch.setattr(trio, "run", no_more_files)
+    with pytest.raises(OSError, match="Too many open files"):
+        next(blocks(produce))
+    assert _reader_threads() == []

@@ -60,16 +60,26 @@ def first_cause(error: BaseException) -> BaseException:
 Producer: TypeAlias = Callable[[Handover[T]], Awaitable[None]]
 
 
+@attrs.frozen
+class _Loop:
+    """How Spark's thread reaches the running loop."""
+
+    token: trio.lowlevel.TrioToken
+    scope: trio.CancelScope
+
+    def call_soon(self, action: Callable[[], object]) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            self.token.run_sync_soon(action)
+
+
 def blocks(produce: Producer[T]) -> Generator[T]:
     """What `produce` hands over, while it runs in a loop of its own; its exception comes out as raised."""
     handover: Handover[T] = Handover()
-    started: queue.SimpleQueue[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = (
-        queue.SimpleQueue()
-    )
+    started: queue.SimpleQueue[_Loop | None] = queue.SimpleQueue()
 
     async def main() -> None:
         with trio.CancelScope() as scope:
-            started.put((trio.lowlevel.current_trio_token(), scope))
+            started.put(_Loop(trio.lowlevel.current_trio_token(), scope))
             await produce(handover)
 
     def run() -> None:
@@ -79,10 +89,12 @@ def blocks(produce: Producer[T]) -> Generator[T]:
             handover._end(first_cause(error))
         else:
             handover._end(None)
+        finally:
+            started.put(None)  # for a loop that could not even start
 
     thread = threading.Thread(target=run, name="rocketrio-spark-reader", daemon=True)
     thread.start()
-    token, scope = started.get()
+    loop = started.get()
     try:
         while True:
             block = handover._blocks.get()
@@ -92,9 +104,9 @@ def blocks(produce: Producer[T]) -> Generator[T]:
                 return
             yield block
             del block
-            with contextlib.suppress(trio.RunFinishedError):
-                token.run_sync_soon(handover._taken)
+            assert loop is not None
+            loop.call_soon(handover._taken)
     finally:
-        with contextlib.suppress(trio.RunFinishedError):
-            token.run_sync_soon(scope.cancel)
+        if loop is not None:
+            loop.call_soon(loop.scope.cancel)
         thread.join()
