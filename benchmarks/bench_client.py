@@ -4,8 +4,8 @@
     consume   one by one and in batches, 128 B and 1 KiB, with what was stored before
 
 `--name-server HOST:PORT` measures another cluster, Apache's for example; `--count N` messages a figure.
-Held against performance.md: 64 in flight 15 k/s, batches of 100 120 k/s, pipelined 100 k/s, consumed one by one 150 k/s,
-in batches 500 k/s.
+Held against performance.md: 64 in flight 15 k/s, batches of 100 120 k/s, pipelined 100 k/s, consumed one by one
+150 k/s, in batches 500 k/s.
 """
 
 import argparse

@@ -322,14 +322,14 @@ class ClientInstance:
         failure: Error | None = None
         for is_last_round in (False, True):
             candidates = self.routing.candidates(queue.broker_name)
-            if insist_on_master:
-                candidates.sort(key=lambda found: found.broker_id)
             if is_last_round or all(found.is_slave for found in candidates):
                 try:
                     await self.refresh_topic_route(queue.topic, max_age=1.0)
                 except Error as error:
                     raise failure or error from error
                 candidates = self.routing.candidates(queue.broker_name)
+            if insist_on_master:
+                candidates.sort(key=lambda found: found.broker_id)
             for found in candidates:
                 if found.addr in tried:
                     continue

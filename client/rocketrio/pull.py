@@ -18,7 +18,7 @@ from rocketrio.routing import FindBrokerResult
 from rocketrio.subscription import ALL, TAG_EXPRESSION_TYPE, Subscription
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
-from rocketrio_protocol.errors import BrokerError, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 
 SUSPEND_TIMEOUT: Final = 15.0
@@ -64,7 +64,7 @@ class PullAPIWrapper:
         if timeout is None:
             timeout = suspend_timeout + PULL_GRACE
         tried: set[str] = set()
-        failure: NotReachable | None = None
+        failure: Error | None = None
         is_fresh = False
         while True:
             found = self._find(queue)
@@ -88,7 +88,10 @@ class PullAPIWrapper:
             )
             try:
                 return await self._pull_from(found, queue, header, subscription, timeout)
-            except NotReachable as error:
+            except (NotReachable, BrokerError) as error:
+                if isinstance(error, BrokerError) and not (found.is_slave and error.stale_route):
+                    raise
+                # Also from a slave that has not copied topic or group yet: the master has them.
                 failure = error
                 tried.add(found.addr)
                 logger.warning(
@@ -149,7 +152,9 @@ class PullAPIWrapper:
             client.mark_unreachable(found.addr, spent=trio.current_time() - started)
             raise
         except BrokerError as error:
-            if error.stale_route:
+            if error.stale_route and found.is_slave:
+                client.mark_unreachable(found.addr, spent=0.0)
+            elif error.stale_route:
                 await client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
             raise
         client.mark_reachable(found.addr)

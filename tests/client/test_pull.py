@@ -145,6 +145,20 @@ async def test_user_may_choose_the_broker(cluster: EmbeddedCluster, client: Clie
             assert (await PullAPIWrapper(own, "g").pull_kernel(QUEUE, 0)).broker_id == 1
 
 
+async def test_slave_that_lacks_the_topic_yet_is_left_for_the_master(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    cluster.memory_network.partition(cluster.master.host, cluster.slaves[0].host)
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=1)
+    await client.refresh_topic_route("orders")
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b"new"))
+    client.routing.connect_broker_by_user, client.routing.default_broker_id = True, 1
+    result = await PullAPIWrapper(client, "g").pull_kernel(QUEUE, 0)
+    assert (result.broker_id, len(result.messages())) == (0, 1)
+
+
 async def test_nobody_left_is_an_error_that_names_the_last_address(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
