@@ -1,0 +1,89 @@
+"""The demo on a few of its flights: what it says, how it ends, and that it leaves no process behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+DEMO = Path(__file__).parents[2] / "examples" / "demo"
+FLIGHTS = 60_000
+"""Enough that the first of them are cold for the brokers."""
+TIME_LIMIT = 240.0
+NO_JAVA = 3
+INTERRUPTED = 130
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, str(DEMO), "--flights", str(FLIGHTS), *arguments]
+
+
+def left_behind(arguments: Sequence[str]) -> list[str]:
+    """Command lines of brokers, name servers and JVMs whose data lie under the demo's folder."""
+    lines = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if any(argument in line for argument in arguments):
+            lines.append(line)
+    return lines
+
+
+def without_java() -> dict[str, str]:
+    return {**os.environ, "PATH": str(Path(sys.executable).parent), "JAVA_HOME": ""}
+
+
+@pytest.mark.real
+async def test_demo_without_java_does_the_rest_and_says_what_to_install() -> None:
+    with trio.fail_after(TIME_LIMIT):
+        done = await trio.run_process(
+            command(), env=without_java(), capture_stdout=True, capture_stderr=True, check=False
+        )
+    said = done.stdout.decode()
+    assert done.returncode == NO_JAVA, said + done.stderr.decode()
+    assert "install Java 17" in said
+    assert "NOT TRUE" not in said
+    assert len(re.findall(r"│ true +│", said)) == 8
+    assert left_behind(["rocketrio-demo-"]) == []
+
+
+@pytest.mark.real
+async def test_ctrl_c_stops_every_process_of_the_demo() -> None:
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(
+            partial(
+                trio.run_process,
+                command(),
+                env=without_java(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                check=False,
+            )
+        )
+        said = b""
+        with trio.fail_after(TIME_LIMIT):
+            while b"killed the master" not in said:
+                chunk = await process.stdout.receive_some()
+                assert chunk, said
+                said += chunk
+            process.send_signal(signal.SIGINT)
+            while chunk := await process.stdout.receive_some():
+                said += chunk
+            assert await process.wait() == INTERRUPTED
+    assert "every process was stopped" in said.decode()
+    assert left_behind(["rocketrio-demo-"]) == []
+
+
+@pytest.mark.spark
+async def test_demo_with_spark_is_all_true() -> None:
+    with trio.fail_after(TIME_LIMIT):
+        done = await trio.run_process(command(), capture_stdout=True, check=False)
+    assert done.returncode == 0, done.stdout.decode()
+    assert "Spark and pandas agree" in done.stdout.decode()
+    assert left_behind(["rocketrio-demo-", str(DEMO / "spark_step.py")]) == []
