@@ -22,6 +22,7 @@ MAX_PROPERTIES_SIZE: Final = 32767
 
 _NAME_VALUE_BYTE: Final = b"\x01"
 _PROPERTY_BYTE: Final = b"\x02"
+_PROPERTY_NUMBER: Final = _PROPERTY_BYTE[0]
 
 # 31^n modulo 2^32 for texts up to this many UTF-16 units: topics and keys are far shorter.
 _POWER_COUNT: Final = 512
@@ -74,20 +75,21 @@ def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, st
 
 def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None:
     """One property out of the stored bytes, without building the map; the last one counts."""
-    stored = bytes(raw)
-    label = name.encode() + _NAME_VALUE_BYTE
-    inner_label = _PROPERTY_BYTE + label
+    value = stored_value(bytes(raw), name.encode() + _NAME_VALUE_BYTE)
+    return value.decode("utf-8", "replace") if value else None
+
+
+def stored_value(stored: bytes, label: bytes) -> bytes:
+    """The same for a name followed by its 0x01, as it is stored; empty if there is none."""
     limit = len(stored)
-    while (found := stored.rfind(inner_label, 0, limit)) >= 0:
-        if value := _value_at(stored, found + len(inner_label)):
-            return value
-        limit = found  # an empty value does not count
-    return (_value_at(stored, len(label)) or None) if stored.startswith(label) else None
-
-
-def _value_at(stored: bytes, start: int) -> str:
-    end = stored.find(_PROPERTY_BYTE, start)
-    return stored[start : len(stored) if end < 0 else end].decode("utf-8", "replace")
+    while (found := stored.rfind(label, 0, limit)) >= 0:
+        if not found or stored[found - 1] == _PROPERTY_NUMBER:
+            start = found + len(label)
+            end = stored.find(_PROPERTY_BYTE, start)
+            if value := stored[start:end] if end >= 0 else stored[start:]:
+                return value
+        limit = found  # an empty value, or the end of another name, does not count
+    return b""
 
 
 def java_string_hash(text: str) -> int:

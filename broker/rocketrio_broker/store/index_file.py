@@ -12,7 +12,7 @@ Answers to: IndexFile, IndexHeader.
 import mmap
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import Final
@@ -63,27 +63,41 @@ class IndexFile:
         return f"<IndexFile {self.path.name} {self.next_number - 1} entries>"
 
     @property
-    def is_full(self) -> bool:
-        return self.next_number >= self._entry_limit
+    def room(self) -> int:
+        """Entries that can still be added."""
+        return max(0, self._entry_limit - self.next_number)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
         """Add one entry; the file must not be full. `write_header` makes it count after a restart."""
-        number = self.next_number
-        slot_at = HEADER.size + 4 * (key_hash % self._slot_count)
-        (previous,) = _SLOT.unpack_from(self._map, slot_at)
-        if not 0 < previous < number:
-            previous = 0
-            self._used_slots += 1
+        self.put_many([(key_hash, physical_offset, store_timestamp_ms)])
+
+    def put_many(self, entries: Sequence[tuple[int, int, int]]) -> None:
+        """Add (key hash, address, store time) entries, of which the file must have room for each."""
+        data, slot_count = self._map, self._slot_count
+        unpack_slot, pack_slot, pack_entry = _SLOT.unpack_from, _SLOT.pack_into, ENTRY.pack
+        first = number = self.next_number
         if number == 1:
-            self.begin_timestamp_ms = store_timestamp_ms
-            self.begin_physical_offset = physical_offset
-        seconds = max(0, min((store_timestamp_ms - self.begin_timestamp_ms) // 1000, _INT_MAX))
-        entry_at = self._entries_at + ENTRY.size * number
-        ENTRY.pack_into(self._map, entry_at, key_hash, physical_offset, seconds, previous)
-        _SLOT.pack_into(self._map, slot_at, number)
-        self.end_timestamp_ms = store_timestamp_ms
-        self.end_physical_offset = physical_offset
-        self.next_number = number + 1
+            _, self.begin_physical_offset, self.begin_timestamp_ms = entries[0]
+        begin_ms, used = self.begin_timestamp_ms, self._used_slots
+        packed: list[bytes] = []
+        seconds, seconds_of = 0, begin_ms
+        for key_hash, physical_offset, time_ms in entries:
+            if time_ms != seconds_of:
+                seconds = max(0, min((time_ms - begin_ms) // 1000, _INT_MAX))
+                seconds_of = time_ms
+            slot_at = HEADER.size + 4 * (key_hash % slot_count)
+            (previous,) = unpack_slot(data, slot_at)
+            if not 0 < previous < number:
+                previous = 0
+                used += 1
+            packed.append(pack_entry(key_hash, physical_offset, seconds, previous))
+            pack_slot(data, slot_at, number)
+            number += 1
+        start = self._entries_at + ENTRY.size * first
+        data[start : start + ENTRY.size * len(packed)] = b"".join(packed)
+        self._used_slots = used
+        _, self.end_physical_offset, self.end_timestamp_ms = entries[-1]
+        self.next_number = number
 
     def write_header(self) -> None:
         """Put the counts into the file."""

@@ -23,7 +23,7 @@ from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.index_file import IndexFile
 from rocketrio_broker.store.key_hashes import key_hashes
 from rocketrio_broker.store.log_position import LogPosition
-from rocketrio_broker.store.log_walk import LogRecord, LogWalk
+from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.properties import index_key_hash
 from rocketrio_protocol.remoting.ports import WallClock
 
@@ -167,11 +167,16 @@ class KeyIndex:
             return False
         start = max(self.position.value, self._log.min_offset)
         walk = LogWalk(self._log, start)
-        for record in walk.records(max_bytes):
-            self._index(record)
-            self.position.store_timestamp_ms = record[6]
+        entries: list[tuple[int, int, int]] = []
+        store_ms = self.position.store_timestamp_ms
+        for address, _, topic, _, _, sys_flag, store_ms, properties in walk.records(max_bytes):
+            if sys_flag & TRANSACTION_MASK != _ROLLED_BACK:
+                for key_hash in key_hashes(topic, properties):
+                    entries.append((key_hash, address, store_ms))
         if walk.position == start:
             return False
+        self._put(entries)
+        self.position.store_timestamp_ms = store_ms
         if self._files:
             self._files[-1].write_header()
         self.position.advance(walk.position)
@@ -181,16 +186,16 @@ class KeyIndex:
         while self.build_some():
             pass
 
-    def _index(self, record: LogRecord) -> None:
-        physical_offset, _, topic, _, _, sys_flag, store_ms, properties = record
-        if sys_flag & TRANSACTION_MASK == _ROLLED_BACK:
-            return
-        for key_hash in key_hashes(topic, properties):
-            if not self._files or self._files[-1].is_full:
+    def _put(self, entries: list[tuple[int, int, int]]) -> None:
+        done = 0
+        while done < len(entries):
+            if not self._files or not self._files[-1].room:
                 self._roll()
             file = self._files[-1]
-            file.put(key_hash, physical_offset, store_ms)
+            part = entries[done : done + file.room]
+            file.put_many(part)
             self._unsynced.add(file)
+            done += len(part)
 
     def _roll(self) -> None:
         if self._files:

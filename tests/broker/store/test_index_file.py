@@ -46,9 +46,9 @@ def test_find_walks_newest_first_and_keeps_to_the_hash_and_the_times() -> None:
 def test_full_file_has_no_entry_zero() -> None:
     file = made(MemoryDisk())
     for number in range(ENTRIES - 1):
-        assert not file.is_full
+        assert file.room
         file.put(number, number, 0)
-    assert file.is_full
+    assert not file.room
 
 
 def test_reopened_file_goes_on() -> None:
