@@ -19,7 +19,10 @@ def main() -> int:
     known = {path.stem.removeprefix("bench_"): path for path in sorted(FOLDER.glob("bench_*.py"))}
     unknown = sorted(set(chosen) - set(known))
     if unknown:
-        print(f"no benchmark named {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        print(
+            f"no benchmark named {', '.join(unknown)}; there are {', '.join(known)}",
+            file=sys.stderr,
+        )
         return 2
     failed = []
     for name in chosen or known:

@@ -88,7 +88,9 @@ def test_room_imports_only_what_it_may(room: Room) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("folder", ["protocol", "broker", "client", "examples", "tests", "benchmarks"])
+@pytest.mark.parametrize(
+    "folder", ["protocol", "broker", "client", "examples", "tests", "benchmarks"]
+)
 def test_no_file_is_too_long(folder: str) -> None:
     long = {
         str(path.relative_to(ROOT)): lines

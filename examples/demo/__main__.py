@@ -5,6 +5,7 @@ Java; 130 after Ctrl-C.
 """
 
 import logging
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -30,11 +31,11 @@ INTERRUPTED = 130
 def main(limit: int | None, keep: bool) -> None:
     """Publish, replicate, consume, kill, recover and read with Spark 336,776 flights."""
     report = Report()
-    folder = tempfile.TemporaryDirectory(prefix="rocketrio-demo-")
-    logging.basicConfig(filename=Path(folder.name) / "client.log", level=logging.INFO)
+    folder = Path(tempfile.mkdtemp(prefix="rocketrio-demo-"))
+    logging.basicConfig(filename=folder / "client.log", level=logging.INFO)
     exit_code = INTERRUPTED
     try:
-        exit_code = trio.run(_run, report, Path(folder.name), limit)
+        exit_code = trio.run(_run, report, folder, limit)
     except* KeyboardInterrupt:
         report.console.print("[yellow]interrupted; every process was stopped[/]")
     except* (ProcessFailed, Error) as failures:
@@ -43,10 +44,9 @@ def main(limit: int | None, keep: bool) -> None:
             report.console.print(f"[bold red]The demo could not go on:[/] {failure}")
     finally:
         if keep:
-            folder._finalizer.detach()  # type: ignore[attr-defined]
-            report.console.print(f"data and logs are under {folder.name}")
+            report.console.print(f"data and logs are under {folder}")
         else:
-            folder.cleanup()
+            shutil.rmtree(folder)
     raise SystemExit(exit_code)
 
 
