@@ -10,6 +10,7 @@ descriptions costs four times as much, and every message passes here.
 Answers to: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader.
 """
 
+import struct
 import typing
 from collections.abc import Callable
 from types import NoneType, UnionType
@@ -21,6 +22,11 @@ from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.errors import RemoteProtocolError
 
 ExtFields = dict[str, str]
+
+_LONG: typing.Final = ("offset", "timestamp", "version", "millis", "broker_id")
+"""How the attributes end that are Java's long; the other numbers are its int."""
+_LONG_LIMIT: typing.Final = 1 << 63
+_INT_LIMIT: typing.Final = 1 << 31
 
 # Compiled once a class; the classes live as long as the process.
 _ENCODERS: typing.Final[dict[type, Callable[[Any], ExtFields]]] = {}
@@ -51,7 +57,7 @@ class Header:
             raise RemoteProtocolError(
                 f"{cls.__name__}: the required field {error.args[0]!r} is missing"
             ) from None
-        except ValueError:
+        except (ValueError, struct.error):
             raise RemoteProtocolError(_wrong_field(cls, ext_fields)) from None
         return header
 
@@ -92,12 +98,19 @@ def _value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
     return typing.cast(type, hint)
 
 
+def _limit(field: "attrs.Attribute[Any]") -> int:
+    return _LONG_LIMIT if field.name.endswith(_LONG) else _INT_LIMIT
+
+
 def _compile_decoder(cls: type) -> Callable[[ExtFields], Any]:
-    arguments = []
+    arguments, numbers, ranges = [], [], ">"
     names: dict[str, Any] = {"cls": cls, "true_text": true_text}
     for field in _fields(cls):
         name, parse = wire_name(field), _value_type(cls, field)
         function = {int: "int", str: "", bool: "true_text"}[parse]
+        if parse is int:
+            ranges += "i" if _limit(field) == _INT_LIMIT else "q"
+            numbers.append(f"h.{field.name}" + ("" if field.default is attrs.NOTHING else " or 0"))
         if field.default is attrs.NOTHING:
             arguments.append(f"{function}(ext[{name!r}])")
         else:
@@ -105,7 +118,12 @@ def _compile_decoder(cls: type) -> Callable[[ExtFields], Any]:
             arguments.append(
                 f"{function}(v) if (v := ext.get({name!r})) is not None else default_{field.name}"
             )
-    exec(f"def decode(ext):\n    return cls({', '.join(arguments)})", names)
+    lines = ["def decode(ext):", f"    h = cls({', '.join(arguments)})"]
+    if numbers:
+        # One call asks for all of them whether they fit: 0.3 of the 2.1 us of a send's header.
+        names["fit"] = struct.Struct(ranges).pack
+        lines.append(f"    fit({', '.join(numbers)})")
+    exec("\n".join([*lines, "    return h"]), names)
     _DECODERS[cls] = names["decode"]
     return _DECODERS[cls]
 
@@ -137,8 +155,11 @@ def _wrong_field(cls: type, ext_fields: ExtFields) -> str:
     for field in _fields(cls):
         text = ext_fields.get(wire_name(field))
         if text is not None and _value_type(cls, field) is int:
+            what = f"{cls.__name__}: the field {wire_name(field)!r} is {text!r}"
             try:
-                int(text)
+                number, limit = int(text), _limit(field)
             except ValueError:
-                return f"{cls.__name__}: the field {wire_name(field)!r} is {text!r}, not a number"
+                return f"{what}, not a number"
+            if not -limit <= number < limit:
+                return f"{what}, which {limit.bit_length()} bits do not hold"
     return f"{cls.__name__}: a field cannot be read"

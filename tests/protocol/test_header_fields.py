@@ -159,3 +159,20 @@ def test_pull_header_is_read_from_fields_of_a_c_plus_plus_client() -> None:
     )
     assert header.subscription is None
     assert header.queue_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("field", "number", "bits"),
+    [("queueId", 2**31, 32), ("maxOffset", -(2**63) - 1, 64)],
+    ids=["an int", "a long"],
+)
+def test_number_that_java_cannot_hold_is_refused(field: str, number: int, bits: int) -> None:
+    ext = {"topic": "T", "queueId": "1", "batch": "true", "maxOffset": "1"}
+    with pytest.raises(RemoteProtocolError, match=rf"'{field}' is '{number}', which {bits} bits"):
+        _Example.from_ext_fields({**ext, field: str(number)})
+
+
+def test_largest_numbers_of_java_are_read() -> None:
+    ext = {"topic": "T", "queueId": str(2**31 - 1), "batch": "true", "maxOffset": str(-(2**63))}
+    header = _Example.from_ext_fields(ext)
+    assert (header.queue_id, header.max_offset) == (2**31 - 1, -(2**63))
