@@ -28,6 +28,13 @@ ENVIRONMENT_PREFIX: Final = "ROCKETRIO_"
 NAMESRV_ADDR: Final = "NAMESRV_ADDR"
 _SURE: Final = 0.8  # How alike a variable's name must be to be taken for a misspelt setting.
 
+_OPTIONS: Final = {
+    "name": "broker_name",
+    "id": "broker_id",
+    "cluster": "cluster_name",
+}
+"""Options of the command that a file spells differently."""
+
 # typed-settings keeps the parts of its message nowhere else.
 _WRONG_VALUE: Final = re.compile(
     r"Could not convert value (?P<value>.*) for option '(?P<path>[^']+)' "
@@ -62,7 +69,7 @@ def load_config(
         raise ConfigError(f"There is no configuration file {file}") from None
     except InvalidSettingsError as group:
         raise ConfigError("; ".join(_told(str(error)) for error in group.exceptions)) from None
-    except TsError as error:
+    except (TsError, OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {file} cannot be read: {error}") from None
 
 
@@ -121,9 +128,9 @@ def _check_names(names: Iterable[str], where: str) -> None:
 
 
 def _meant(name: str, known: Mapping[str, str]) -> str:
-    java = path_of(name.rpartition(".")[2])
-    if java is not None:
-        return f"it is called {java} here"
+    called = _OPTIONS.get(name) or path_of(name.rpartition(".")[2])
+    if called is not None:
+        return f"it is called {called} here"
     last = {path.rpartition(".")[2]: path for path in known}
     close = difflib.get_close_matches(name.rpartition(".")[2], last, n=3)
     if close:

@@ -74,6 +74,8 @@ def test_a_relative_directory_in_a_file_is_relative_to_the_file(tmp_path: Path) 
         ('[store]\nflush_disk_typ = "a"', "did you mean store.flush_disk_type?"),
         ('flush_disk_type = "sync"', "did you mean store.flush_disk_type"),
         ('[store]\nflushDiskType = "a"', "it is called store.flush_disk_type here"),
+        ('name = "a"', "it is called broker_name here"),
+        ("id = 1", "it is called broker_id here"),
         ("brokerClusterName = 1", "it is called cluster_name here"),
         ("xyzzy = 1", "there are cluster_name, broker_name"),
         ('broker_id = "zero"', "broker_id is 'zero' in .*broker.toml"),
@@ -88,6 +90,13 @@ def test_a_relative_directory_in_a_file_is_relative_to_the_file(tmp_path: Path) 
 def test_a_wrong_file_is_refused_with_what_was_meant(tmp_path: Path, toml: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         load(toml, tmp_path=tmp_path)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=r"broker.toml cannot be read"):
+        load_config(file=file, given={}, environment={})
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
