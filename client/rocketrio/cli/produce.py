@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import click
@@ -10,8 +10,9 @@ import trio
 
 from rocketrio.cli.common import TOPIC, fail, json_option, namesrv_option, print_json, run
 from rocketrio.outgoing import MAX_MESSAGE_SIZE
-from rocketrio.pipeline import MessagesNotStored, PipelineStatistics, SendPipeline
+from rocketrio.pipeline import MessagesNotStored, SendPipeline
 from rocketrio.producer import open_producer
+from rocketrio.send_result import SendStatus
 from rocketrio_protocol.message import Message
 
 DEFAULT_SIZE: Final = 128
@@ -64,23 +65,29 @@ def produce(
     bodies = _lines() if count is None else _made_up(count, DEFAULT_SIZE if size is None else size)
 
     async def work() -> None:
-        problem = None
+        problem, too_long = None, 0
         started = trio.current_time()
         async with open_producer(name_servers=namesrv, auto_create_topic=not no_create) as producer:
             pipeline: SendPipeline | None = None
             try:
                 async with producer.pipeline() as pipeline:
                     async for body in bodies:
+                        if len(body) > MAX_MESSAGE_SIZE:
+                            too_long += 1
+                            continue
                         message = Message(topic, body, keys=keys, tags=tags)
                         await pipeline.send(message, sharding_key=sharding_key)
             except MessagesNotStored as error:
                 problem = str(error.failures[0].error)
         assert pipeline is not None
-        _summarise(topic, pipeline.statistics(), trio.current_time() - started, as_json=as_json)
+        statistics = pipeline.statistics()
+        failed = statistics.failed + too_long
+        seconds = trio.current_time() - started
+        _summarise(topic, statistics.stored, failed, seconds, as_json=as_json)
+        if too_long and problem is None:
+            problem = f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have"
         if problem is not None:
-            fail(
-                f"{pipeline.statistics().failed} messages were not stored; the first one: {problem}"
-            )
+            fail(f"{failed} messages were not stored; the first one: {problem}")
 
     run(work, verbose=verbose)
 
@@ -93,6 +100,7 @@ async def _made_up(count: int, size: int) -> AsyncIterator[bytes]:
 
 
 async def _lines() -> AsyncIterator[bytes]:
+    """The lines; of one that is too long only as much as shows that it is."""
     # In a thread, and as much as there is: a terminal or a slow pipe must not hold up what was read before.
     rest = b""
     # Past Python's buffer, whose lock an abandoned thread would hold until the end of the process.
@@ -102,16 +110,20 @@ async def _lines() -> AsyncIterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.removesuffix(b"\r")
-        if len(rest) > MAX_MESSAGE_SIZE:
-            fail(f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have")
+        rest = rest[: MAX_MESSAGE_SIZE + 2]  # With room for a carriage return.
     if rest:
         yield rest
 
 
 def _summarise(
-    topic: str, statistics: PipelineStatistics, seconds: float, *, as_json: bool
+    topic: str,
+    statuses: Mapping[SendStatus, int],
+    failed: int,
+    seconds: float,
+    *,
+    as_json: bool,
 ) -> None:
-    stored = {status.name: count for status, count in statistics.stored.items()}
+    stored = {status.name: count for status, count in statuses.items()}
     total = sum(stored.values())
     rate = total / seconds if seconds > 0 else 0.0
     if as_json:
@@ -120,7 +132,7 @@ def _summarise(
                 "topic": topic,
                 "stored": total,
                 "statuses": stored,
-                "failed": statistics.failed,
+                "failed": failed,
                 "seconds": round(seconds, 3),
                 "messages_per_second": round(rate),
             }
@@ -130,5 +142,5 @@ def _summarise(
     for status, number in stored.items():
         if status != "SEND_OK":
             click.echo(f"  {number} of them {status}")
-    if statistics.failed:
-        click.echo(f"not stored: {statistics.failed}")
+    if failed:
+        click.echo(f"not stored: {failed}")

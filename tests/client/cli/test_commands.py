@@ -16,6 +16,7 @@ import trio
 from click.testing import CliRunner
 
 from rocketrio.cli import main
+from rocketrio.outgoing import MAX_MESSAGE_SIZE
 from rocketrio_broker.embedded import EmbeddedCluster
 
 ROCKETRIO = str(Path(sys.executable).parent / "rocketrio")
@@ -140,6 +141,19 @@ async def test_messages_that_are_not_stored_fail_the_command() -> None:
             done: Done = await run("produce", "orders", "--count", "3")
     assert done.code == 1
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.real
+async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        long = b"x" * (2 * MAX_MESSAGE_SIZE)
+        with trio.fail_after(60):
+            done: Done = await run(
+                "produce", "orders", "--json", stdin=b"one\n" + long + b"\ntwo\n" + long
+            )
+    assert (done.code, done.json[0]["stored"], done.json[0]["failed"]) == (1, 2, 2)
+    assert "2 messages were not stored; the first one: a line is longer than" in done.err
 
 
 @pytest.mark.real
