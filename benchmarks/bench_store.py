@@ -68,7 +68,7 @@ def append(store: MessageStore, size: int, count: int) -> None:
         return count
 
     report("append.single", best_cpu_us(singles), "us", body=size)
-    entries: list[tuple[int, bytes | memoryview, bytes | memoryview]] = [(0, body, PROPERTIES)] * 32
+    entries: list[tuple[int, bytes, bytes]] = [(0, body, PROPERTIES)] * 32
     common = put_of(b"")
     common.properties = b""
 

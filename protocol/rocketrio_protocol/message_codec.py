@@ -1,4 +1,4 @@
-"""The stored record, both ways: as it lies in the commit log, in pull bodies, in replication.
+"""The stored record as it lies in the commit log, in pull bodies, in replication: its layout, and reading it.
 
     0 i32 size | 4 i32 magic | 8 i32 body CRC | 12 i32 queue id | 16 i32 flag | 20 i64 queue offset
     28 i64 physical offset | 36 i32 sysFlag | 40 i64 born ms | 48 born host | i64 store ms
@@ -7,7 +7,7 @@
     padding: i32 size to the end of the file | i32 magic | whatever was there
 
 Hosts have 8 bytes, or 20 for IPv6 as two bits of sysFlag say.
-Answers to: CommitLog's appender, MessageDecoder, CommitLog.checkMessageAndReturnSize.
+Answers to: MessageDecoder, CommitLog.checkMessageAndReturnSize.
 Unlike Java: the checker tells a torn record from a damaged one and from the end of the log.
 """
 
@@ -20,8 +20,8 @@ from typing import Final
 
 import attrs
 
-from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
-from rocketrio_protocol.host_address import IPV4_HOST_SIZE, IPV6_HOST_SIZE, pack_host, unpack_host
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.host_address import pack_host, unpack_host
 from rocketrio_protocol.message import (
     HOSTS_IPV6_MASK,
     MAGIC_V1,
@@ -29,10 +29,21 @@ from rocketrio_protocol.message import (
     MessageExt,
     SysFlag,
 )
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, property_value
+from rocketrio_protocol.properties import property_value
 from rocketrio_protocol.property_names import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQUE_KEY
+from rocketrio_protocol.record_encoding import (
+    MAGIC_PADDING,
+    MAX_TOPIC_SIZE_V1,
+    MAX_TOPIC_SIZE_V2,
+    PADDING_HEAD_SIZE,
+    RECORD_OVERHEAD,
+    encode_padding,
+    encode_record,
+    encode_records,
+    record_size,
+)
 
-# The host functions live elsewhere, because ids need them too; who encodes records finds them here.
+# The encoders and the host functions live elsewhere; who works with records finds all of it here.
 __all__ = [
     "MAGIC_PADDING",
     "MAGIC_V1",
@@ -46,112 +57,19 @@ __all__ = [
     "decode_messages",
     "encode_padding",
     "encode_record",
+    "encode_records",
     "pack_host",
     "record_size",
     "scan_record",
     "unpack_host",
 ]
 
-MAGIC_PADDING: Final = -875286124
-"""0xCBD43194: nothing more in this file of the log."""
-PADDING_HEAD_SIZE: Final = 8
-RECORD_OVERHEAD: Final = 91
-"""Bytes of a V1 record with IPv4 hosts beyond its body, topic and properties."""
-MAX_TOPIC_SIZE_V1: Final = 127
-MAX_TOPIC_SIZE_V2: Final = 32767
-
 _BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
 _STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
 
-_HEAD_BY_HOST_SIZES: Final = {
-    (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi")
-    for born in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
-    for store in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
-}
 _SIZE_AND_MAGIC: Final = Struct(">ii")
 _TWO_BYTES: Final = Struct(">h")
 _TOPIC_CACHE_SIZE: Final = 1024  # a log repeats the topics of its queues in every record
-_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(MAX_TOPIC_SIZE_V1 + 1))
-
-
-def record_size(
-    body_size: int,
-    topic_size: int,
-    properties_size: int,
-    born_host_size: int = IPV4_HOST_SIZE,
-    store_host_size: int = IPV4_HOST_SIZE,
-) -> int:
-    """Bytes of the record that `encode_record` will make."""
-    hosts = born_host_size + store_host_size - 2 * IPV4_HOST_SIZE
-    version = 0 if topic_size <= MAX_TOPIC_SIZE_V1 else 1
-    return RECORD_OVERHEAD + version + hosts + body_size + topic_size + properties_size
-
-
-def encode_record(
-    *,
-    queue_id: int,
-    flag: int,
-    queue_offset: int,
-    physical_offset: int,
-    sys_flag: int,
-    born_timestamp_ms: int,
-    born_host: bytes,
-    store_timestamp_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_transaction_offset: int,
-    body: bytes | memoryview,
-    topic: bytes,
-    properties: bytes | memoryview,
-    body_crc: int | None = None,
-) -> bytes:
-    """One record; hosts are packed (`pack_host`); their lengths set the IPv6 bits of `sys_flag`."""
-    born_host_size, store_host_size = len(born_host), len(store_host)
-    if born_host_size != IPV4_HOST_SIZE or store_host_size != IPV4_HOST_SIZE:
-        sys_flag = _with_host_bits(sys_flag, born_host_size, store_host_size)
-    else:
-        sys_flag &= ~HOSTS_IPV6_MASK
-    body_size, topic_size, properties_size = len(body), len(topic), len(properties)
-    if properties_size > MAX_PROPERTIES_SIZE:
-        raise LocalProtocolError(
-            f"properties of {properties_size} bytes; {MAX_PROPERTIES_SIZE} is the limit"
-        )
-    if topic_size <= MAX_TOPIC_SIZE_V1:
-        magic, topic_length = MAGIC_V1, _ONE_BYTE[topic_size]
-    elif topic_size <= MAX_TOPIC_SIZE_V2:
-        magic, topic_length = MAGIC_V2, _TWO_BYTES.pack(topic_size)
-    else:
-        raise LocalProtocolError(f"a topic of {topic_size} bytes; {MAX_TOPIC_SIZE_V2} is the limit")
-    head = _HEAD_BY_HOST_SIZES[born_host_size, store_host_size].pack(
-        record_size(body_size, topic_size, properties_size, born_host_size, store_host_size),
-        magic,
-        zlib.crc32(body) & 0x7FFFFFFF if body_crc is None else body_crc,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        sys_flag,
-        born_timestamp_ms,
-        born_host,
-        store_timestamp_ms,
-        store_host,
-        reconsume_times,
-        prepared_transaction_offset,
-        body_size,
-    )
-    return b"".join((head, body, topic_length, topic, _TWO_BYTES.pack(properties_size), properties))
-
-
-def _with_host_bits(sys_flag: int, born_host_size: int, store_host_size: int) -> int:
-    for size in (born_host_size, store_host_size):
-        if size not in (IPV4_HOST_SIZE, IPV6_HOST_SIZE):
-            raise LocalProtocolError(f"a packed host has 8 or 20 bytes, not {size}: use pack_host")
-    sys_flag &= ~HOSTS_IPV6_MASK
-    if born_host_size == IPV6_HOST_SIZE:
-        sys_flag |= _BORN_HOST_IPV6
-    if store_host_size == IPV6_HOST_SIZE:
-        sys_flag |= _STORE_HOST_IPV6
-    return sys_flag
 
 
 def decode_messages(
@@ -184,13 +102,6 @@ def decode_messages(
 
 def _refused(position: int, why: str) -> RemoteProtocolError:
     return RemoteProtocolError(f"no stored message at byte {position}: {why}")
-
-
-def encode_padding(size: int) -> bytes:
-    """The head of the padding that closes a file with `size` bytes left; the others stay as they are."""
-    if size < PADDING_HEAD_SIZE:
-        raise LocalProtocolError(f"padding needs {PADDING_HEAD_SIZE} bytes, {size} are left")
-    return _SIZE_AND_MAGIC.pack(size, MAGIC_PADDING)
 
 
 class RecordStatus(IntEnum):

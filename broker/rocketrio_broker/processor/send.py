@@ -260,7 +260,7 @@ class SendMessageProcessor:
             )
 
 
-def _entries(request: RemotingCommand) -> list[tuple[int, memoryview, memoryview]]:
+def _entries(request: RemotingCommand) -> list[tuple[int, bytes, bytes]]:
     try:
         return decode_batch(request.body)
     except RemoteProtocolError as error:

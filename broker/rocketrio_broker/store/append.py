@@ -6,13 +6,14 @@ Answers to: DefaultMessageStore.putMessage(s), CommitLog.asyncPutMessage(s), Def
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import attrs
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
+from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.dispatch import (
     SCHEDULE_TOPIC,
@@ -20,15 +21,22 @@ from rocketrio_broker.store.dispatch import (
     DelayLevels,
     entry_tags_code,
     has_queue_entry,
+    stored_tags_code,
 )
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage, PutStatus
-from rocketrio_protocol.message_codec import PADDING_HEAD_SIZE, encode_record, record_size
+from rocketrio_protocol.message_codec import (
+    PADDING_HEAD_SIZE,
+    encode_record,
+    encode_records,
+    record_size,
+)
 from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, property_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL
 from rocketrio_protocol.remoting.ports import WallClock
 
 _SEPARATOR: Final = 2  # the byte between properties
+_DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
 
 
 @attrs.define
@@ -114,26 +122,22 @@ class Appender:
         return AppendResult(PutStatus.PUT_OK, physical_offset, size, queue_offset, store_ms, 1, end)
 
     def append_batch(
-        self, put: PutMessage, entries: Sequence[tuple[int, bytes | memoryview, bytes | memoryview]]
+        self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
     ) -> AppendResult:
         """Store (flag, body, properties) entries as one unit; `put.properties` is added to each."""
         topic = put.topic.encode()
-        common = put.properties
-        parts = [(flag, body, _joined(bytes(own), common)) for flag, body, own in entries]
-        hosts = len(put.born_host), len(put.store_host)
-        sizes = [
-            record_size(len(body), len(topic), len(properties), *hosts)
-            for _, body, properties in parts
-        ]
+        entries = _with_common_properties(entries, put.properties)
+        overhead = record_size(0, len(topic), 0, len(put.born_host), len(put.store_host))
+        sizes = [overhead + len(body) + len(properties) for _, body, properties in entries]
         total = sum(sizes)
         refused = self._refused(
             len(topic),
-            sum(len(body) for _, body, _ in parts),
-            max((len(properties) for _, _, properties in parts), default=0),
+            sum([len(body) for _, body, _ in entries]),
+            max([len(properties) for _, _, properties in entries], default=0),
             total,
         )
         if refused is None:
-            refused = self._refused_as_batch(put, parts)
+            refused = self._refused_as_batch(put, entries)
         if refused is not None:
             return refused
         log = self._log
@@ -145,55 +149,29 @@ class Appender:
         queue = self._table.by_key.get(key) or self._table.queue(*key)
         first = queue.max_offset
         store_ms = max(self._now_ms(), self._dispatched.store_timestamp_ms)
-        offsets = self._write_batch(put, topic, parts, sizes, queue, start, store_ms)
-        end = start + total
-        self._table.grown.add(key)
-        self._mark(end, store_ms, len(parts), total)
-        return AppendResult(
-            PutStatus.PUT_OK, start, total, first, store_ms, len(parts), end, offsets
+        records = encode_records(
+            entries,
+            queue_id=put.queue_id,
+            queue_offset=first,
+            physical_offset=start,
+            sys_flag=put.sys_flag,
+            born_timestamp_ms=put.born_timestamp_ms,
+            born_host=put.born_host,
+            store_timestamp_ms=store_ms,
+            store_host=put.store_host,
+            reconsume_times=put.reconsume_times,
+            prepared_transaction_offset=put.prepared_transaction_offset,
+            topic=topic,
         )
-
-    def _write_batch(
-        self,
-        put: PutMessage,
-        topic: bytes,
-        parts: list[tuple[int, bytes | memoryview, bytes]],
-        sizes: list[int],
-        queue: ConsumeQueue,
-        start: int,
-        store_ms: int,
-    ) -> list[int]:
-        records: list[bytes] = []
-        entries: list[bytes] = []
-        offsets: list[int] = []
-        physical_offset, queue_offset = start, queue.max_offset
-        for (flag, body, properties), size in zip(parts, sizes, strict=True):
-            records.append(
-                encode_record(
-                    queue_id=put.queue_id,
-                    flag=flag,
-                    queue_offset=queue_offset,
-                    physical_offset=physical_offset,
-                    sys_flag=put.sys_flag,
-                    born_timestamp_ms=put.born_timestamp_ms,
-                    born_host=put.born_host,
-                    store_timestamp_ms=store_ms,
-                    store_host=put.store_host,
-                    reconsume_times=put.reconsume_times,
-                    prepared_transaction_offset=put.prepared_transaction_offset,
-                    body=body,
-                    topic=topic,
-                    properties=properties,
-                )
-            )
-            code = entry_tags_code(put.topic, properties, store_ms, self._levels)
-            entries.append(ENTRY.pack(physical_offset, size, code))
-            offsets.append(physical_offset)
-            physical_offset += size
-            queue_offset += 1
-        self._log.append(b"".join(records))
-        queue.append_many(b"".join(entries), len(parts), physical_offset)
-        return offsets
+        end = log.append(records)
+        offsets = list(accumulate(sizes[:-1], initial=start))
+        codes = [stored_tags_code(properties) for _, _, properties in entries]
+        queue.append_many(b"".join(map(ENTRY.pack, offsets, sizes, codes)), len(entries), end)
+        self._table.grown.add(key)
+        self._mark(end, store_ms, len(entries), total)
+        return AppendResult(
+            PutStatus.PUT_OK, start, total, first, store_ms, len(entries), end, offsets
+        )
 
     def _mark(self, end: int, store_ms: int, count: int, size: int) -> None:
         self._dispatched.store_timestamp_ms = store_ms
@@ -228,14 +206,14 @@ class Appender:
         return None
 
     def _refused_as_batch(
-        self, put: PutMessage, parts: list[tuple[int, bytes | memoryview, bytes]]
+        self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
     ) -> AppendResult | None:
         why = ""
-        if not parts:
+        if not entries:
             why = "an empty batch"
         elif put.sys_flag & TRANSACTION_MASK:
             why = "a batch cannot be part of a transaction"
-        elif any(_is_delayed(properties) for _, _, properties in parts):
+        elif any(_is_delayed(properties) for _, _, properties in entries if _DELAY in properties):
             why = "a batch cannot be delayed"
         return self._refuse(PutStatus.MESSAGE_ILLEGAL, why) if why else None
 
@@ -247,14 +225,17 @@ class Appender:
         return AppendResult(status, remark=why)
 
 
-def _joined(own: bytes, common: bytes) -> bytes:
-    if not own or not common:
-        return own or common
-    return own + common if own[-1] == _SEPARATOR else own + b"\x02" + common
+def _with_common_properties(
+    entries: Sequence[tuple[int, bytes, bytes]], common: bytes
+) -> Sequence[tuple[int, bytes, bytes]]:
+    if not common:
+        return entries
+    return [
+        (flag, body, own + common if not own or own[-1] == _SEPARATOR else own + b"\x02" + common)
+        for flag, body, own in entries
+    ]
 
 
 def _is_delayed(properties: bytes) -> bool:
-    if b"DELAY\x01" not in properties:
-        return False
     level = property_value(properties, PROPERTY_DELAY_TIME_LEVEL)
     return level is not None and level.isdigit() and int(level) > 0

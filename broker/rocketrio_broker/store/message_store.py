@@ -268,7 +268,7 @@ class MessageStore:
         return self._appender.append(put)
 
     def append_batch(
-        self, put: PutMessage, entries: Sequence[tuple[int, bytes | memoryview, bytes | memoryview]]
+        self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
     ) -> AppendResult:
         """Store the (flag, body, properties) entries of a batch next to each other, or none of them."""
         self._appender.disk_refusal = self._retention.refusal

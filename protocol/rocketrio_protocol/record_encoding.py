@@ -1,0 +1,186 @@
+"""Making stored records, one or a batch of them; `message_codec` has their layout and reads them.
+
+Invariant: the hosts' lengths set the IPv6 bits of sysFlag, whatever the caller's flag says.
+Answers to: CommitLog's appender.
+"""
+
+import zlib
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from rocketrio_protocol.errors import LocalProtocolError
+from rocketrio_protocol.host_address import IPV4_HOST_SIZE, IPV6_HOST_SIZE
+from rocketrio_protocol.message import HOSTS_IPV6_MASK, MAGIC_V1, MAGIC_V2, SysFlag
+from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE
+
+MAGIC_PADDING: Final = -875286124
+"""0xCBD43194: nothing more in this file of the log."""
+PADDING_HEAD_SIZE: Final = 8
+RECORD_OVERHEAD: Final = 91
+"""Bytes of a V1 record with IPv4 hosts beyond its body, topic and properties."""
+MAX_TOPIC_SIZE_V1: Final = 127
+MAX_TOPIC_SIZE_V2: Final = 32767
+
+_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
+_STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
+
+_HEAD_BY_HOST_SIZES: Final = {
+    (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi")
+    for born in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
+    for store in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
+}
+# The same with what all records of a batch share (sysFlag to prepared offset) as one field.
+_BATCH_HEAD_BY_SHARED_SIZE: Final = {
+    size: Struct(f">iiiiiqq{size}si") for size in (48, 48 + 12, 48 + 2 * 12)
+}
+_SIZE_AND_MAGIC: Final = Struct(">ii")
+_TWO_BYTES: Final = Struct(">h")
+_SYS_FLAG_AND_TIME: Final = Struct(">iq")
+_TIME: Final = Struct(">q")
+_RETRIES_AND_PREPARED: Final = Struct(">iq")
+_ONE_BYTE: Final = tuple(bytes((number,)) for number in range(MAX_TOPIC_SIZE_V1 + 1))
+
+
+def record_size(
+    body_size: int,
+    topic_size: int,
+    properties_size: int,
+    born_host_size: int = IPV4_HOST_SIZE,
+    store_host_size: int = IPV4_HOST_SIZE,
+) -> int:
+    """Bytes of the record that `encode_record` will make."""
+    hosts = born_host_size + store_host_size - 2 * IPV4_HOST_SIZE
+    version = 0 if topic_size <= MAX_TOPIC_SIZE_V1 else 1
+    return RECORD_OVERHEAD + version + hosts + body_size + topic_size + properties_size
+
+
+def encode_record(
+    *,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    body: bytes | memoryview,
+    topic: bytes,
+    properties: bytes | memoryview,
+    body_crc: int | None = None,
+) -> bytes:
+    """One record; hosts are packed (`pack_host`); their lengths set the IPv6 bits of `sys_flag`."""
+    born_host_size, store_host_size = len(born_host), len(store_host)
+    if born_host_size != IPV4_HOST_SIZE or store_host_size != IPV4_HOST_SIZE:
+        sys_flag = _with_host_bits(sys_flag, born_host_size, store_host_size)
+    else:
+        sys_flag &= ~HOSTS_IPV6_MASK
+    body_size, topic_size, properties_size = len(body), len(topic), len(properties)
+    if properties_size > MAX_PROPERTIES_SIZE:
+        raise LocalProtocolError(
+            f"properties of {properties_size} bytes; {MAX_PROPERTIES_SIZE} is the limit"
+        )
+    magic, topic_length = _version(topic_size)
+    head = _HEAD_BY_HOST_SIZES[born_host_size, store_host_size].pack(
+        record_size(body_size, topic_size, properties_size, born_host_size, store_host_size),
+        magic,
+        zlib.crc32(body) & 0x7FFFFFFF if body_crc is None else body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp_ms,
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        body_size,
+    )
+    return b"".join((head, body, topic_length, topic, _TWO_BYTES.pack(properties_size), properties))
+
+
+def encode_records(
+    entries: Sequence[tuple[int, bytes, bytes]],
+    *,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+    topic: bytes,
+) -> bytes:
+    """(flag, body, properties) entries as records next to each other, the first with these two offsets.
+
+    Each is what `encode_record` makes, in half the time; properties must not be too long.
+    """
+    magic, topic_length = _version(len(topic))
+    hosts = len(born_host), len(store_host)
+    shared = b"".join(
+        (
+            _SYS_FLAG_AND_TIME.pack(_with_host_bits(sys_flag, *hosts), born_timestamp_ms),
+            born_host,
+            _TIME.pack(store_timestamp_ms),
+            store_host,
+            _RETRIES_AND_PREPARED.pack(reconsume_times, prepared_transaction_offset),
+        )
+    )
+    overhead = record_size(0, len(topic), 0, *hosts)
+    topic = topic_length + topic
+    pack, pack_size = _BATCH_HEAD_BY_SHARED_SIZE[len(shared)].pack, _TWO_BYTES.pack
+    crc32 = zlib.crc32
+    parts: list[bytes] = []
+    for flag, body, properties in entries:
+        body_size, properties_size = len(body), len(properties)
+        size = overhead + body_size + properties_size
+        crc = crc32(body) & 0x7FFFFFFF
+        parts += (
+            pack(
+                size, magic, crc, queue_id, flag, queue_offset, physical_offset, shared, body_size
+            ),
+            body,
+            topic,
+            pack_size(properties_size),
+            properties,
+        )
+        queue_offset += 1
+        physical_offset += size
+    return b"".join(parts)
+
+
+def _version(topic_size: int) -> tuple[int, bytes]:
+    """The magic and the bytes before the topic."""
+    if topic_size <= MAX_TOPIC_SIZE_V1:
+        return MAGIC_V1, _ONE_BYTE[topic_size]
+    if topic_size <= MAX_TOPIC_SIZE_V2:
+        return MAGIC_V2, _TWO_BYTES.pack(topic_size)
+    raise LocalProtocolError(f"a topic of {topic_size} bytes; {MAX_TOPIC_SIZE_V2} is the limit")
+
+
+def _with_host_bits(sys_flag: int, born_host_size: int, store_host_size: int) -> int:
+    for size in (born_host_size, store_host_size):
+        if size not in (IPV4_HOST_SIZE, IPV6_HOST_SIZE):
+            raise LocalProtocolError(f"a packed host has 8 or 20 bytes, not {size}: use pack_host")
+    sys_flag &= ~HOSTS_IPV6_MASK
+    if born_host_size == IPV6_HOST_SIZE:
+        sys_flag |= _BORN_HOST_IPV6
+    if store_host_size == IPV6_HOST_SIZE:
+        sys_flag |= _STORE_HOST_IPV6
+    return sys_flag
+
+
+def encode_padding(size: int) -> bytes:
+    """The head of the padding that closes a file with `size` bytes left; the others stay as they are."""
+    if size < PADDING_HEAD_SIZE:
+        raise LocalProtocolError(f"padding needs {PADDING_HEAD_SIZE} bytes, {size} are left")
+    return _SIZE_AND_MAGIC.pack(size, MAGIC_PADDING)
