@@ -134,6 +134,7 @@ class PullAPIWrapper:
             subscription=subscription.expression,
             expression_type=TAG_EXPRESSION_TYPE,
             max_msg_bytes=max_bytes,
+            limited_by_bytes=True,
         )
 
     async def _pull_from(

@@ -131,6 +131,7 @@ class PullMessageProcessor:
             max(1, min(header.max_msg_nums, broker.max_pull_message_size)),
             tags_codes=codes,
             max_bytes=min(header.max_msg_bytes or ANSWER_SIZE_LIMIT, ANSWER_SIZE_LIMIT),
+            limited_by_bytes=bool(header.limited_by_bytes),
         )
         code = code_of_status(result.status, header.queue_offset)
         if is_first and header.sys_flag & _COMMIT_OFFSET and not self._store.is_slave:

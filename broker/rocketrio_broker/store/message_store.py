@@ -336,10 +336,14 @@ class MessageStore:
         *,
         tags_codes: frozenset[int] | None = None,
         max_bytes: int | None = None,
+        limited_by_bytes: bool = False,
     ) -> GetResult:
-        """The messages of a queue from `offset` on whose tags code is among `tags_codes`."""
+        """The messages of a queue from `offset` on whose tags code is among `tags_codes`.
+
+        `limited_by_bytes` lifts the limits by count of the settings; those by bytes stay.
+        """
         return self._reader.get_message(
-            topic, queue_id, offset, max_messages, tags_codes, max_bytes
+            topic, queue_id, offset, max_messages, tags_codes, max_bytes, limited_by_bytes
         )
 
     def queues(self) -> Mapping[str, Mapping[int, Any]]:

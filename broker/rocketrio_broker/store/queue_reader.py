@@ -44,6 +44,7 @@ class QueueReader:
         max_messages: int,
         tags_codes: frozenset[int] | None,
         max_bytes: int | None,
+        limited_by_bytes: bool,
     ) -> GetResult:
         """The messages of a queue from `offset` on whose tags code is among `tags_codes`."""
         queue = self._table.by_key.get((topic, queue_id))
@@ -67,6 +68,7 @@ class QueueReader:
             memory_size=self._memory_size,
             tags_codes=tags_codes,
             max_bytes=max_bytes,
+            limited_by_bytes=limited_by_bytes,
         )
         if result.status is GetStatus.OFFSET_FOUND_NULL and self._keeps_offsets:
             result.next_begin_offset = offset

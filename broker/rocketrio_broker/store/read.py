@@ -69,11 +69,12 @@ def get_message(
     memory_size: int,
     tags_codes: frozenset[int] | None,
     max_bytes: int | None,
+    limited_by_bytes: bool,
 ) -> GetResult:
     """The messages from `offset` on; the bounds have been checked."""
-    scan = _Scan(log, config, memory_size, max_messages, max_bytes)
+    scan = _Scan(log, config, memory_size, max_messages, max_bytes, limited_by_bytes)
     if tags_codes is None:
-        count = min(max_messages, scan.largest_count)
+        count = max(scan.count_in_memory, scan.count_in_disk)
         taken = scan.take_run(queue.entries(offset, count))
         if taken:
             return scan.result(GetStatus.FOUND, queue, offset + taken)
@@ -92,11 +93,11 @@ class _Scan:
         "_bytes_in_disk",
         "_bytes_in_memory",
         "_cold_below",
-        "_config",
         "_last_examined",
         "_log",
-        "_max_messages",
         "buffers",
+        "count_in_disk",
+        "count_in_memory",
         "examined",
         "message_count",
         "total",
@@ -109,27 +110,22 @@ class _Scan:
         memory_size: int,
         max_messages: int,
         max_bytes: int | None,
+        limited_by_bytes: bool,
     ) -> None:
         self._log = log
-        self._config = config
-        self._max_messages = max_messages
         self._cold_below = log.max_offset - memory_size
         byte_limit = _NEVER if max_bytes is None else max_bytes
         self._bytes_in_memory = min(config.max_transfer_bytes_on_message_in_memory, byte_limit)
         self._bytes_in_disk = min(config.max_transfer_bytes_on_message_in_disk, byte_limit)
+        self.count_in_memory = self.count_in_disk = max_messages
+        if not limited_by_bytes:
+            self.count_in_memory = min(max_messages, config.max_transfer_count_on_message_in_memory)
+            self.count_in_disk = min(max_messages, config.max_transfer_count_on_message_in_disk)
         self._last_examined = _NEVER
         self.buffers: list[memoryview] = []
         self.message_count = 0
         self.total = 0
         self.examined = 0
-
-    @property
-    def largest_count(self) -> int:
-        config = self._config
-        return max(
-            config.max_transfer_count_on_message_in_memory,
-            config.max_transfer_count_on_message_in_disk,
-        )
 
     def result(self, status: GetStatus, queue: ConsumeQueue, next_offset: int) -> GetResult:
         return GetResult(
@@ -155,13 +151,10 @@ class _Scan:
         physical_offsets, sizes = numbers[0::3], numbers[1::3]
         if physical_offsets[0] < self._log.min_offset:
             return 0
-        config = self._config
         if physical_offsets[0] >= self._cold_below:
-            byte_limit = self._bytes_in_memory
-            count_limit = config.max_transfer_count_on_message_in_memory
+            byte_limit, count_limit = self._bytes_in_memory, self.count_in_memory
         elif physical_offsets[-1] < self._cold_below:
-            byte_limit = self._bytes_in_disk
-            count_limit = config.max_transfer_count_on_message_in_disk
+            byte_limit, count_limit = self._bytes_in_disk, self.count_in_disk
         else:
             return 0
         ends = list(accumulate(sizes))
@@ -236,15 +229,8 @@ class _Scan:
         self.buffers.append(view)
 
     def _is_full(self, physical_offset: int, size: int) -> bool:
-        config = self._config
-        if self.message_count >= self._max_messages:
-            return True
         if physical_offset < self._cold_below:
-            return (
-                self.total + size > self._bytes_in_disk
-                or self.message_count >= config.max_transfer_count_on_message_in_disk
-            )
-        return (
-            self.total + size > self._bytes_in_memory
-            or self.message_count >= config.max_transfer_count_on_message_in_memory
-        )
+            byte_limit, count_limit = self._bytes_in_disk, self.count_in_disk
+        else:
+            byte_limit, count_limit = self._bytes_in_memory, self.count_in_memory
+        return self.total + size > byte_limit or self.message_count >= count_limit

@@ -136,6 +136,7 @@ class BrokerSource:
             subscription=ALL.expression,
             expression_type=TAG_EXPRESSION_TYPE,
             max_msg_bytes=self.options.batch_size,
+            limited_by_bytes=True,
         )
         addr = self.addresses[broker_id]
         result = await self.api.pull_message(addr, header, timeout=self.options.pull_timeout)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import attrs
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.header_fields import Header, RequestHeader
+from rocketrio_protocol.header_fields import Header, RequestHeader, wire
 
 
 class PullSysFlag(IntFlag):
@@ -24,7 +24,11 @@ class PullSysFlag(IntFlag):
 
 @attrs.define
 class PullMessageRequestHeader(RequestHeader):
-    """Read at most `max_msg_nums` messages of one queue from `queue_offset` on."""
+    """Read at most `max_msg_nums` messages of one queue from `queue_offset` on.
+
+    `limited_by_bytes` is ours, and read past by Apache: the reader takes as many messages as the broker's limits by
+    bytes allow, where 32 from memory and 8 from disk are the limits by count (decision 0011).
+    """
 
     code: ClassVar = RequestCode.PULL_MESSAGE
     consumer_group: str
@@ -39,6 +43,7 @@ class PullMessageRequestHeader(RequestHeader):
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: int | None = None
+    limited_by_bytes: bool | None = wire("rocketrioLimitedByBytes", default=None)
 
 
 @attrs.define

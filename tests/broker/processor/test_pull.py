@@ -78,6 +78,22 @@ async def test_number_of_messages_is_limited(autojump_clock: MockClock) -> None:
 
 
 @pytest.mark.parametrize(
+    ("in_memory", "count", "count_by_bytes"), [(1 << 20, 32, 50), (0, 8, 50), (400, 8, 50)]
+)
+async def test_readers_of_ours_are_limited_by_bytes_alone(
+    in_memory: int, count: int, count_by_bytes: int, autojump_clock: MockClock
+) -> None:
+    store = attrs.evolve(SMALL_STORE, access_message_in_memory_max_bytes=in_memory)
+    async with EmbeddedCluster(store=store) as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await fill(caller, addr, "a" * 60)
+        found = bodies(await caller.pull(addr, 0, max_messages=50))
+        assert len(found) == count
+        found = bodies(await caller.pull(addr, 0, max_messages=50, limited_by_bytes=True))
+        assert len(found) == count_by_bytes
+
+
+@pytest.mark.parametrize(
     ("expression", "found", "code"),
     [
         ("*", [b"0", b"1", b"2", b"3"], 0),
