@@ -338,10 +338,7 @@ class MessageStore:
         max_bytes: int | None = None,
         limited_by_bytes: bool = False,
     ) -> GetResult:
-        """The messages of a queue from `offset` on whose tags code is among `tags_codes`.
-
-        `limited_by_bytes` lifts the limits by count of the settings; those by bytes stay.
-        """
+        """Messages of a queue with one of the tags codes; `limited_by_bytes` lifts the limits by count."""
         return self._reader.get_message(
             topic, queue_id, offset, max_messages, tags_codes, max_bytes, limited_by_bytes
         )
