@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from rocketrio_broker.store.consume_queue import ConsumeQueue
+from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.log_walk import LogRecord
 from rocketrio_protocol.properties import property_value, stored_value, tags_code
@@ -85,40 +85,55 @@ class QueueDispatcher:
 
     def dispatch(self, records: Iterable[LogRecord]) -> tuple[int, int]:
         """Add the entries that the queues do not have; returns how many records there were, and the last store time."""
-        table, levels, queues = self._table, self._levels, self._queues
-        if self._queues_of != table.generation:
-            queues.clear()
-            self._queues_of = table.generation
-        grown = table.grown
+        if self._queues_of != self._table.generation:
+            self._queues.clear()
+            self._queues_of = self._table.generation
+        levels, pack_entry = self._levels, ENTRY.pack
         count = store_ms = 0
-        for (
-            physical_offset,
-            size,
-            topic,
-            queue_id,
-            queue_offset,
-            sys_flag,
-            store_ms,
-            properties,
-        ) in records:
+        # Neighbours of one queue are added together: a batch, or what one producer sent.
+        run: list[bytes] = []
+        queue: ConsumeQueue | None = None
+        of_topic, of_queue_id, next_offset, end = b"", -1, -1, 0
+        for address, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties in records:
             count += 1
             if sys_flag & TRANSACTION_MASK in _NO_ENTRY:
                 continue
-            queue = queues.get((topic, queue_id))
-            if queue is None:
-                queue = table.queue(topic.decode("utf-8", "replace"), queue_id)
-                queues[topic, queue_id] = queue
-            if physical_offset < queue.last_physical_end:
-                continue
-            if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):
-                continue
+            if queue_offset != next_offset or queue_id != of_queue_id or topic != of_topic:
+                self._add(queue, run, end)
+                run = []
+                queue = self._queue_for(topic, queue_id, queue_offset, address)
+                of_topic, of_queue_id, next_offset = topic, queue_id, queue_offset
+                if queue is None:
+                    next_offset = -1
+                    continue
             if topic == _SCHEDULE_TOPIC_BYTES:
                 code = entry_tags_code(SCHEDULE_TOPIC, properties, store_ms, levels)
             else:
                 code = stored_tags_code(properties)
-            queue.append(physical_offset, size, code)
-            grown.add(queue.key)
+            run.append(pack_entry(address, size, code))
+            end = address + size
+            next_offset += 1
+        self._add(queue, run, end)
         return count, store_ms
+
+    def _add(self, queue: ConsumeQueue | None, run: list[bytes], end: int) -> None:
+        if queue is not None and run:
+            queue.append_many(b"".join(run), len(run), end)
+            self._table.grown.add(queue.key)
+
+    def _queue_for(
+        self, topic: bytes, queue_id: int, queue_offset: int, physical_offset: int
+    ) -> ConsumeQueue | None:
+        """The queue, standing at this offset; None if it has the record already, or can have no such one."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            queue = self._table.queue(topic.decode("utf-8", "replace"), queue_id)
+            self._queues[topic, queue_id] = queue
+        if physical_offset < queue.last_physical_end:
+            return None
+        if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):
+            return None
+        return queue
 
     def _line_up(self, queue: ConsumeQueue, queue_offset: int) -> bool:
         if queue_offset > queue.max_offset:
