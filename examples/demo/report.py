@@ -69,7 +69,7 @@ class Report:
         """A progress bar with its rate; on a pipe it is one line at the end."""
         columns = (
             TextColumn("   {task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
