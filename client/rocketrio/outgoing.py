@@ -29,6 +29,7 @@ DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
 """Queues asked for when a send creates its topic (defaultTopicQueueNums)."""
 
 _TOPIC_CACHE_SIZE: Final = 1024  # names; a producer sends to few
+_TAGS_CACHE_SIZE: Final = 1024  # tags are few
 _SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # Four bytes are the most a character takes.
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _WAIT: Final = "WAIT\x01true\x02"
@@ -168,15 +169,22 @@ def encode_messages(
 
 def wire_properties(message: Message, unique_id: str) -> str:
     """The properties string; the common case without a map in between."""
-    keys, tags = message.keys, message.tags
-    if message.properties or message.delay_level or _is_torn(keys) or (tags and _is_torn(tags)):
+    keys = message.keys
+    tail = _properties_tail(message.tags, message.wait_store_ok)
+    if message.properties or message.delay_level or not tail or (keys and _is_torn(keys)):
         return message.encoded_properties(unique_key=unique_id)  # Raises, saying what is torn.
-    text = f"UNIQ_KEY\x01{unique_id}\x02"
     if keys:
-        text += f"KEYS\x01{keys}\x02"
-    if tags:
-        text += f"TAGS\x01{tags}\x02"
-    return text + (_WAIT if message.wait_store_ok else _WAIT_NOT)
+        return f"UNIQ_KEY\x01{unique_id}\x02KEYS\x01{keys}\x02{tail}"
+    return f"UNIQ_KEY\x01{unique_id}\x02{tail}"
+
+
+@lru_cache(_TAGS_CACHE_SIZE)
+def _properties_tail(tags: str | None, wait_store_ok: bool) -> str:
+    """Tags and WAIT; empty for tags that cannot be stored."""
+    wait = _WAIT if wait_store_ok else _WAIT_NOT
+    if not tags:
+        return wait
+    return "" if _is_torn(tags) else f"TAGS\x01{tags}\x02{wait}"
 
 
 def _is_torn(text: str) -> bool:

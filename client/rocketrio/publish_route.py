@@ -6,6 +6,7 @@ MQClientInstance.updateTopicRouteInfoFromNameServer's default topic.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import attrs
 import trio
@@ -19,6 +20,7 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.properties import java_string_hash
 from rocketrio_protocol.route import TopicRouteData
 
+_KEY_CACHE_SIZE = 4096  # keys of orders, users, ...: the busy ones come again and again
 TEMPLATE_MAX_AGE = 1.0
 """Seconds between looks for the real route of a topic that a send is to create."""
 
@@ -132,5 +134,9 @@ class PublishRoutes:
 
 def queue_for_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
     """The queue of a key: Java's hash of the text, so that producers of both languages agree."""
-    remainder = abs(java_string_hash(key)) % len(queues)
-    return queues[remainder]
+    return queues[_key_code(key) % len(queues)]
+
+
+@lru_cache(_KEY_CACHE_SIZE)
+def _key_code(key: str) -> int:
+    return abs(java_string_hash(key))

@@ -66,6 +66,8 @@ class UniqueIdGenerator:
         self._prefix = (packed_ip + process).hex().upper()
         self._wall_clock_ms = wall_clock_ms
         self._counter = 0
+        self._head_ms = -1
+        self._head = ""
         self._month_start_ms = 0
         self._month_end_ms = 0
 
@@ -75,11 +77,18 @@ class UniqueIdGenerator:
     def next(self) -> str:
         """The next id."""
         now_ms = self._wall_clock_ms()
-        if not self._month_start_ms <= now_ms < self._month_end_ms:
-            self._month_start_ms, self._month_end_ms = _month_around(now_ms)
+        if now_ms != self._head_ms:
+            self._begin_millisecond(now_ms)
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
-        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{counter:04X}"
+        return f"{self._head}{counter:04X}"
+
+    def _begin_millisecond(self, now_ms: int) -> None:
+        """Make what all ids of this millisecond begin with."""
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._month_start_ms, self._month_end_ms = _month_around(now_ms)
+        self._head = f"{self._prefix}{now_ms - self._month_start_ms:08X}"
+        self._head_ms = now_ms
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:
