@@ -11,10 +11,11 @@ import click
 import trio
 
 from rocketrio.cli.common import GROUP, TOPIC, namesrv_option, run
-from rocketrio.consume import open_consumer
+from rocketrio.consume import COMMIT_GRACE, open_consumer
 from rocketrio.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.fetch import StartFrom
 from rocketrio.routing import FindBrokerResult
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
 LOOK_INTERVAL: Final = 0.1
@@ -93,12 +94,28 @@ def consume(
             topic, group=group, tags=tags, start_from=start_from, name_servers=namesrv
         ) as consumer:
             printer = _Printer(as_json)
-            if until_caught_up:
-                await _until_caught_up(consumer, printer, count)
-            else:
-                await _forever(consumer, printer, count)
+            try:
+                if until_caught_up:
+                    await _until_caught_up(consumer, printer, count)
+                else:
+                    await _forever(consumer, printer, count)
+                consumer.settle()
+            finally:
+                await _commit(consumer)
 
     run(work, verbose=verbose, interrupted_is_done=not until_caught_up and count is None)
+
+
+async def _commit(consumer: Consumer) -> None:
+    # Leaving the consumer's block commits too, but only logs what it could not.
+    with trio.move_on_after(COMMIT_GRACE, shield=True):
+        errors = await consumer.commit_done()
+        if not errors:
+            return
+        raise Error(
+            f"what was printed last is not committed, the group reads it again: {errors[0]}"
+        )
+    raise Error(f"no broker confirmed in {COMMIT_GRACE:.0f} s that what was printed is committed")
 
 
 class _Printer:

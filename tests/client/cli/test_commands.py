@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,26 +159,45 @@ async def test_line_that_is_too_long_is_counted_and_the_others_are_stored() -> N
 async def test_interrupted_consumer_ends_well_and_has_committed() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)
-        env = {**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]}
         with trio.fail_after(60):
             await run("produce", "orders", "--count", "10")
-            async with trio.open_nursery() as nursery:
-                start = partial(
-                    trio.run_process,
-                    [ROCKETRIO, "consume", "orders", "--group", "g"],
-                    stdout=subprocess.PIPE,
-                    env=env,
-                )
-                process: trio.Process = await nursery.start(start)
-                assert process.stdout is not None
-                received = b""
-                while received.count(b"\n") < 10:
-                    received += await process.stdout.receive_some()
-                process.send_signal(signal.SIGINT)
-            assert process.returncode == 0
+            process = await _consumer_of_ten(cluster)
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
             done: Done = await run("offsets", "orders", "--group", "g", "--json")
     [queues] = done.json
     assert sum(queue["committed"] or 0 for queue in queues) == 10
+
+
+@pytest.mark.real
+async def test_interrupted_consumer_that_cannot_commit_says_so() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(60):
+            await run("produce", "orders", "--count", "10")
+            process = await _consumer_of_ten(cluster, stderr=subprocess.PIPE)
+            await cluster.kill_master()
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 1
+            assert process.stderr is not None
+            told = await process.stderr.receive_some()
+    assert told.startswith(b"error: what was printed last is not committed")
+    assert told.count(b"\n") == 1
+
+
+async def _consumer_of_ten(cluster: EmbeddedCluster, *, stderr: int | None = None) -> trio.Process:
+    """A process that has printed ten messages; the caller ends it."""
+    process = await trio.lowlevel.open_process(
+        [ROCKETRIO, "consume", "orders", "--group", "g"],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
+    )
+    assert process.stdout is not None
+    received = b""
+    while received.count(b"\n") < 10:
+        received += await process.stdout.receive_some()
+    return process
 
 
 @pytest.mark.real
