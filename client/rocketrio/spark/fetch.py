@@ -104,7 +104,9 @@ class _RangeFetch:
         self._part = part
         self._source = source
         self._depth = options.pull_pipeline_depth
-        self._pipeline = Pipeline(part, depth=self._depth, batch_size=options.pull_batch_size)
+        # An answer is never cut, so one may not hold more rows than a record batch should.
+        batch_size = min(options.pull_batch_size, options.batch_rows)
+        self._pipeline = Pipeline(part, depth=self._depth, batch_size=batch_size)
         self._handing_on = False
         self._idle = trio.lowlevel.ParkingLot()
 
