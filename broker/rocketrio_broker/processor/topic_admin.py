@@ -5,6 +5,8 @@ Unlike Java: `order` is kept as asked for, as in 5.x (4.9 stores false); deletin
 topic made again under the name would be consumed from the middle.
 """
 
+from typing import Final
+
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.registration import BrokerRegistration
@@ -21,6 +23,9 @@ from rocketrio_protocol.route import TopicList
 from rocketrio_protocol.topic_config import TopicConfig
 from rocketrio_protocol.topic_names import topic_name_problem
 
+MAX_PERM: Final = 15  # All the bits there are.
+TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
+"""The enum of Java: its peers cannot read a topic table with another name in it."""
 MAX_QUEUE_NUMS = 65_536
 """Queues of one topic: each costs files and a consumer's attention; RocketMQ's own largest topic has 1,024."""
 
@@ -75,6 +80,15 @@ class TopicAdminProcessor:
                     f"The topic {header.topic} cannot have {queue_nums} queues; "
                     f"0 to {MAX_QUEUE_NUMS} are allowed"
                 )
+        if header.topic_filter_type not in TOPIC_FILTER_TYPES:
+            raise BrokerSystemError(
+                f"The topic {header.topic} cannot have the topicFilterType {header.topic_filter_type!r}; "
+                f"{' and '.join(TOPIC_FILTER_TYPES)} are allowed"
+            )
+        if not 0 <= header.perm <= MAX_PERM:
+            raise BrokerSystemError(
+                f"The topic {header.topic} cannot have perm {header.perm}; 0 to {MAX_PERM} are allowed"
+            )
         self._topics.update(
             TopicConfig(
                 topic_name=header.topic,

@@ -55,6 +55,23 @@ async def test_a_number_of_queues_that_cannot_be_is_refused(
         assert str(queues) in (answer.remark or "")
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("topicFilterType", "NO_TAG"), ("perm", "16"), ("perm", "-1")]
+)
+async def test_settings_that_no_peer_could_read_are_refused(
+    autojump_clock: MockClock, field: str, value: str
+) -> None:
+    async with asking() as one:
+        header = create("T")
+        header.perm = int(value) if field == "perm" else header.perm
+        header.topic_filter_type = value if field != "perm" else header.topic_filter_type
+        answer = await one.ask(header)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None
+        assert field in answer.remark
+        assert one.broker.parts.topics.topic_config("T") is None
+
+
 async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
     autojump_clock: MockClock,
 ) -> None:
