@@ -21,6 +21,9 @@ from rocketrio_protocol.frame import Body
 
 T = TypeVar("T")
 
+# Members that nobody asked for are skipped, but nested too deeply they are a fault as well.
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 _encode: Final = msgspec.json.Encoder().encode
 
 # Strings are matched first so that nothing inside one is taken for a key. A number or an object in front of a colon
@@ -41,12 +44,12 @@ def loads(data: Body, kind: type[T], *, what: str = "body") -> T:
     """Read JSON of either form into `kind`. Raises RemoteProtocolError that names `what`."""
     try:
         return msgspec.json.decode(data, type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError) as first:
-        if isinstance(first, msgspec.ValidationError):
+    except _UNREADABLE as first:
+        if isinstance(first, msgspec.ValidationError | RecursionError):
             raise _unreadable(what, first) from first
     try:
         return msgspec.json.decode(_with_quoted_keys(bytes(data)), type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise _unreadable(what, error) from error
 
 

@@ -134,7 +134,7 @@ def _encode_json(command: Encodable) -> bytes:
 def _decode_json(header: Body) -> HeaderParts:
     try:
         parts = _json_decode(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _decode_json_leniently(header)
     remark = parts.remark
     return HeaderParts(
@@ -151,7 +151,7 @@ def _decode_json(header: Body) -> HeaderParts:
 def _decode_json_leniently(header: Body) -> HeaderParts:
     try:
         parts = _lenient_json_decode(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"The JSON header cannot be read: {error}") from error
     if isinstance(parts.language, int):
         language = _LANGUAGE_BY_CODE.get(parts.language, LanguageCode.OTHER)

@@ -99,6 +99,13 @@ def test_wrong_text_is_the_peers_fault_and_names_the_body(text: bytes) -> None:
         fastjson.loads(text, dict[str, int], what="route")
 
 
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}"), (b"{1:", b"}")])
+def test_what_is_nested_too_deeply_is_the_peers_fault(opening: bytes, closing: bytes) -> None:
+    deep = opening * 100_000 + b"1" + closing * 100_000
+    with pytest.raises(RemoteProtocolError, match="topics"):
+        fastjson.loads(b'{"x":' + deep + b"}", TopicConfigSerializeWrapper, what="topics")
+
+
 def test_a_value_of_the_wrong_type_is_the_peers_fault() -> None:
     with pytest.raises(RemoteProtocolError, match="topicConfigTable"):
         fastjson.loads(b'{"topicConfigTable":3}', TopicConfigSerializeWrapper)

@@ -137,6 +137,7 @@ def test_json_members_may_be_missing_null_or_unknown() -> None:
         b'{"code":10,"extFields":{"a":{}}}',
         b'{"code":10,"remark":"\xff\xfe"}',
         b"[" * 100_000,
+        b'{"code":10,"nobody asked":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
 def test_broken_json_is_a_protocol_error(raw: bytes) -> None:

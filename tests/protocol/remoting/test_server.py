@@ -9,7 +9,7 @@ from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, se
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TopicNotExist
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, encode_frame
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import WAITING_REQUESTS_LIMIT
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -277,6 +277,14 @@ async def test_bad_bytes_end_their_connection_only_after_what_came_before(
         assert "bad bytes" in caplog.text
         assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
         assert len(log.closed) == 1
+
+
+async def test_header_nested_too_deeply_ends_its_connection_only(network: Network) -> None:
+    header = b'{"code":10,"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+    async with served(network, {ECHO: echo}) as addr, open_channel_pool(network.dial) as pool:
+        with trio.fail_after(5):
+            assert await read_to_end(network, addr, encode_frame(0, header)) == b""
+        assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
 
 
 async def test_observer_hears_of_each_channel_once(network: Network) -> None:
