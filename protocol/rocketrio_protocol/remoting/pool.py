@@ -170,7 +170,7 @@ class ChannelPool:
         if dialling is None:
             dialling = self._dialling[addr] = _Dialling()
             self._nursery.start_soon(self._connect, addr, dialling)
-        with trio.move_on_after(timeout):
+        with trio.move_on_after(max(timeout, 0.0)):
             await dialling.over.wait()
         if dialling.channel is not None:
             return dialling.channel

@@ -100,10 +100,14 @@ class Listen(Protocol):
         ...
 
 
+_PORT_DIGITS: Final = 5  # int() refuses thousands of digits with an error of its own
+
+
 def split_addr(addr: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`. Raises ConfigError naming what is wrong."""
     host, colon, port = addr.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65_535):
+    is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
+    if not (colon and host and is_number and int(port) <= 65_535):
         raise ConfigError(f"{addr!r} is no address; write host:port, for example 127.0.0.1:9876")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -129,11 +129,16 @@ async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTran
     with trio.move_on_after(timeout):
         try:
             targets = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise NotReachable(f"The host of {addr} is not known ({error.strerror})") from error
+        except (OSError, UnicodeError) as error:  # The latter for a name that DNS cannot carry.
+            why = error.strerror if isinstance(error, OSError) else error
+            raise NotReachable(f"The host of {addr} is not known ({why})") from error
         refusals = []
         for family, kind, protocol, _, target in targets:
-            sock = socket.socket(family, kind, protocol)
+            try:
+                sock = socket.socket(family, kind, protocol)
+            except OSError as error:
+                refusals.append(error.strerror or str(error))
+                continue
             try:
                 await _connect(sock, target)
             except OSError as error:
@@ -155,8 +160,9 @@ async def listen_tcp(addr: str) -> TcpListener:
         targets = await trio.socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except OSError as error:
-        raise ConfigError(f"Cannot listen on {addr}: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"Cannot listen on {addr}: {why}") from error
     family, kind, protocol, _, target = targets[0]
     sock = socket.socket(family, kind, protocol)
     try:

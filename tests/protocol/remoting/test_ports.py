@@ -25,7 +25,8 @@ def test_addresses_are_taken_apart_and_put_together(addr: str, host: str, port: 
 
 
 @pytest.mark.parametrize(
-    "addr", ["", "host", ":80", "host:", "host:http", "host:-1", "host:65536", "h:٣"]
+    "addr",
+    ["", "host", ":80", "host:", "host:http", "host:-1", "host:65536", "h:٣", "h:" + "9" * 5000],
 )
 def test_what_is_no_address_is_refused_with_an_example(addr: str) -> None:
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1:9876"):

@@ -132,3 +132,11 @@ async def test_small_frames_are_not_held_back() -> None:
         assert end._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         await end.aclose()
     listener.close()
+
+
+@pytest.mark.parametrize("host", ["a" * 100, "a..b", "\ud800"])
+async def test_name_that_no_host_can_have_is_not_reachable(host: str) -> None:
+    with pytest.raises(NotReachable, match="not known"):
+        await dial_tcp(f"{host}:1")
+    with pytest.raises(ConfigError, match="Cannot listen"):
+        await listen_tcp(f"{host}:1")
