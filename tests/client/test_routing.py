@@ -159,7 +159,7 @@ def test_template_route_is_trimmed_for_topics_to_be_created() -> None:
     assert len(publish_queues("t", given, queue_limit=4)) == 4
 
 
-@pytest.mark.parametrize("config", ["a", "a:x", ":3", "a:99999999"])
+@pytest.mark.parametrize("config", ["a", "a:x", ":3", "a:99999999", "a:" + "9" * 5000])
 def test_unreadable_order_configuration_is_the_peers_fault(config: str) -> None:
     given = route({"a": {0: MASTER}})
     given.order_topic_conf = config
@@ -170,3 +170,17 @@ def test_unreadable_order_configuration_is_the_peers_fault(config: str) -> None:
 def test_route_with_a_monstrous_number_of_queues_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="65536"):
         subscribe_queues("t", route({"a": {0: MASTER}}, queues=2**31 - 1))
+
+
+def test_numbers_of_queues_below_nought_hide_no_monstrous_one() -> None:
+    given = route({"a": {0: MASTER}}, queues=2**31 - 1)
+    given.queue_datas.append(QueueData("b", -(2**31), -(2**31), 6))
+    with pytest.raises(RemoteProtocolError, match="65536"):
+        subscribe_queues("t", given)
+
+
+def test_order_configuration_with_a_monstrous_number_of_queues_is_refused() -> None:
+    given = route({"a": {0: MASTER}})
+    given.order_topic_conf = ";".join(f"b{number}:65536" for number in range(2))
+    with pytest.raises(RemoteProtocolError, match="65536"):
+        publish_queues("t", given)

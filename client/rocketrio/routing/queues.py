@@ -16,6 +16,8 @@ from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
 QUEUES_PER_TOPIC_LIMIT: Final = 65_536
 """More queues than this in one route are taken for nonsense: Apache allows 65,535 a broker."""
 
+_COUNT_DIGITS: Final = 9  # int() refuses thousands of digits with an error of its own
+
 
 def subscribe_queues(topic: str, route: TopicRouteData) -> list[MessageQueue]:
     """Queues to read; a broker counts whether or not its master lives."""
@@ -73,10 +75,7 @@ def _limited(data: QueueData, limit: int | None) -> int:
 
 
 def _queues(topic: str, counts: list[tuple[QueueData, int]]) -> list[MessageQueue]:
-    if sum(count for _, count in counts) > QUEUES_PER_TOPIC_LIMIT:
-        raise RemoteProtocolError(
-            f"a route has more than {QUEUES_PER_TOPIC_LIMIT} queues", topic=topic
-        )
+    _check_count(topic, [count for _, count in counts])
     return sorted(
         MessageQueue(topic, data.broker_name, queue_id)
         for data, count in counts
@@ -84,14 +83,26 @@ def _queues(topic: str, counts: list[tuple[QueueData, int]]) -> list[MessageQueu
     )
 
 
+def _check_count(topic: str, counts: list[int]) -> None:
+    if sum(max(count, 0) for count in counts) > QUEUES_PER_TOPIC_LIMIT:
+        raise RemoteProtocolError(
+            f"a route has more than {QUEUES_PER_TOPIC_LIMIT} queues", topic=topic
+        )
+
+
 def _ordered_by_config(topic: str, config: str) -> list[MessageQueue]:
     # `broker-a:4;broker-b:4`
-    queues: list[MessageQueue] = []
+    counts: dict[str, int] = {}
     for part in config.split(";"):
         if not part.strip():
             continue
         name, _, count = part.strip().rpartition(":")
-        if not name or not count.isdecimal() or int(count) > QUEUES_PER_TOPIC_LIMIT:
+        if not name or not count.isdecimal() or len(count) > _COUNT_DIGITS:
             raise RemoteProtocolError(f"orderTopicConf {config!r} cannot be read", topic=topic)
-        queues += [MessageQueue(topic, name, queue_id) for queue_id in range(int(count))]
-    return queues
+        counts[name] = int(count)
+    _check_count(topic, list(counts.values()))
+    return [
+        MessageQueue(topic, name, queue_id)
+        for name, count in counts.items()
+        for queue_id in range(count)
+    ]
