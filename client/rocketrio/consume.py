@@ -6,6 +6,7 @@ Answers to: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsume
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Final, Unpack
 
 import trio
@@ -97,6 +98,13 @@ async def open_consumer(
         raise ConfigError(f"give either client= or {', '.join(client_options)}=, not both")
     subscriptions = _subscriptions(topics, queues, tags)
     _check(client, group, subscriptions)
+    _check_start(start_from)
+    _check_positive(
+        auto_commit_interval=auto_commit_interval,
+        pull_batch_size=pull_batch_size,
+        pull_threshold_for_queue=pull_threshold_for_queue,
+        pull_threshold_size_for_queue=pull_threshold_size_for_queue,
+    )
     offsets = RemoteBrokerOffsetStore(client, group)
     consumer = Consumer(client, group, offsets=offsets, auto_commit=auto_commit)
     consumer.assigned.auto_commit = auto_commit
@@ -144,13 +152,14 @@ async def open_consumer(
             yield consumer
             consumer.settle()
         finally:
-            await _close(client, consumer, member, auto_commit=auto_commit)
+            await _close(client, consumer, offsets, member, auto_commit=auto_commit)
             nursery.cancel_scope.cancel()
 
 
 async def _close(
     client: ClientInstance,
     consumer: Consumer,
+    offsets: RemoteBrokerOffsetStore,
     member: ConsumerMembership | None,
     *,
     auto_commit: bool,
@@ -160,6 +169,7 @@ async def _close(
     consumer.assigned.stop()
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         if auto_commit:
+            offsets.doubt_all()  # Another member may own a queue by now, and be further.
             for error in await consumer.commit_done():
                 logger.warning("not committed at the end group=%s error=%s", consumer.group, error)
         for error in await consumer.tell_masters():
@@ -215,3 +225,18 @@ def _check(client: ClientInstance, group: str, subscriptions: Mapping[str, Subsc
         raise ConfigError(
             f"this client is a member of group {group} already; open another client for a second member"
         )
+
+
+def _check_start(start_from: object) -> None:
+    # A word that was taken for another one would skip messages.
+    is_time = isinstance(start_from, datetime) and start_from.tzinfo is not None
+    if not is_time and start_from not in ("first", "last"):
+        raise ConfigError(
+            f"start_from={start_from!r} is neither 'first', 'last' nor a datetime with a time zone"
+        )
+
+
+def _check_positive(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if number <= 0:
+            raise ConfigError(f"{name}={number} must be more than 0")

@@ -22,7 +22,7 @@ from rocketrio.api import Offset
 from rocketrio.assignment import Assignment
 from rocketrio.consumer_statistics import ConsumerStatistics, QueueStatistics
 from rocketrio.instance import ClientInstance
-from rocketrio.offset_store import RemoteBrokerOffsetStore
+from rocketrio.offset_store import RemoteBrokerOffsetStore, check_offset
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
@@ -182,10 +182,8 @@ class Consumer:
                 self._open_chunk()
             process_queue = self._current
             assert process_queue is not None
-            start, end = (
-                self._index,
-                min(len(self._messages), self._index + max_messages - len(batch)),
-            )
+            start = self._index
+            end = min(len(self._messages), start + max_messages - len(batch))
             batch += self._messages[start:end]
             self._handed_out += end - start
             self._index = self._limit = self._settled = end
@@ -258,6 +256,7 @@ class Consumer:
             }
         for queue, offset in offsets.items():
             self._process_queue(queue)
+            check_offset(queue, offset)
             self._offsets.update_offset(queue, offset)
         errors = await self._offsets.persist_all(list(offsets))
         if errors:
@@ -295,6 +294,7 @@ class Consumer:
         The next commit stores it, also if that lowers what is stored. Synchronous: nothing of it can be cancelled.
         """
         process_queue = self._process_queue(queue)
+        check_offset(queue, offset)
         self.lost(process_queue)
         self._offsets.reset_offset(queue, offset)
         self.assigned.seek(queue, offset)

@@ -148,12 +148,13 @@ class QueueFetcher:
                 subscription=self.subscription,
                 suspend_timeout=SUSPEND_TIMEOUT,
             )
+            # In here too: an answer whose messages cannot be read is a pull that failed.
+            return self._accept(result, offset) if process_queue.epoch == epoch else 0.0
         except Error as error:
             logger.warning(
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
             )
             return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
-        return self._accept(result, offset) if process_queue.epoch == epoch else 0.0
 
     def _accept(self, result: PullResult, offset: int) -> float:
         process_queue = self.process_queue

@@ -28,7 +28,7 @@ from rocketrio.routing import FindBrokerResult, Router
 from rocketrio_protocol.codes import MASTER_ID, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
-from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.message_id import UniqueIdGenerator
 from rocketrio_protocol.remoting.channel import Channel
@@ -350,8 +350,12 @@ class ClientInstance:
     # --------------------------------------------------------------------------------------- groups
 
     async def join(self, member: ConsumerMembership) -> None:
-        """Announce a consumer group to all brokers, and wait for their answers."""
-        assert member.group not in self.heartbeat.consumers
+        """Announce a consumer group to all brokers, and wait for their answers. Raises ConfigError for a second one."""
+        if member.group in self.heartbeat.consumers:
+            raise ConfigError(
+                f"this client is a member of group {member.group} already;"
+                " open another client for a second member"
+            )
         self.heartbeat.consumers[member.group] = member
         await self.heartbeat.send_all()
 
@@ -368,7 +372,8 @@ class ClientInstance:
 
     async def leave(self, member: ConsumerMembership) -> None:
         """The group's consumer here is gone; waits until the brokers know."""
-        if self.heartbeat.consumers.pop(member.group, None) is not None:
+        if self.heartbeat.consumers.get(member.group) is member:
+            del self.heartbeat.consumers[member.group]
             await self._leave_consumer_group(member.group)
 
     async def leave_producer(self, group: str) -> None:

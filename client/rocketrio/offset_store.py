@@ -16,7 +16,7 @@ import trio
 from rocketrio.api import NOT_FOUND, Offset
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
-from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 
 logger = logging.getLogger("rocketrio.offsets")
@@ -93,13 +93,16 @@ class RemoteBrokerOffsetStore:
 
         stored = await self.client.ask_broker(queue, ask, insist_on_master=True)
         if stored.offset is not NOT_FOUND:
-            self.update_offset(queue, stored.offset)
+            known = self._table.get(queue)
+            if known is None or not known.is_reset:  # A reset while we asked counts more.
+                self.update_offset(queue, stored.offset)
             self._table[queue].stored = stored.offset
         if stored.is_from_slave:
-            self._doubt(queue)
+            self.doubt(queue)
         return stored
 
-    def _doubt(self, queue: MessageQueue) -> None:
+    def doubt(self, queue: MessageQueue) -> None:
+        """Ask what is stored before the next commit: somebody else may have committed more."""
         progress = self._table.get(queue)
         if progress is not None:
             progress.in_doubt = True
@@ -200,3 +203,9 @@ class RemoteBrokerOffsetStore:
 
     def _lock(self, queue: MessageQueue) -> trio.Lock:
         return self._locks.setdefault((queue.topic, queue.broker_name), trio.Lock())
+
+
+def check_offset(queue: MessageQueue, offset: int) -> None:
+    """Raises ConfigError for a number that is no offset: brokers store it, and find no progress there later."""
+    if offset < 0:
+        raise ConfigError(f"{offset} is no offset of {queue}: the first one is 0")

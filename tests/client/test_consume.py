@@ -1,6 +1,7 @@
 """Opening a consumer: where it starts, and how members of a group share queues."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import attrs
 import pytest
@@ -14,6 +15,12 @@ from rocketrio import (
     RouteNotFound,
     open_consumer,
 )
+from rocketrio.api import ClientAPI
+from rocketrio.fetch import QueueFetcher
+from rocketrio.offset_store import RemoteBrokerOffsetStore
+from rocketrio.process_queue import ProcessQueue
+from rocketrio.pull_result import PullResult
+from rocketrio.wakeup import Wakeup
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 
@@ -139,6 +146,103 @@ async def test_two_members_of_a_group_need_two_clients(client: ClientInstance) -
                 pass
 
 
+async def test_second_member_that_comes_at_the_same_time_leaves_the_first_alone(
+    client: ClientInstance,
+) -> None:
+    await send(client, 1)
+    client.routing.topic_route_table.clear()  # So that both wait for the route.
+    refused: list[ConfigError] = []
+
+    async def consume() -> None:
+        try:
+            async with open_consumer(TOPIC, group="g", client=client):
+                await trio.sleep_forever()
+        except ConfigError as error:
+            refused.append(error)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(consume)
+        nursery.start_soon(consume)
+        await trio.sleep(5)
+        assert len(refused) == 1
+        assert list(client.heartbeat.consumers) == ["g"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_queue_given_up_again_while_its_commit_is_under_way_comes_back(
+    client: ClientInstance,
+) -> None:
+    await send(client, 8, queues=1)
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        await receive(consumer, 3)
+        assigned = consumer.assigned
+        first = assigned._fetchers[queue]
+
+        def new_fetcher(queue: MessageQueue) -> QueueFetcher:
+            return attrs.evolve(
+                first, process_queue=ProcessQueue(queue), scope=trio.CancelScope(), room=Wakeup()
+            )
+
+        async with trio.open_nursery() as nursery:
+            async with assigned.offsets._lock(queue):
+                for mine in ([], [queue], [], [queue]):
+                    assigned.change({TOPIC: mine}, nursery=nursery, new_fetcher=new_fetcher)
+                    await trio.sleep(0.01)
+            assert await receive(consumer, 2) == [2, 3]  # The third was in work.
+            nursery.cancel_scope.cancel()
+
+
+async def test_late_commit_of_the_old_owner_does_not_lower_what_the_new_one_stored(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 20, queues=2)
+    queues = [MessageQueue(TOPIC, "broker-a", index) for index in range(2)]
+    async with another_client(cluster) as other:
+        await other.topic_route(TOPIC)
+        store = RemoteBrokerOffsetStore(other, "g")
+        async with open_consumer(TOPIC, group="g", client=client) as consumer:
+            await receive(consumer, 15)
+            for queue in queues:
+                store.update_offset(queue, 9)
+                await store.persist(queue)
+            async with trio.open_nursery() as nursery:  # One is given up, one kept to the end.
+                consumer.assigned.change(
+                    {TOPIC: queues[1:]},
+                    nursery=nursery,
+                    new_fetcher=lambda queue: pytest.fail("none"),
+                )
+            assert await read(store, queues[0]) >= 9
+        assert min([await read(store, queue) for queue in queues]) >= 9
+
+
+async def read(store: RemoteBrokerOffsetStore, queue: MessageQueue) -> int:
+    offset = (await store.read_offset(queue, zero_if_young=False)).offset
+    assert isinstance(offset, int)
+    return offset
+
+
+async def test_answer_that_cannot_be_read_is_asked_for_again(
+    client: ClientInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(client, 8, queues=1)
+    pull_message = ClientAPI.pull_message
+    damaged: list[PullResult] = []
+
+    async def damage_first(self: ClientAPI, *args: Any, **kwargs: Any) -> PullResult:
+        result = await pull_message(self, *args, **kwargs)
+        if not damaged:
+            damaged.append(result)
+            result.body = bytes(200)
+        return result
+
+    monkeypatch.setattr(ClientAPI, "pull_message", damage_first)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with trio.fail_after(10):
+            assert await receive(consumer, 2) == [0, 1]
+        assert damaged
+
+
 async def test_named_queues_are_read_without_joining_the_group(client: ClientInstance) -> None:
     await send(client, 8)
     queues = [MessageQueue(TOPIC, "broker-a", 1)]
@@ -154,6 +258,11 @@ async def test_named_queues_are_read_without_joining_the_group(client: ClientIns
         ({"topics": (), "group": "g"}, "at least one topic"),
         ({"topics": "t", "group": "bad group"}, "illegal"),
         ({"topics": "t", "group": "g", "tags": {"other": "a"}}, "not consumed: other"),
+        ({"topics": "t", "group": "g", "start_from": "earliest"}, "neither 'first', 'last'"),
+        ({"topics": "t", "group": "g", "start_from": datetime(2040, 1, 1)}, "with a time zone"),
+        ({"topics": "t", "group": "g", "pull_batch_size": 0}, "pull_batch_size=0"),
+        ({"topics": "t", "group": "g", "pull_threshold_for_queue": 0}, "more than 0"),
+        ({"topics": "t", "group": "g", "auto_commit_interval": 0}, "more than 0"),
         ({"topics": "t", "group": "g", "queues": [MessageQueue("u", "b", 0)]}, "not consumed: u"),
     ],
 )

@@ -235,3 +235,13 @@ async def test_queue_is_pulled_ahead_no_further_than_its_threshold(client: Clien
         await trio.sleep(5)
         assert consumer.statistics().queues[queue].cached_messages <= 60
         assert await receive(consumer, 999) == list(range(1, 1000))
+
+
+async def test_number_that_is_no_offset_is_refused(client: ClientInstance) -> None:
+    await send(client, 4, queues=1)
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with pytest.raises(ConfigError, match="-1 is no offset"):
+            consumer.seek(queue, -1)
+        with pytest.raises(ConfigError, match="-1 is no offset"):
+            await consumer.commit({queue: -1})

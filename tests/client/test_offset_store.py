@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 
 from rocketrio import NOT_FOUND, ClientInstance, Message, MessageQueue, NotReachable, open_producer
 from rocketrio.api import Offset
@@ -170,3 +171,16 @@ async def test_removed_queue_is_not_committed(
     await store.persist(QUEUE)
     assert store.offset_table == {}
     assert await at(store, cluster.master.broker.address) is NOT_FOUND
+
+
+async def test_reset_while_the_offset_is_read_counts_more(store: RemoteBrokerOffsetStore) -> None:
+    store.update_offset(QUEUE, 5)
+    await store.persist(QUEUE)
+    store.remove_offset(QUEUE)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read, store)
+        await trio.testing.wait_all_tasks_blocked()
+        store.reset_offset(QUEUE, 2)
+    assert store.offset_table == {QUEUE: 2}
+    await store.persist(QUEUE)
+    assert await read(store) == 2
