@@ -108,7 +108,12 @@ def encode_entry(
     properties = wire_properties(message, unique_id)
     if len(message.body) > max_message_size or len(properties) > _SURELY_SHORT:
         _check_sizes(message, properties, max_message_size)
-    return message.flag, message.body, properties.encode()
+    if isinstance(message.body, str):
+        raise _not_bytes(message)
+    try:
+        return message.flag, message.body, properties.encode()
+    except UnicodeEncodeError:
+        raise _no_unicode(message) from None
 
 
 def batch_problem(message: Message) -> str | None:
@@ -198,8 +203,28 @@ def _check_sizes(message: Message, properties: str, max_message_size: int) -> No
             topic=message.topic,
             remedy="Send a smaller body, or store it elsewhere and send where it is",
         )
-    if len(properties) > _SURELY_SHORT and len(properties.encode()) > MAX_PROPERTIES_SIZE:
-        raise LocalProtocolError(
-            f"properties of {len(properties.encode())} bytes; {MAX_PROPERTIES_SIZE} is the limit",
-            topic=message.topic,
-        )
+    if isinstance(message.body, str):
+        raise _not_bytes(message)
+    if len(properties) > _SURELY_SHORT:
+        try:
+            size = len(properties.encode())
+        except UnicodeEncodeError:
+            raise _no_unicode(message) from None
+        if size > MAX_PROPERTIES_SIZE:
+            raise LocalProtocolError(
+                f"properties of {size} bytes; {MAX_PROPERTIES_SIZE} is the limit",
+                topic=message.topic,
+            )
+
+
+def _not_bytes(message: Message) -> LocalProtocolError:
+    return LocalProtocolError(
+        "a body must be bytes, and is text", topic=message.topic, remedy="Give text.encode()"
+    )
+
+
+def _no_unicode(message: Message) -> LocalProtocolError:
+    return LocalProtocolError(
+        "keys, tags or properties hold half a surrogate pair, which UTF-8 cannot carry",
+        topic=message.topic,
+    )

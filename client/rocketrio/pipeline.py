@@ -29,7 +29,7 @@ from rocketrio.pipeline_lines import Line, Topic, Waiting, Worker
 from rocketrio.publish_route import queue_for_key
 from rocketrio.send_result import SendStatus, is_worth_another_broker
 from rocketrio_protocol.batch import ENTRY_OVERHEAD
-from rocketrio_protocol.errors import Error
+from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import Message, MessageQueue
 
 if TYPE_CHECKING:
@@ -144,6 +144,10 @@ class SendPipeline:
             known = self._producer.routes.cached(message.topic)
             queues = known.by_key if known else await self._keyed_queues(message.topic)
             queue = queue_for_key(sharding_key, queues)
+        elif queue.topic != message.topic or sharding_key is not None:
+            raise ConfigError(
+                f"{queue} is no queue of {message.topic!r}, or sharding_key= is given too"
+            )
         worker = topic.by_queue.get(queue) or self._hire(topic, queue, takes_free=False)
         self._append(worker.line, message)
         worker.wake()

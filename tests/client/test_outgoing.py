@@ -74,3 +74,18 @@ def test_properties_may_have_as_many_bytes_as_a_record_holds() -> None:
     encode_entry(fits, "ID")
     with pytest.raises(LocalProtocolError, match="32767"):
         encode_entry(Message("t", b"", properties={"a": "ä" * 16_500}), "ID")
+
+
+@pytest.mark.parametrize("keys", ["\ud800", "\ud800" * 20_000])
+def test_text_that_is_no_unicode_is_refused(keys: str) -> None:
+    message = Message("t", b"x", keys=keys)
+    with pytest.raises(LocalProtocolError, match="surrogate"):
+        encode_entry(message, "ID")
+
+
+def test_body_that_is_text_is_refused_with_what_to_do() -> None:
+    message = Message("t", "x")  # type: ignore[arg-type]
+    with pytest.raises(LocalProtocolError, match="must be bytes"):
+        encode_entry(message, "ID")
+    with pytest.raises(LocalProtocolError, match="must be bytes"):
+        encode_single(message, unique_id="ID")

@@ -258,6 +258,18 @@ async def test_pipeline_sends_delayed_and_unlike_messages_apart(client: ClientIn
     assert bodies == [b"a", b"b", b"c"]
 
 
+async def test_pipeline_refuses_what_cannot_be_sent_and_goes_on(client: ClientInstance) -> None:
+    other = MessageQueue("other", "broker-a", 0)
+    async with open_producer(client=client) as producer, producer.pipeline() as pipeline:
+        with pytest.raises(ConfigError, match="no queue of 'orders'"):
+            await pipeline.send(Message("orders", b"x"), queue=other)
+        with pytest.raises(LocalProtocolError, match="surrogate"):
+            await pipeline.send(Message("orders", b"x", keys="\ud800"))
+        await pipeline.send(Message("orders", b"x"))
+        await pipeline.flush()
+        assert pipeline.statistics().stored == {SendStatus.SEND_OK: 1}
+
+
 async def test_producer_exception_comes_out_as_it_was_raised(client: ClientInstance) -> None:
     with pytest.raises(KeyError, match="mine"):
         async with open_producer(client=client) as producer, producer.pipeline():
