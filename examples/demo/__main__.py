@@ -1,11 +1,12 @@
 """The main job of rocketrio, on real input, in real processes: `make demo`, or `python examples/demo`.
 
 Exit codes: 0 everything was true; 1 something was not; 2 wrong use; 3 all true, but Spark was left out for lack of
-Java; 130 after Ctrl-C.
+Java; 130 after Ctrl-C, SIGTERM or a closed terminal.
 """
 
 import logging
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -30,6 +31,8 @@ INTERRUPTED = 130
 @click.option("--keep", is_flag=True, help="Leave the brokers' data and logs where they are.")
 def main(limit: int | None, keep: bool) -> None:
     """Publish, replicate, consume, kill, recover and read with Spark 336,776 flights."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # Brokers run on if only we die.
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     report = Report()
     folder = Path(tempfile.mkdtemp(prefix="rocketrio-demo-"))
     logging.basicConfig(filename=folder / "client.log", level=logging.INFO)

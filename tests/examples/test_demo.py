@@ -54,7 +54,8 @@ async def test_demo_without_java_does_the_rest_and_says_what_to_install() -> Non
 
 
 @pytest.mark.real
-async def test_ctrl_c_stops_every_process_of_the_demo() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+async def test_interruption_stops_every_process_of_the_demo(number: signal.Signals) -> None:
     async with trio.open_nursery() as nursery:
         process = await nursery.start(
             partial(
@@ -72,7 +73,7 @@ async def test_ctrl_c_stops_every_process_of_the_demo() -> None:
                 chunk = await process.stdout.receive_some()
                 assert chunk, said
                 said += chunk
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             while chunk := await process.stdout.receive_some():
                 said += chunk
             assert await process.wait() == INTERRUPTED
