@@ -10,6 +10,8 @@ import trio
 from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 from trio.testing import MockClock
 
+from rocketrio.api import ClientAPI
+from rocketrio.pull_result import PullResult, PullStatus
 from rocketrio.spark.discovery import Discovery, discover
 from rocketrio.spark.errors import (
     BrokerUnreachable,
@@ -22,6 +24,7 @@ from rocketrio.spark.options import ReadOptions, parse_read_options
 from rocketrio.spark.plan import ReadTask
 from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.message_codec import decode_messages
 
 COUNT = 300
@@ -150,6 +153,41 @@ async def test_timestamps_find_the_first_message_stored_then_or_later(
         ]:
             found = await discover(_options(cluster, **given), dial=cluster.dial)
             assert [(part.start, part.end) for part in found.ranges] == [expected]
+
+
+async def test_timestamps_are_not_looked_up_in_a_slave_that_lags(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        _loaded(queues=1, count=100, slaves=1) as cluster,
+        channel_pool(cluster.dial) as pool,
+    ):
+        await trio.sleep(60)
+        master = cluster.master.broker.address
+        await load_queue(pool, master, "orders", 0, numbered(0, 100))
+        middle_ms = cluster.wall_clock.now_ms()
+        await trio.sleep(60)
+        await load_queue(pool, master, "orders", 0, numbered(0, 10))
+        pull_message = ClientAPI.pull_message
+
+        async def lag(
+            self: ClientAPI, addr: str, header: PullMessageRequestHeader, *, timeout: float
+        ) -> PullResult:
+            """The master sends everybody to its slave, which has the first 100 messages only."""
+            offset = header.queue_offset
+            if addr != master and offset >= 100:
+                return PullResult(PullStatus.NO_NEW_MSG, offset, 0, 100, 1, b"", addr)
+            result = await pull_message(self, addr, header, timeout=timeout)
+            result.suggest_which_broker_id = 1
+            return result
+
+        monkeypatch.setattr(ClientAPI, "pull_message", lag)
+        options = _options(cluster, startingTimestamp=str(middle_ms + 1))
+        found = await discover(options, dial=cluster.dial)
+        assert [(part.start, part.end) for part in found.ranges] == [(200, 210)]
+        options = _options(cluster, startingTimestamp=str(middle_ms - 10_000))
+        found = await discover(options, dial=cluster.dial)
+        assert [(part.start, part.end) for part in found.ranges] == [(100, 210)]
 
 
 async def test_slaves_are_read_when_asked_for(autojump_clock: MockClock) -> None:

@@ -75,6 +75,7 @@ def test_a_users_schema_chooses_columns() -> None:
             {},
             "queueId is bigint, but the source gives int",
         ),
+        (StructType().add("tags", StringType(), nullable=False), {}, "tags is NOT NULL"),
         (StructType().add("body", BinaryType()), {"columns": "tags"}, "say different things"),
         (_PROPERTIES, {"properties": "none"}, "properties=none"),
     ],

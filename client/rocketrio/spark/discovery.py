@@ -29,6 +29,7 @@ from rocketrio.spark.offsets import (
     resolve_ranges,
 )
 from rocketrio.spark.options import DEFAULT_GROUP, ReadOptions
+from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.cluster import (
     GetAllTopicListRequestHeader,
     GetSystemTopicListFromNsRequestHeader,
@@ -196,7 +197,13 @@ async def _store_timestamp_ms(
     client: ClientInstance, queue: MessageQueue, offset: int
 ) -> int | None:
     """When the message at `offset` was stored; None when it is gone."""
+    # Whatever the answer before suggested: a slave may lack what the master has.
+    client.routing.update_pull_from_which_node(queue, MASTER_ID)
     pulls = PullAPIWrapper(client, DEFAULT_GROUP)
     result = await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)
+    if result.is_from_slave and result.max_offset <= offset:
+        raise BrokerUnreachable(
+            f"the master of {queue} cannot be reached, and its slave lacks offset {offset}"
+        )
     messages = result.messages() if result.status is PullStatus.FOUND else []
     return messages[0].store_timestamp_ms if messages else None

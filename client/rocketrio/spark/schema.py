@@ -52,6 +52,8 @@ _COLUMNS: Final[dict[str, tuple[DataType, str]]] = {
     "storeSize": (IntegerType(), "store_size"),
 }
 _DEFAULT_COUNT: Final = 10
+_MAY_BE_NULL: Final = ("keys", "tags", "uniqueKey", "bornTimestamp", "storeTimestamp")
+"""A timestamp is null where it lies beyond what Arrow can hold."""
 
 DEFAULT_COLUMNS: Final = tuple(_COLUMNS)[:_DEFAULT_COUNT]
 ALL_COLUMNS: Final = tuple(_COLUMNS)
@@ -99,6 +101,10 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
             raise OptionError(
                 f"the schema's column {field.name} is {field.dataType.simpleString()},"
                 f" but the source gives {wanted.simpleString()}; cast it after reading"
+            )
+        if known in _MAY_BE_NULL and not field.nullable:
+            raise OptionError(
+                f"the schema's column {field.name} is NOT NULL, but a message need not have one"
             )
     names = [field.name for field in schema.fields]
     _require_properties(names, options)
