@@ -31,7 +31,7 @@ from rocketrio_protocol.message_codec import (
     encode_records,
     record_size,
 )
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, property_value, tags_code
+from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL
 from rocketrio_protocol.remoting.ports import WallClock
 
@@ -213,7 +213,7 @@ class Appender:
             why = "an empty batch"
         elif put.sys_flag & TRANSACTION_MASK:
             why = "a batch cannot be part of a transaction"
-        elif any(_is_delayed(properties) for _, _, properties in entries if _DELAY in properties):
+        elif any(map(_is_delayed, [properties for _, _, properties in entries])):
             why = "a batch cannot be delayed"
         return self._refuse(PutStatus.MESSAGE_ILLEGAL, why) if why else None
 
@@ -237,5 +237,5 @@ def _with_common_properties(
 
 
 def _is_delayed(properties: bytes) -> bool:
-    level = property_value(properties, PROPERTY_DELAY_TIME_LEVEL)
-    return level is not None and level.isdigit() and int(level) > 0
+    level = stored_value(properties, _DELAY)
+    return level.isdigit() and int(level) > 0

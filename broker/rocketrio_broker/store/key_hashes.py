@@ -24,8 +24,9 @@ def key_hashes(topic: bytes, properties: bytes) -> list[int]:
     """The hashes of a record's unique id and keys, in the order in which they are indexed."""
     unique = stored_value(properties, _UNIQUE_LABEL)
     hashes = [_key_hash(topic, unique)] if unique else []
-    if _KEYS_LABEL in properties:
-        for key in stored_value(properties, _KEYS_LABEL).split(_SEPARATOR):
+    keys = stored_value(properties, _KEYS_LABEL)
+    if keys:
+        for key in keys.split(_SEPARATOR):
             if key:
                 hashes.append(_key_hash(topic, key))
     return hashes

@@ -93,7 +93,8 @@ class LogWalk:
                 unpack(data, at)
             )
             end = at + size
-            topic_at = at + _BODY_AT + body_size + 1
+            body_at = at + _BODY_AT
+            topic_at = body_at + body_size + 1
             if (
                 magic != MAGIC_V1
                 or sys_flag & _IPV6_HOSTS
@@ -108,22 +109,11 @@ class LogWalk:
                 or properties_at + (data[properties_at - 2] << 8 | data[properties_at - 1]) != end
             ):
                 return
-            if (
-                check_crc
-                and crc != crc32(data[topic_at - 1 - body_size : topic_at - 1]) & 0x7FFFFFFF
-            ):
+            if check_crc and crc32(data[body_at : body_at + body_size]) & 0x7FFFFFFF != crc:
                 return
-            record = (
-                address,
-                size,
-                data[topic_at : properties_at - 2],
-                queue_id,
-                queue_offset,
-                sys_flag,
-                store_ms,
-                data[properties_at:end],
-            )
-            if check_tears and (b"\0" in record[7] or b"\0" in record[2]) and _is_torn(record):
+            topic, properties = data[topic_at : properties_at - 2], data[properties_at:end]
+            record = address, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties
+            if check_tears and (0 in properties or 0 in topic) and _is_torn(record):
                 return
             at = end
             self.position = base + end
@@ -171,9 +161,9 @@ def _as_log_record(record: RecordHeader) -> LogRecord:
 def _is_torn(record: LogRecord) -> bool:
     """Whether sectors of the topic or the properties were lost."""
     physical_offset, size, topic, *_, properties = record
-    if b"\0" in topic:
+    if 0 in topic:
         return True
-    if b"\0" not in properties:
+    if 0 not in properties:
         return False
     end = physical_offset + size
     start = end - len(properties)
