@@ -41,6 +41,7 @@ class ConsumeQueue:
         "_files",
         "_tail",
         "_tail_start",
+        "_unsynced_start",
         "has_unsynced",
         "key",
         "last_physical_end",
@@ -63,6 +64,7 @@ class ConsumeQueue:
         self._files = files
         self._tail = bytearray()
         self._tail_start = 0
+        self._unsynced_start = 0  # the first file that was written to since the last sync
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.key[0]}-{self.key[1]} {self.min_offset}..{self.max_offset}>"
@@ -109,7 +111,7 @@ class ConsumeQueue:
             file.pwrite(part, position)
             self._tail_start += len(part) // QUEUE_ENTRY_SIZE
             del self._tail[: len(part)]
-            self.has_unsynced = True
+            self._note_unsynced(start - position)
 
     def _write_long_tail(self) -> None:
         # The message is in the log already, so its send must not fail here; the periodic write meets
@@ -134,7 +136,7 @@ class ConsumeQueue:
         self.max_offset = self._tail_start = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
         self.last_physical_end = self._end_of_entry(queue_offset - 1)
-        self.has_unsynced = True
+        self._note_unsynced(end - end % self._file_size)
 
     def clear(self) -> None:
         """Forget all entries and files; the queue begins at 0 again."""
@@ -259,8 +261,15 @@ class ConsumeQueue:
         self.clear()
         self._files.disk.remove_directory(self._directory)
 
-    def paths(self) -> list[Path]:
-        return [self._path(start) for start in self._file_starts()]
+    def take_unsynced(self) -> list[Path]:
+        """The files that a sync must cover; from now on only newer writes count as unsynced."""
+        self.has_unsynced = False
+        return [self._path(start) for start in self._file_starts() if start >= self._unsynced_start]
+
+    def _note_unsynced(self, file_start: int) -> None:
+        if not self.has_unsynced or file_start < self._unsynced_start:
+            self._unsynced_start = file_start
+        self.has_unsynced = True
 
     @property
     def directory(self) -> Path:

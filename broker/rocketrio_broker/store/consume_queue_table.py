@@ -106,8 +106,7 @@ class ConsumeQueueTable:
         paths: list[Path] = []
         for queue in self:
             if queue.has_unsynced:
-                queue.has_unsynced = False
-                paths += queue.paths()[-2:]
+                paths += queue.take_unsynced()
                 paths += [queue.directory, queue.directory.parent]
         if paths:
             paths += [self.root, self.root.parent]

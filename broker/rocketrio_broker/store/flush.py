@@ -57,6 +57,8 @@ class FlushService:
         self._log = log
         self._disk = disk
         self._forgotten = 0
+        # One at a time: a second sync must not pass the first, which has yet to make a new file's name safe.
+        self._turn = trio.Lock()
         is_sync = config.flush_disk_type == "sync"
         self._interval = None if is_sync else config.flush_interval_commit_log
 
@@ -71,6 +73,10 @@ class FlushService:
 
     async def flush(self) -> None:
         """Return once all that is appended now is on the disk."""
+        async with self._turn:
+            await self._flush()
+
+    async def _flush(self) -> None:
         log = self._log
         end, truncations = log.max_offset, log.truncations
         if end > log.flushed.value:

@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 from tests.broker.store.faulty_disk import FaultyDisk
-from tests.broker.store.support import ROOT, SMALL, opened, put_of, stored
+from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
@@ -215,3 +215,46 @@ class _Reserving:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._file, name)
+
+
+async def test_every_queue_file_written_since_the_last_checkpoint_is_synced() -> None:
+    disk = FaultyDisk()
+    async with opened(disk) as store:
+        for count in (100, *[20] * 10):  # five files of 20 entries, then one at a time
+            for _ in range(count):
+                stored(store.append(put_of()))
+            await store.checkpoint()
+        lost = disk.after_cut(seed=0, kept=0.0)
+    async with opened(lost) as store:
+        assert store.queue_bounds("orders", 0) == (0, 300)
+        assert len(read_all(store, "orders")) == 300
+
+
+async def test_a_sync_waits_for_the_one_that_makes_the_new_files_name_safe() -> None:
+    class SlowDisk(MemoryDisk):
+        gate: trio.Event | None = None
+
+        async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
+            gate, self.gate = (self.gate, None) if _is_flush(work) else (None, self.gate)
+            if gate is not None:
+                await gate.wait()
+            return await super().run(work, *arguments)
+
+    disk = SlowDisk()
+    async with opened(disk) as store:
+        disk.gate = gate = trio.Event()
+        stored(store.append(put_of()))  # in a new file
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store._flush.flush)
+            await trio.testing.wait_all_tasks_blocked()
+            second = stored(store.append(put_of()))
+            nursery.start_soon(store._flush.flush)
+            await trio.testing.wait_all_tasks_blocked()
+            flushed_early = store.flushed.value
+            gate.set()
+        assert flushed_early == 0
+        assert store.flushed.value == second.end_offset
+
+
+def _is_flush(work: object) -> bool:
+    return getattr(work, "__name__", "") == "_flush_files"
