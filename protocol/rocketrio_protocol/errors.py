@@ -14,9 +14,12 @@ A class carries what a caller decides by (`retryable`, `stale_route`, `remedy`);
     └── ConfigError               a setting that cannot be used
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rocketrio_protocol.codes import ResponseCode, code_name
+
+REMARK_SHOWN: Final = 2000
+"""Characters of a peer's remark in an error's text, room for what Java says of a fault; `remark` has all of it."""
 
 
 class Error(Exception):
@@ -56,7 +59,8 @@ class Error(Exception):
         if self.code is not None:
             text += f": the peer answered {code_name(self.code, ResponseCode)}"
         if self.remark:
-            text += f": {self.remark.strip()}"
+            remark = self.remark.strip()
+            text += f": {remark[:REMARK_SHOWN]}" + ("..." if len(remark) > REMARK_SHOWN else "")
         if self.advice:
             text += f". {self.advice}"
         return text

@@ -27,6 +27,9 @@ _LONG: typing.Final = ("offset", "timestamp", "version", "millis", "broker_id")
 """How the attributes end that are Java's long; the other numbers are its int."""
 _LONG_LIMIT: typing.Final = 1 << 63
 _INT_LIMIT: typing.Final = 1 << 31
+_TEXT_SHOWN: typing.Final = (
+    80  # characters of a wrong field in its error, which goes back to the peer
+)
 
 # Compiled once a class; the classes live as long as the process.
 _ENCODERS: typing.Final[dict[type, Callable[[Any], ExtFields]]] = {}
@@ -155,7 +158,7 @@ def _wrong_field(cls: type, ext_fields: ExtFields) -> str:
     for field in _fields(cls):
         text = ext_fields.get(wire_name(field))
         if text is not None and _value_type(cls, field) is int:
-            what = f"{cls.__name__}: the field {wire_name(field)!r} is {text!r}"
+            what = f"{cls.__name__}: the field {wire_name(field)!r} is {text[:_TEXT_SHOWN]!r}"
             try:
                 number, limit = int(text), _limit(field)
             except ValueError:

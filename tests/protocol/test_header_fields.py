@@ -9,7 +9,7 @@ from tests.golden.golden import remoting_frames
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import COMMANDS
-from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import FrameDecoder
@@ -176,3 +176,16 @@ def test_largest_numbers_of_java_are_read() -> None:
     ext = {"topic": "T", "queueId": str(2**31 - 1), "batch": "true", "maxOffset": str(-(2**63))}
     header = _Example.from_ext_fields(ext)
     assert (header.queue_id, header.max_offset) == (2**31 - 1, -(2**63))
+
+
+def test_error_of_a_monstrous_field_stays_short() -> None:
+    with pytest.raises(RemoteProtocolError, match="not a number") as caught:
+        PullMessageResponseHeader.from_ext_fields(
+            {
+                "suggestWhichBrokerId": "0",
+                "nextBeginOffset": "\0" * 1_000_000,
+                "minOffset": "0",
+                "maxOffset": "0",
+            }
+        )
+    assert len(str(caught.value)) < 1000
