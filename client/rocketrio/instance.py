@@ -353,8 +353,7 @@ class ClientInstance:
         """Announce a consumer group to all brokers, and wait for their answers. Raises ConfigError for a second one."""
         if member.group in self.heartbeat.consumers:
             raise ConfigError(
-                f"this client is a member of group {member.group} already;"
-                " open another client for a second member"
+                f"this client is a member of group {member.group} already; open another"
             )
         self.heartbeat.consumers[member.group] = member
         await self.heartbeat.send_all()
@@ -379,6 +378,8 @@ class ClientInstance:
     async def leave_producer(self, group: str) -> None:
         """One producer of the group is gone; the brokers hear when it was the last one."""
         producers = self.heartbeat.producers
+        if group not in producers:
+            return  # The whole client has left.
         producers[group] -= 1
         if not producers[group]:
             del producers[group]

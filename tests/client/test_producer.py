@@ -1,5 +1,7 @@
 """Sends against a cluster in memory: what is stored where, what is tried again, what is refused."""
 
+from contextlib import AsyncExitStack
+
 import pytest
 
 from rocketrio import (
@@ -15,6 +17,7 @@ from rocketrio import (
     RouteNotFound,
     SendStatus,
     open_admin,
+    open_client,
     open_producer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -268,6 +271,13 @@ async def test_pipeline_refuses_what_cannot_be_sent_and_goes_on(client: ClientIn
         await pipeline.send(Message("orders", b"x"))
         await pipeline.flush()
         assert pipeline.statistics().stored == {SendStatus.SEND_OK: 1}
+
+
+async def test_producer_may_end_after_its_client(cluster: EmbeddedCluster) -> None:
+    stack = AsyncExitStack()
+    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+        await stack.enter_async_context(open_producer(client=client))
+    await stack.aclose()
 
 
 async def test_producer_exception_comes_out_as_it_was_raised(client: ClientInstance) -> None:
