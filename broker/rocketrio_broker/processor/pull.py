@@ -209,6 +209,10 @@ class PullMessageProcessor:
             )
         topic = self._topics.topic_config_table.get(header.topic)
         if topic is None:
+            if self._store.is_slave and self._store.queue_bounds(header.topic, header.queue_id):
+                # The log brought messages of a topic that the next copy of the tables will bring,
+                # or would have brought: the master may be gone by now.
+                return group
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",

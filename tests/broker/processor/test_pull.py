@@ -5,6 +5,7 @@ from typing import Any
 import attrs
 import msgspec
 import pytest
+import trio
 from tests.cluster.support import COMMIT, SUBSCRIPTION, Caller, bodies, caller_of
 from trio.testing import MockClock
 
@@ -224,3 +225,21 @@ async def test_lagging_slave_does_not_move_its_readers(autojump_clock: MockClock
             assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
             assert answer.ext_fields["nextBeginOffset"] == str(offset)
             assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+
+
+async def test_slave_serves_a_topic_that_the_log_brought_before_the_tables(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        slave = cluster.slaves[0].broker
+        await trio.sleep(
+            1
+        )  # The slave's first copy of the tables is done, the next is seconds away.
+        await fill(caller, cluster.master.broker.address)
+        await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
+        assert "orders" not in slave.parts.topics.topic_config_table
+        await cluster.kill_master()
+        answer = await caller.pull(slave.address, 1)
+        assert bodies(answer) == [b"1", b"2", b"3"]
+        unknown = await caller.pull(slave.address, 0, topic="elsewhere")
+        assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
