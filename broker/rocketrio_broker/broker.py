@@ -200,6 +200,7 @@ async def open_broker(
                     broker_name=config.broker_name,
                     own_addr=address,
                     consumer_offsets=parts.consumer_offsets,
+                    queue_end=store.next_queue_offset,
                 )
                 for service in (*parts.services(), ha_service):
                     await nursery.start(service.run)

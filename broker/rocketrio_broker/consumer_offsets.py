@@ -8,7 +8,7 @@ Unlike Java: a master that comes back takes the higher of its own and its slaves
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import trio
@@ -140,16 +140,31 @@ class ConsumerOffsetManager:
             self.table.put_all({(topic, destination_group): dict(queues)})
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all offsets on a topic."""
-        self.table.remove(topic=topic)
+        """Forget all offsets on a topic, at once in the file too: a topic made anew is read from its beginning."""
+        if self.table.remove(topic=topic):
+            self.persist()
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
         self.table.remove(group=group)
 
-    def merge(self, wrapper: ConsumerOffsetWrapper) -> int:
-        """Take what is higher than here, queue by queue: for a master that comes back. Returns how many there were."""
-        raised = self.table.merge(offsets_by_key(wrapper))
+    def merge(
+        self,
+        wrapper: ConsumerOffsetWrapper,
+        *,
+        queue_end: Callable[[str, int], int] | None = None,
+    ) -> int:
+        """Take what is higher than here, queue by queue: for a master that comes back. Returns how many there were.
+
+        What lies beyond `queue_end` of a queue belongs to an earlier topic of that name, and is left out.
+        """
+        offsets = offsets_by_key(wrapper)
+        if queue_end is not None:
+            offsets = {
+                key: {id_: at for id_, at in queues.items() if at <= queue_end(key[0], id_)}
+                for key, queues in offsets.items()
+            }
+        raised = self.table.merge(offsets)
         if raised:
             self.persist()
         return raised
@@ -167,15 +182,21 @@ class ConsumerOffsetManager:
     def persist(self) -> None:
         """Write the file if there is something new."""
         if self._written != self.table.change_count:
-            self._written = self.table.change_count
+            written = self.table.change_count
             self._file.write(self.wrapper())
+            self._written = written
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write the file on a period, and once more at the end."""
         task_status.started()
         try:
             async for _ in every(self._flush_interval):
-                self.persist()
+                try:
+                    self.persist()
+                except OSError as error:
+                    # They stay in memory and are written with the next round: a full disk must not end a broker.
+                    logger.warning("consumer offsets not written, will retry error=%s", error)
+                    continue
                 await self._disk.run(self._file.sync)
         finally:
             self.persist()

@@ -147,3 +147,37 @@ def test_the_answer_to_43_is_written_as_java_writes_it() -> None:
         assert exchange.answer is not None
         body = bytes(exchange.answer.body)
         assert fastjson.dumps(fastjson.loads(body, ConsumerOffsetWrapper)) == body
+
+
+async def test_a_full_disk_delays_the_file_and_ends_nothing(autojump_clock: trio.abc.Clock) -> None:
+    class FullDisk(MemoryDisk):
+        full = True
+
+        def rename(self, old: Path, new: Path) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().rename(old, new)
+
+    disk = FullDisk()
+    offsets = manager(disk)
+    async with trio.open_nursery() as nursery:
+        offsets.commit_offset("G", "T", 0, 5)
+        await nursery.start(offsets.run)
+        await trio.sleep(12)
+        disk.full = False
+        await trio.sleep(5)
+        again = manager(disk)
+        again.load()
+        assert again.query_offset("G", "T", 0) == 5
+        nursery.cancel_scope.cancel()
+
+
+def test_a_removed_topics_offsets_do_not_come_back_after_a_kill() -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    offsets.commit_offset("G", "T", 0, 5)
+    offsets.persist()
+    offsets.remove_topic("T")
+    again = manager(disk)
+    again.load()
+    assert again.query_offset("G", "T", 0) == -1

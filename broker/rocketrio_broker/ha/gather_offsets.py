@@ -4,11 +4,13 @@ It asks the name servers (106) which slaves its name has, and each slave (43) fo
 one counts. Who cannot be asked is tried again until a time limit; then the master serves without, and says so.
 
 Invariant: no committed offset of this master is lowered.
+Invariant: none is taken that lies beyond the end of its queue here (`queue_end`): a slave may remember a topic that
+was deleted and made anew, and its readers would skip messages.
 Unlike Java: Apache's master comes back with what it last knew, and the periodic copy then lowers its slaves' offsets.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import attrs
@@ -55,13 +57,14 @@ async def gather_slave_offsets(
     broker_name: str,
     own_addr: str,
     consumer_offsets: ConsumerOffsetManager,
+    queue_end: Callable[[str, int], int] | None = None,
     limit: float = GATHER_LIMIT,
 ) -> GatheredOffsets:
     """Raise `consumer_offsets` to what the slaves of `broker_name` have. Never fails; takes `limit` seconds at most.
 
     A cancel leaves what was merged so far.
     """
-    gathering = _Gathering(call, broker_name, own_addr, consumer_offsets)
+    gathering = _Gathering(call, broker_name, own_addr, consumer_offsets, queue_end)
     with trio.move_on_after(limit) as waiting:
         async with trio.open_nursery() as nursery:
             for addr in name_servers:
@@ -91,12 +94,14 @@ class _Gathering:
         broker_name: str,
         own_addr: str,
         consumer_offsets: ConsumerOffsetManager,
+        queue_end: Callable[[str, int], int] | None,
     ) -> None:
         self.result = GatheredOffsets()
         self._call = call
         self._broker_name = broker_name
         self._known = {own_addr}
         self._consumer_offsets = consumer_offsets
+        self._queue_end = queue_end
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
         """Ask until it answers; each slave it names is asked in a task of its own."""
@@ -109,7 +114,7 @@ class _Gathering:
 
     async def _ask_slave(self, addr: str) -> None:
         offsets = await self._ask(addr, GetAllConsumerOffsetRequestHeader(), ConsumerOffsetWrapper)
-        self.result.raised += self._consumer_offsets.merge(offsets)
+        self.result.raised += self._consumer_offsets.merge(offsets, queue_end=self._queue_end)
         self.result.slaves_asked.append(addr)
 
     async def _ask(self, addr: str, request: RequestHeader, kind: type[Answer]) -> Answer:

@@ -108,8 +108,9 @@ class TopicAdminProcessor:
         refuse_on_slave(self._config)
         header = request.header(admin.DeleteTopicInBrokerRequestHeader)
         self._refuse_name(header.topic)
-        self._topics.delete(header.topic)
+        # Offsets first: after a crash in between they are read again, not taken for those of a new topic.
         self._consumer_offsets.remove_topic(header.topic)
+        self._topics.delete(header.topic)
         self._store.delete_topic(header.topic)
         return request.response()
 

@@ -167,3 +167,21 @@ async def test_slave_with_an_unreadable_answer_counts_as_not_asked(
     peers = Peers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: b"[]"})
     result = await gather(peers, manager())
     assert list(result.unreachable) == [SLAVE]
+
+
+async def test_an_offset_beyond_the_queues_end_is_of_an_earlier_topic(
+    autojump_clock: MockClock,
+) -> None:
+    peers = Peers(
+        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120, 1: 99}})}
+    )
+    kept = manager()
+    await gather_slave_offsets(
+        call=peers.call,
+        name_servers=[NAME_SERVER],
+        broker_name="broker-a",
+        own_addr=OWN,
+        consumer_offsets=kept,
+        queue_end=lambda topic, queue_id: 100,
+    )
+    assert kept.query_offsets("billing", "orders") == {0: 32, 1: 99}
