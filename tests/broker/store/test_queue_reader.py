@@ -163,7 +163,7 @@ async def test_missing_queue_file_leads_to_the_next() -> None:
         put_many(store, 45)
         await store.checkpoint()
         queue = store.queue_table.by_key["orders", 0]
-        queue._files.unlink(queue.paths()[0])
+        queue._files.unlink(queue._path(0))
         result = store.get_message("orders", 0, 3, 32)
         assert (result.status, result.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 20)
         store.is_slave = True
