@@ -132,14 +132,15 @@ class RetentionService:
         """Delete the oldest files, never the last; then what only pointed to them."""
         files = self._log.files
         deleted = 0
-        while (
-            deleted < count and len(files.files) > 1 and files.files[0].end_offset <= self._synced()
-        ):
+        # By address: another pass may delete while this one sleeps, and must not make it take younger files.
+        last = files.files[:count]
+        limit = last[-1].end_offset if last else 0
+        while len(files.files) > 1 and files.files[0].end_offset <= min(limit, self._synced()):
             _LOG.info("event=log_file_deleted file=%s", files.files[0].path.name)
             files.remove_first()
             deleted += 1
             self._forget_gone()
-            if deleted < count:
+            if files.files[0].end_offset <= limit:
                 await trio.sleep(DELETE_FILES_INTERVAL)
         return deleted
 

@@ -121,3 +121,17 @@ async def test_nearly_full_disk_refuses_until_there_is_room(autojump_clock: trio
         await trio.sleep(11)
         assert store.writable
         stored(store.append(put_of()))
+
+
+async def test_two_passes_at_once_delete_no_more_than_one(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    async with opened(disk, clock=clock) as store:
+        await fill(store, clock)
+        third = store.commit_log.files.files[3].start_offset
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store._retention.delete_files, 3)
+            await trio.sleep(0.01)
+            nursery.start_soon(store._retention.delete_files, 2)  # what the first has not got to
+        assert store.min_physical_offset == third
