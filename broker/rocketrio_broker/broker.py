@@ -169,7 +169,7 @@ async def open_broker(
     listeners = await _listen(config.listen, listen)
     try:
         listeners.append(await listen(config.ha_listen_for(listeners[0].addr)))
-        address = config.address or _told(listeners[0].addr)
+        address = _told(config.address, listeners[0].addr)
         ha_address = config.ha_address or _beside(address, listeners[2].addr)
         store_host = await _packed_addr(address)
         async with open_message_store(
@@ -318,13 +318,17 @@ async def _listen(addr: str, listen: Listen) -> list[Listener]:
     raise ConfigError(f"No free port on {host} whose second below is free as well")
 
 
-def _is_wildcard(host: str) -> bool:
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for every address of the machine, so that nobody can dial it."""
     return host in ("0.0.0.0", "::")
 
 
-def _told(bound: str) -> str:
-    """The address clients are told where none is configured: the one that was bound."""
-    if _is_wildcard(split_addr(bound)[0]):
+def _told(address: str | None, bound: str) -> str:
+    """The address clients are told: as configured, where port 0 is the one that was bound; otherwise as bound."""
+    if address is not None:
+        host, port = split_addr(address)
+        return address if port else join_addr(host, split_addr(bound)[1])
+    if is_wildcard(split_addr(bound)[0]):
         raise ConfigError(
             f"listen is {bound}, which others cannot dial",
             remedy="Say in address which host:port they are to use",
@@ -335,7 +339,7 @@ def _told(bound: str) -> str:
 def _beside(address: str, bound: str) -> str:
     """The address slaves are told: as bound, on the host that clients are told where that is any."""
     host, port = split_addr(bound)
-    return join_addr(split_addr(address)[0], port) if _is_wildcard(host) else bound
+    return join_addr(split_addr(address)[0], port) if is_wildcard(host) else bound
 
 
 async def _packed_addr(address: str) -> bytes:

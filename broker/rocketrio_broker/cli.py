@@ -19,7 +19,7 @@ import attrs
 import click
 import trio
 
-from rocketrio_broker.broker import Broker, open_broker
+from rocketrio_broker.broker import Broker, is_wildcard, open_broker
 from rocketrio_broker.config import FIRST_SLAVE_ID, ROLES, BrokerConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.config_loading import load_config, setting_paths
@@ -35,6 +35,7 @@ from rocketrio_protocol.remoting.tcp import listen_tcp
 MAX_SLAVES: Final = 8
 """Slaves that `cluster` starts in one process at most: beyond that use a process each."""
 
+LOOPBACK: Final = "127.0.0.1"
 _LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 logger = logging.getLogger("rocketrio_broker")
@@ -200,6 +201,10 @@ def run(
     show_default=True,
     help="How many slaves follow the master.",
 )
+@click.option(
+    "--host",
+    help="Host that clients are told; needed where --listen is 0.0.0.0, which nobody can dial.",
+)
 @click.option("--cluster", "cluster_name", default="DefaultCluster", show_default=True)
 @click.option("--name", "broker_name", default="broker-a", show_default=True)
 @_settings
@@ -208,6 +213,7 @@ def cluster(
     listen: str,
     data: Path,
     slaves: int,
+    host: str | None,
     cluster_name: str,
     broker_name: str,
     settings: tuple[tuple[str, str], ...],
@@ -216,10 +222,17 @@ def cluster(
     """Run a name server, a master and its slaves in one process.
 
     \b
-    Example:
+    Examples:
       rocketrio-broker cluster --listen 127.0.0.1:9876 --data data --slaves 1
+      rocketrio-broker cluster --listen 0.0.0.0:9876 --host 192.168.1.20 --data data
     prints a `ready` line per member; clients only need the name server's address.
     """
+    listen_host, _ = split_addr(listen)
+    if host is None and is_wildcard(listen_host):
+        raise click.UsageError(
+            f"--listen {listen} serves every address of this machine, but clients need one to dial:"
+            " say with --host which, for example --host 192.168.1.20"
+        )
     base = _loaded(
         None,
         {**dict(settings), "cluster_name": cluster_name, "broker_name": broker_name},
@@ -228,12 +241,15 @@ def cluster(
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
             name_server = await _start_name_server(stack, listen, data / "namesrv")
-            host, _ = split_addr(name_server.addr)
+            _, port = split_addr(name_server.addr)
             for broker_id in range(MASTER_ID, FIRST_SLAVE_ID + slaves):
                 config = attrs.evolve(
                     base,
-                    namesrv=name_server.addr,
-                    listen=join_addr(host, 0),
+                    namesrv=join_addr(LOOPBACK, port)
+                    if is_wildcard(listen_host)
+                    else name_server.addr,
+                    listen=join_addr(listen_host, 0),
+                    address=None if host is None else join_addr(host, 0),
                     ha_listen=None,
                     broker_id=broker_id,
                     role="async-master" if broker_id == MASTER_ID else "slave",

@@ -59,7 +59,9 @@ class BrokerConfig:
         None, "Address to serve slaves on; by default the port after that of `listen`."
     )
     address: str | None = _field(
-        None, "Address that clients are told, where it differs from `listen` (NAT, 0.0.0.0)."
+        None,
+        "Address that clients are told, where it differs from `listen` (NAT, 0.0.0.0); "
+        "port 0 is the port that was bound.",
     )
     ha_address: str | None = _field(None, "Address that slaves are told, where it differs.")
     namesrv: str = _field("", "Name servers, host:port, several separated by `;`.")

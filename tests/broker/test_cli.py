@@ -164,6 +164,25 @@ def test_a_cluster_serves_and_ends_clean(
 
 
 @pytest.mark.real
+def test_a_cluster_on_every_address_tells_the_host_it_was_given(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    options = ("--listen", "0.0.0.0:0", "--data", str(tmp_path), "--slaves", "1")
+    code, output = invoked("cluster", *options)
+    assert code == 2
+    assert "--host" in output
+    cluster = launcher.start("cluster", *options, "--host", "127.0.0.1")
+    cluster.line()
+    for role in ("master", "slave"):
+        line = cluster.line()
+        assert f"role={role}" in line
+        assert " address=127.0.0.1:" in line
+        assert " ha_address=127.0.0.1:" in line
+    code, said = cluster.ended(signal.SIGTERM)
+    assert code == 0, said
+
+
+@pytest.mark.real
 def test_members_run_in_processes_of_their_own(launcher: Launcher, tmp_path: Path) -> None:
     name_server = launcher.start("namesrv", "--listen", "127.0.0.1:0")
     found = READY_NAME_SERVER.fullmatch(name_server.line())
