@@ -79,9 +79,10 @@ class SubscriptionGroupManager:
         """Take over a master's table with its version; False when it is the one already here."""
         if wrapper.data_version == self.data_version:
             return False
+        # The file first: if it cannot be written the version here stays behind, and the next copy tries again.
+        self._file.write(wrapper)
         self.subscription_group_table = dict(wrapper.subscription_group_table)
         self.data_version = wrapper.data_version
-        self.persist()
         return True
 
     def persist(self) -> None:

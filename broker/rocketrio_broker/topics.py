@@ -137,9 +137,10 @@ class TopicConfigManager:
         """Take over a master's table with its version; False when it is the one already here."""
         if wrapper.data_version == self.data_version:
             return False
+        # The file first: if it cannot be written the version here stays behind, and the next copy tries again.
+        self._file.write(wrapper)
         self.topic_config_table = dict(wrapper.topic_config_table)
         self.data_version = wrapper.data_version
-        self.persist()
         self.changes.advance(self.changes.value + 1)
         return True
 

@@ -97,7 +97,7 @@ class SlaveSynchronize:
         self._connected = connected
         self._period = period
         self._delay_offsets = b""
-        self._problem: Error | None = None
+        self._problem: Error | OSError | None = None
         self._last_round_time: float | None = None
         self.rounds = Watermark()
         """Counts the rounds that went through: whoever needs the tables copied waits on it."""
@@ -125,7 +125,7 @@ class SlaveSynchronize:
                 await self.sync_all(addr)
                 self._log_success(addr)
                 wait, pause = self._period, RETRY_PAUSE
-            except Error as error:
+            except (Error, OSError) as error:  # OSError: this disk is full
                 self._log_failure(addr, error)
                 wait, pause = min(pause, self._period), pause * 2
             with trio.move_on_after(wait):
@@ -174,7 +174,7 @@ class SlaveSynchronize:
         self._last_round_time = trio.current_time()
         self.rounds.advance(self.rounds.value + 1)
 
-    def _log_failure(self, addr: str, error: Error) -> None:
+    def _log_failure(self, addr: str, error: Error | OSError) -> None:
         if self._problem is None:
             logger.warning("tables not copied, will retry master=%s reason=%s", addr, error)
         else:
