@@ -183,7 +183,9 @@ class BrokerRegistration:
         self._failing.discard(name_server)
         self._answers[name_server] = answer
         self._advance()
-        known = (self._answers.get(addr) for addr in self._name_servers)
+        # Those that answer now first: what one said that is away since may be long out of date.
+        by_freshness = sorted(self._name_servers, key=lambda addr: addr not in self._told)
+        known = (self._answers.get(addr) for addr in by_freshness)
         master = next((addrs for addrs in known if addrs and addrs.addr), MasterAddrs())
         if master != self.master:
             logger.info("master addr=%s ha_addr=%s", master.addr, master.ha_addr)

@@ -11,6 +11,7 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.registration import BrokerRegistration, MasterAddrs
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.topic_config import TopicConfig
@@ -238,3 +239,20 @@ async def test_compressed_registrations_say_the_same(
         broker = await lab.broker(compressed_register=True)
         registered = set(server.routes.topic_queue_table)
         assert registered == set(broker.topics.topic_config_table)
+
+
+async def test_a_name_server_that_is_away_does_not_hide_where_the_master_moved() -> None:
+    config = live_config(namesrv=f"{FIRST};{SECOND}", role="slave", broker_id=1)
+    topics = TopicConfigManager(
+        config=config, file=config_file("topics.json"), wall_clock=SettableClock()
+    )
+    async with open_channel_pool(MemoryNetwork().host("10.0.0.2").dial) as pool:
+        registration = BrokerRegistration(
+            config=config, topics=topics, pool=pool, broker_addr="b:1", ha_server_addr="b:2"
+        )
+        old, new = MasterAddrs("10.0.0.1:1", "10.0.0.1:2"), MasterAddrs("10.0.0.7:1", "10.0.0.7:2")
+        registration._learn(FIRST, 0, old)
+        registration._learn(SECOND, 0, old)
+        registration._lost(FIRST, NotReachable("away"))
+        registration._learn(SECOND, 0, new)
+        assert registration.master == new
