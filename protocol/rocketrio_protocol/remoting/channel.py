@@ -259,7 +259,8 @@ class Channel:
                 return self.close(error.what)
             while self._backlog:
                 self._act()  # Before any wait: the writer may have sent meanwhile.
-                if self._backlog:
+                # With nothing unsent the writer sleeps, and would never wake us.
+                if self._backlog and self.unsent_size:
                     await self._sent.park()
             if self._ended:
                 return self.close(
