@@ -16,7 +16,6 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.dispatch import (
-    SCHEDULE_TOPIC,
     TRANSACTION_MASK,
     DelayLevels,
     entry_tags_code,
@@ -34,6 +33,7 @@ from rocketrio_protocol.message_codec import (
 from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL
 from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
 _SEPARATOR: Final = 2  # the byte between properties
 _DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()

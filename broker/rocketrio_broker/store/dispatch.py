@@ -15,8 +15,7 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.log_walk import LogRecord
 from rocketrio_protocol.properties import property_value, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
-
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
 TRANSACTION_MASK: Final = 0xC
 _SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
