@@ -1,6 +1,7 @@
 """A cluster in memory under a virtual clock, and clients of it."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,15 @@ def run_in_virtual_time(main: Any, *, clock: Any, instruments: Any) -> Any:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test with a cluster runs in virtual time, without naming the clock."""
+    """Every test with this room's cluster runs in virtual time, without naming the clock.
+
+    pytest hands over the tests of all rooms that it collected, and others call theirs a cluster too.
+    """
+    here = Path(__file__).parent
     for item in items:
-        if isinstance(item, pytest.Function) and "cluster" in item.fixturenames:
+        if not isinstance(item, pytest.Function) or here not in item.path.parents:
+            continue
+        if "cluster" in item.fixturenames:
             item.add_marker(pytest.mark.trio(run=run_in_virtual_time), append=False)
 
 
