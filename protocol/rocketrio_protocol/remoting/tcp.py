@@ -141,6 +141,7 @@ async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTran
                 continue
             try:
                 await _connect(sock, target)
+                return _transport(sock)
             except OSError as error:
                 sock.close()
                 refusals.append(error.strerror or str(error))
@@ -148,7 +149,6 @@ async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTran
             except BaseException:
                 sock.close()
                 raise
-            return _transport(sock)
         raise NotReachable(f"No connection to {addr} ({', '.join(refusals)})", broker_addr=addr)
     raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
 

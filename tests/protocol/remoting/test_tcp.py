@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.remoting import tcp
 from rocketrio_protocol.remoting.ports import join_addr
 from rocketrio_protocol.remoting.tcp import SocketTransport, TcpListener, dial_tcp, listen_tcp
 
@@ -49,6 +50,24 @@ async def test_address_that_is_taken_or_elsewhere_cannot_be_listened_on() -> Non
         with pytest.raises(ConfigError, match=f"Cannot listen on {addr}"):
             await listen_tcp(addr)
     listener.close()
+
+
+async def test_peer_that_is_gone_as_soon_as_it_was_reached_is_not_reachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect = tcp._connect
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        async def connect_and_be_reset(sock: socket.socket, target: object) -> None:
+            await connect(sock, target)
+            accepted, _ = server.accept()
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            accepted.close()
+
+        monkeypatch.setattr(tcp, "_connect", connect_and_be_reset)
+        addr = join_addr(*server.getsockname())
+        with pytest.raises(NotReachable, match=f"No connection to {addr}.*not connected"):
+            await dial_tcp(addr)
 
 
 async def test_dial_gives_up_after_its_timeout(autojump_clock: trio.testing.MockClock) -> None:
