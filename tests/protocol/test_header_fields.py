@@ -80,11 +80,34 @@ def test_missing_field_is_named(missing: str) -> None:
         _Example.from_ext_fields(fields)
 
 
-@pytest.mark.parametrize("text", ["", "three", "3.5", "0x3", "9" * 5000])
-def test_wrong_number_is_named(text: str) -> None:
-    fields = {"topic": "T", "queueId": "3", "batch": "true", "maxOffset": text}
-    with pytest.raises(RemoteProtocolError, match=r"'maxOffset' is .*, not a number"):
+@pytest.mark.parametrize("name", ["queueId", "maxOffset"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "three", "3.5", "0x3", " 3", "3 ", "\t3", "1_0", "+-3", "-", "+", "\u00b3", "9" * 5000],
+)
+def test_wrong_number_is_named(name: str, text: str) -> None:
+    fields = {"topic": "T", "queueId": "3", "batch": "true", "maxOffset": "1", name: text}
+    with pytest.raises(RemoteProtocolError) as caught:
         _Example.from_ext_fields(fields)
+    assert f"_Example: the field {name!r} is {text[:80]!r}, not a number" in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "bits"), [("queueId", 32), ("maxOffset", 64)])
+def test_number_reaches_to_java_s_limits_and_not_beyond(name: str, bits: int) -> None:
+    fields = {"topic": "T", "queueId": "3", "batch": "true", "maxOffset": "1"}
+    limit = 1 << (bits - 1)
+    for number in (limit - 1, -limit):
+        header = _Example.from_ext_fields(fields | {name: str(number)})
+        assert number in (header.queue_id, header.max_offset)
+    for number in (limit, -limit - 1, 10**30):
+        with pytest.raises(RemoteProtocolError, match=f"{name}.*which {bits} bits do not hold"):
+            _Example.from_ext_fields(fields | {name: str(number)})
+
+
+@pytest.mark.parametrize("text", ["+7", "007", "\u0667", "0000000000000000000000007"])
+def test_numbers_that_java_reads_are_read(text: str) -> None:
+    fields = {"topic": "T", "queueId": text, "batch": "true", "maxOffset": text}
+    assert _Example.from_ext_fields(fields) == _Example("T", 7, True, max_offset=7)
 
 
 def test_booleans_are_read_as_java_does() -> None:
