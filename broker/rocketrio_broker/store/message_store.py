@@ -17,9 +17,7 @@ import trio
 
 from rocketrio_broker.store.allocate import AllocateService
 from rocketrio_broker.store.append import Appender
-from rocketrio_broker.store.checkpoint import (
-    read_checkpoint,
-)
+from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
@@ -35,6 +33,7 @@ from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, 
 from rocketrio_broker.store.queue_reader import QueueReader
 from rocketrio_broker.store.read import GetResult
 from rocketrio_broker.store.recovery import recover
+from rocketrio_broker.store.replicated_log import ReplicatedLog
 from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_broker.store.retention import RetentionService
 from rocketrio_broker.store.statistics import StoreStatistics, StoreStatisticsService
@@ -118,6 +117,14 @@ class MessageStore:
             self.directory,
             config,
             disk=disk,
+        )
+        self._replicated = ReplicatedLog(
+            self.commit_log,
+            self.queue_table,
+            self.key_index,
+            self.dispatched,
+            self._reput,
+            self._checkpoint,
         )
         self._retention = RetentionService(
             config,
@@ -222,10 +229,7 @@ class MessageStore:
     @is_slave.setter
     def is_slave(self, is_slave: bool) -> None:
         if self._is_slave and not is_slave:
-            self._reput.dispatch_all()
-            # The master that would have sent the rest of the last record is gone.
-            if self.dispatched.value < self.max_physical_offset:
-                self.truncate_to(self.dispatched.value)
+            self._replicated.end_replication()
         self._is_slave = is_slave
         self._appender.is_slave = is_slave
         self._reader.is_slave = is_slave
@@ -295,25 +299,11 @@ class MessageStore:
 
     def append_raw(self, physical_offset: int, data: Buffer) -> None:
         """Replicate: store bytes exactly at the end, or anywhere in an empty log; dispatched soon after."""
-        if self.commit_log.is_empty and physical_offset != self.max_physical_offset:
-            self.queue_table.clear()
-            self.key_index.truncate(0)
-            self.dispatched.reset(physical_offset)
-            self.key_index.position.reset(physical_offset)
-            self._checkpoint.begin_at(physical_offset)
-        self.commit_log.append_raw(physical_offset, data)
-        self._reput.replicated.reset(self.max_physical_offset)
+        self._replicated.append_raw(physical_offset, data)
 
     def truncate_to(self, physical_offset: int) -> None:
         """Forget the log from this record boundary on, with its queue entries and index; blocks."""
-        # First of all: a checkpoint beyond the end would make a recovery begin there.
-        self._checkpoint.lower(physical_offset)
-        for queue in self.queue_table:
-            queue.truncate(queue.first_at_or_after(physical_offset))
-        self.key_index.truncate(physical_offset)
-        self.commit_log.truncate(physical_offset)
-        self.dispatched.reset(min(self.dispatched.value, physical_offset))
-        self._reput.replicated.reset(physical_offset)
+        self._replicated.truncate_to(physical_offset)
 
     # --- waiting -----------------------------------------------------------------------------
 

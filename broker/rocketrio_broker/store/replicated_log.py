@@ -1,0 +1,63 @@
+"""Writes a store as replication says: bytes at exactly the end of the log, and the end moved back.
+
+Invariant: what is cut off the log is named by no queue, by no index and by no checkpoint.
+Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
+"""
+
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.disk import Buffer
+from rocketrio_broker.store.flush import CheckpointService
+from rocketrio_broker.store.key_index import KeyIndex
+from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.reput import ReputMessageService
+
+
+class ReplicatedLog:
+    """The log of a slave, with what is built from it."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        table: ConsumeQueueTable,
+        index: KeyIndex,
+        dispatched: LogPosition,
+        reput: ReputMessageService,
+        checkpoints: CheckpointService,
+    ) -> None:
+        self._log = log
+        self._table = table
+        self._index = index
+        self._dispatched = dispatched
+        self._reput = reput
+        self._checkpoints = checkpoints
+
+    def append_raw(self, physical_offset: int, data: Buffer) -> None:
+        """Store bytes exactly at the end, or anywhere in an empty log; dispatched soon after."""
+        log = self._log
+        if log.is_empty and physical_offset != log.max_offset:
+            self._table.clear()
+            self._index.truncate(0)
+            self._dispatched.reset(physical_offset)
+            self._index.position.reset(physical_offset)
+            self._checkpoints.begin_at(physical_offset)
+        log.append_raw(physical_offset, data)
+        self._reput.replicated.reset(log.max_offset)
+
+    def truncate_to(self, physical_offset: int) -> None:
+        """Forget the log from this record boundary on, with its queue entries and index; blocks."""
+        # First of all: a checkpoint beyond the end would make a recovery begin there.
+        self._checkpoints.lower(physical_offset)
+        for queue in self._table:
+            queue.truncate(queue.first_at_or_after(physical_offset))
+        self._index.truncate(physical_offset)
+        self._log.truncate(physical_offset)
+        self._dispatched.reset(min(self._dispatched.value, physical_offset))
+        self._reput.replicated.reset(physical_offset)
+
+    def end_replication(self) -> None:
+        """Bring all that is whole into the queues, and cut off the part of a record behind it."""
+        self._reput.dispatch_all()
+        # The master that would have sent the rest of the last record is gone.
+        if self._dispatched.value < self._log.max_offset:
+            self.truncate_to(self._dispatched.value)
