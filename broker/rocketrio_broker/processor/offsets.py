@@ -1,6 +1,8 @@
 """Offsets of groups (14, 15) and of queues (29, 30, 31, 32).
 
 Answers to: ConsumerManageProcessor, AdminBrokerProcessor; RocketMQ reference, section 2.4.
+Unlike Java: a commit that can mean no progress is refused, where 4.x stores all and 5.x what names a known topic: a
+negative offset would read as none afterwards, a name with `@` would not come back from the file of offsets.
 """
 
 from typing import Final
@@ -12,8 +14,10 @@ from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
+from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.topic_names import RETRY_PREFIX, group_name_problem, topic_name_problem
 
 _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
 
@@ -60,6 +64,9 @@ class OffsetProcessor:
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.UpdateConsumerOffsetRequestHeader)
+        problem = _commit_problem(header)
+        if problem is not None:
+            raise BrokerSystemError(f"The offset is not stored: {problem}")
         self._consumer_offsets.commit_offset(
             header.consumer_group, header.topic, header.queue_id, header.commit_offset
         )
@@ -110,3 +117,22 @@ class OffsetProcessor:
             return False
         entry = self._store.queue_table.by_key[header.topic, header.queue_id].entry(0)
         return entry is None or self._store.is_in_memory(entry[0])
+
+
+def _commit_problem(header: offset.UpdateConsumerOffsetRequestHeader) -> str | None:
+    """Why a commit can be no group's progress on any queue; None if it can."""
+    topic = header.topic
+    if topic.startswith(RETRY_PREFIX):  # It may be as long as a group's name, and that much more.
+        problem = group_name_problem(topic.removeprefix(RETRY_PREFIX))
+    else:
+        problem = topic_name_problem(topic)
+    problem = problem or group_name_problem(header.consumer_group)
+    if problem is not None:
+        return problem
+    if header.queue_id < 0:
+        return f"queue {header.queue_id} of {topic}; the first queue is 0"
+    if header.commit_offset < 0:
+        return (
+            f"{header.commit_offset} on queue {header.queue_id} of {topic}; the first offset is 0"
+        )
+    return None

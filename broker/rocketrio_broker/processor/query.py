@@ -1,8 +1,11 @@
 """Finding messages: QUERY_MESSAGE (12) by key or unique id, VIEW_MESSAGE_BY_ID (33) by place in the log.
 
+Invariant: an answer fits a frame: of more messages than that the newest are given.
 Answers to: QueryMessageProcessor; RocketMQ reference, section 2.5.
+Unlike Java: an answer has a limit in bytes; Java's of 64 messages can be larger than its clients read.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from rocketrio_broker.store.message_store import MessageStore
@@ -13,10 +16,14 @@ from rocketrio_protocol.commands.query import (
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
 )
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body
 from rocketrio_protocol.remoting.channel import Channel
 
 DEFAULT_QUERY_MAX_NUM: Final = 32
 """Messages a look-up by unique id answers with at most (defaultQueryMaxNum)."""
+
+QUERY_ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
+"""Bytes of messages in one answer: a frame must hold them, with its header."""
 
 
 class QueryMessageProcessor:
@@ -41,7 +48,7 @@ class QueryMessageProcessor:
                 code=ResponseCode.QUERY_NOT_FOUND,
                 remark="can not find message, maybe time range not correct",
             )
-        return request.response(answer, b"".join(found.buffers))
+        return request.response(answer, b"".join(_that_fit(found.buffers)))
 
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Code 33."""
@@ -53,3 +60,13 @@ class QueryMessageProcessor:
                 remark=f"can not find message by the offset, {offset}",
             )
         return request.response(body=record)
+
+
+def _that_fit(records: Sequence[Body]) -> Sequence[Body]:
+    """The first records, which are the newest, up to the limit; at least one."""
+    size = 0
+    for count, record in enumerate(records):
+        size += len(record)
+        if count and size > QUERY_ANSWER_SIZE_LIMIT:
+            return records[:count]
+    return records

@@ -1,6 +1,7 @@
 """Apache's answers to these codes are compared in tests/broker/test_replay_broker.py; here are the rules."""
 
 import attrs
+import pytest
 import trio
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
@@ -10,6 +11,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands import offset
 from rocketrio_protocol.commands.offset import OffsetResponseHeader, TimestampResponseHeader
 from rocketrio_protocol.topic_config import TopicConfig
+from rocketrio_protocol.topic_names import retry_topic
 
 
 async def committed(one: Asking, *, zero: bool | None = None, queue_id: int = 0) -> int | None:
@@ -28,6 +30,40 @@ async def test_a_commit_is_read_again_and_the_last_one_wins(autojump_clock: Mock
             assert (await one.ask(commit)).code == ResponseCode.SUCCESS
             assert await committed(one) == value
             assert await committed(one, zero=False) == value
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"queue_id": -1}, "queue -1 of T; the first queue is 0"),
+        ({"commit_offset": -1}, "-1 on queue 0 of T; the first offset is 0"),
+        ({"topic": "a@b"}, "topic 'a@b' contains illegal characters"),
+        ({"topic": ""}, "topic is blank"),
+        ({"topic": "T" * 128}, "longer than 127"),
+        ({"topic": "%RETRY%a@b"}, "'a@b' contains illegal characters"),
+        ({"consumer_group": "a@b"}, "group 'a@b' contains illegal characters"),
+        ({"consumer_group": " "}, "group is blank"),
+    ],
+)
+async def test_a_commit_that_can_be_no_progress_is_refused(
+    autojump_clock: MockClock, fields: dict[str, object], why: str
+) -> None:
+    async with asking() as one:
+        right = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5)
+        answer = await one.ask(attrs.evolve(right, **fields))  # type: ignore[arg-type]
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark is not None
+        assert why in answer.remark
+        assert not one.broker.parts.consumer_offsets.offset_table
+
+
+async def test_a_commit_is_taken_for_the_retry_topic_of_a_long_group(
+    autojump_clock: MockClock,
+) -> None:
+    group = "G" * 255
+    async with asking() as one:
+        commit = offset.UpdateConsumerOffsetRequestHeader(group, retry_topic(group), 0, 5)
+        assert (await one.ask(commit)).code == ResponseCode.SUCCESS
 
 
 async def test_a_new_group_starts_a_young_queue_at_0_unless_it_wants_to_know(

@@ -32,6 +32,21 @@ async def test_unknown_key_is_not_found(autojump_clock: MockClock) -> None:
         assert (await caller.pool.call(addr, asked)).code == ResponseCode.QUERY_NOT_FOUND
 
 
+async def test_of_more_than_a_frame_holds_the_newest_are_answered(
+    autojump_clock: MockClock,
+) -> None:
+    size, count = 2 << 20, 9  # 18 MiB
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        for number in range(count):
+            await caller.send(addr, bytes([number]) * size, properties="KEYS\x01a")
+        await trio.sleep(1)
+        asked = QueryMessageRequestHeader("orders", "a", 64, 0, FOREVER_MS)
+        answer = await caller.pool.call(addr, asked)
+        assert answer.code == ResponseCode.SUCCESS
+        assert [message.body[0] for message in messages(answer)] == list(range(8, 1, -1))
+
+
 async def test_message_is_found_by_its_offset_id(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
