@@ -8,6 +8,7 @@ Unlike Java: the index follows the log at its own pace, so neither a send nor a 
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import TRANSACTION_MASK
-from rocketrio_broker.store.errors import StoreDamagedError
+from rocketrio_broker.store.errors import LogDamagedError, StoreDamagedError
 from rocketrio_broker.store.index_file import IndexFile
 from rocketrio_broker.store.key_hashes import key_hashes
 from rocketrio_broker.store.log_position import LogPosition
@@ -169,10 +170,16 @@ class KeyIndex:
         walk = LogWalk(self._log, start)
         entries: list[tuple[int, int, int]] = []
         store_ms = self.position.store_timestamp_ms
-        for address, _, topic, _, _, sys_flag, store_ms, properties in walk.records(max_bytes):
-            if sys_flag & TRANSACTION_MASK != _ROLLED_BACK:
-                for key_hash in key_hashes(topic, properties):
-                    entries.append((key_hash, address, store_ms))
+        try:
+            for address, _, topic, _, _, sys_flag, store_ms, properties in walk.records(max_bytes):
+                if sys_flag & TRANSACTION_MASK != _ROLLED_BACK:
+                    for key_hash in key_hashes(topic, properties):
+                        entries.append((key_hash, address, store_ms))
+        except LogDamagedError:
+            if walk.position == start:
+                raise
+            # First what lies before the damage; the next call meets it again.
+            return self.build_some(walk.position - start)
         if walk.position == start:
             return False
         self._put(entries)
@@ -214,7 +221,8 @@ class KeyIndex:
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Addresses of messages that may have this key, newest first; other keys can have the same hash."""
         if self._log.max_offset - self.position.value <= CATCH_UP_LIMIT:
-            self.build_all()
+            with suppress(LogDamagedError):  # What lies before it can be found; `run` reports it.
+                self.build_all()
         key_hash = index_key_hash(topic, key)
         for file in reversed(self._files):
             if file.begin_timestamp_ms <= end_ms:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from zlib import crc32
 
 from rocketrio_broker.store.commit_log import CommitLog
-from rocketrio_broker.store.errors import StoreDamagedError
+from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_protocol.message_codec import (
     MAGIC_V1,
@@ -33,7 +33,7 @@ LogRecord: TypeAlias = tuple[int, int, bytes, int, int, int, int, bytes]
 # Size, magic, body CRC, queue id, queue offset, physical offset, sys flag, store time, body length.
 _HEAD: Final = Struct(">iiii4xqqi16xq20xi")
 _BODY_AT: Final = _HEAD.size
-_IPV6_HOSTS: Final = 0x30
+IPV6_HOSTS: Final = 0x30
 
 _SECTOR: Final = 512
 """What a disk writes as one: the part of a record that a power cut loses begins and ends at multiples of it."""
@@ -50,9 +50,9 @@ class LogWalk:
         check_crc: bool = False,
         stop_at_damage: bool = False,
     ) -> None:
-        self._log = log
-        self._check_crc = check_crc
-        self._stop_at_damage = stop_at_damage
+        self.log = log
+        self.check_crc = check_crc
+        self.stop_at_damage = stop_at_damage
         self.problem = ""
         """Why the walk stopped, when damage stopped it."""
         self.position = position
@@ -60,21 +60,21 @@ class LogWalk:
 
     def records(self, max_bytes: int) -> Iterator[LogRecord]:
         """The next records, about `max_bytes` of them; ends early where the rest of a record has yet to come."""
-        log = self._log
+        log = self.log
         stop = self.position + max_bytes
         while self.position < min(stop, log.max_offset):
             file = log.files.file_at(self.position)
             if file is None:
-                raise StoreDamagedError(f"no file of the log holds the address {self.position}")
+                raise LogDamagedError(self.position, "no file of the log holds this address")
             limit = min(log.max_offset - file.start_offset, file.size)
             yield from self._usual_records(file.mapping, file.start_offset, limit, stop)
             if self.position >= stop:
                 return
             at = self.position - file.start_offset
-            record = scan_record(file.view, at, limit, check_crc=self._check_crc)
+            record = scan_record(file.view, at, limit, check_crc=self.check_crc)
             if record.status is RecordStatus.RECORD and record.physical_offset == self.position:
                 unusual = _as_log_record(record)
-                if self._stop_at_damage and _is_torn(unusual):
+                if self.stop_at_damage and is_torn(unusual):
                     self._stop("sectors of its topic or properties were never written")
                     return
                 self.position += record.size
@@ -84,7 +84,7 @@ class LogWalk:
 
     def _usual_records(self, data: mmap, base: int, limit: int, stop: int) -> Iterator[LogRecord]:
         """Records from `position` on, up to the first that is not as usual."""
-        unpack, check_crc, check_tears = _HEAD.unpack_from, self._check_crc, self._stop_at_damage
+        unpack, check_crc, check_tears = _HEAD.unpack_from, self.check_crc, self.stop_at_damage
         last_head = limit - RECORD_OVERHEAD
         at = self.position - base
         stop -= base
@@ -97,7 +97,7 @@ class LogWalk:
             topic_at = body_at + body_size + 1
             if (
                 magic != MAGIC_V1
-                or sys_flag & _IPV6_HOSTS
+                or sys_flag & IPV6_HOSTS
                 or end > limit
                 or not 0 <= body_size <= size - RECORD_OVERHEAD
                 or address != base + at
@@ -113,7 +113,7 @@ class LogWalk:
                 return
             topic, properties = data[topic_at : properties_at - 2], data[properties_at:end]
             record = address, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties
-            if check_tears and (0 in properties or 0 in topic) and _is_torn(record):
+            if check_tears and (0 in properties or 0 in topic) and is_torn(record):
                 return
             at = end
             self.position = base + end
@@ -137,12 +137,8 @@ class LogWalk:
 
     def _stop(self, problem: str) -> None:
         self.problem = f"{self.position}: {problem}"
-        if not self._stop_at_damage:
-            raise StoreDamagedError(
-                f"the commit log is damaged at {self.problem}",
-                remedy="Start the broker again so that recovery cuts the log there, or copy it from"
-                " the master",
-            )
+        if not self.stop_at_damage:
+            raise LogDamagedError(self.position, problem)
 
 
 def _as_log_record(record: RecordHeader) -> LogRecord:
@@ -158,7 +154,7 @@ def _as_log_record(record: RecordHeader) -> LogRecord:
     )
 
 
-def _is_torn(record: LogRecord) -> bool:
+def is_torn(record: LogRecord) -> bool:
     """Whether sectors of the topic or the properties were lost."""
     physical_offset, size, topic, *_, properties = record
     if 0 in topic:

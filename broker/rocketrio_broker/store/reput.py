@@ -13,6 +13,7 @@ import trio
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.dispatch import QueueDispatcher
+from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.watermark import Watermark
@@ -37,7 +38,13 @@ class ReputMessageService:
         """Dispatch the next records; whether there were any."""
         start = self._dispatched.value
         walk = LogWalk(self._log, start)
-        count, last_ms = self._dispatcher.dispatch(walk.records(max_bytes))
+        try:
+            count, last_ms = self._dispatcher.dispatch_from(walk, max_bytes)
+        except LogDamagedError:
+            if walk.position == start:
+                raise
+            # First what lies before the damage, to be read in spite of it; the next call meets it again.
+            return self.dispatch_some(walk.position - start)
         if count:
             self._dispatched.store_timestamp_ms = last_ms
         self._dispatched.advance(walk.position)
