@@ -1,9 +1,9 @@
 """A network in memory: `dial` and `listen` by `host:port`, with faults on demand.
 
 Each host sees the network through `network.host("10.0.0.1")`, whose `dial` and `listen` are the ports of
-that name. Nothing takes time, so that under a virtual clock only timeouts move it.
+that name. Nothing takes time but what `delay` says, so that under a virtual clock only timeouts move it.
 
-Invariant: bytes written to a connection arrive once and in order, or the connection breaks; a silent or
+Invariant: bytes written to a connection arrive once and in order, or the connection breaks or ends; a silent or
 partitioned connection keeps them until the fault is healed, as TCP sends again.
 """
 
@@ -16,117 +16,12 @@ from typing import Final
 import trio
 
 from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.remoting.memory_pipe import PIPE_SIZE, MemoryPipe
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, join_addr, split_addr
 from rocketrio_protocol.remoting.streams import StreamTransport
 
-PIPE_SIZE: Final = 256 * 1024
-"""Bytes on their way in one direction: about what the kernel keeps on a loopback connection."""
-
 FIRST_FREE_PORT: Final = 49_152
 """Where ports for dialling, and for listening on port 0, are counted from (RFC 6335)."""
-
-
-class MemoryPipe:
-    """One direction of a connection: a bounded run of bytes, one writer and one reader."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._held = False
-        self._broken = False
-        self._writer_closed = False
-        self._reader_closed = False
-        self._putting = False
-        self._taking = False
-        self._changed = trio.lowlevel.ParkingLot()
-
-    @property
-    def is_over(self) -> bool:
-        """Both of its ends are closed."""
-        return self._writer_closed and self._reader_closed
-
-    async def put(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it, as the reader makes room."""
-        if self._putting:
-            raise trio.BusyResourceError("another task is sending")
-        self._putting = True
-        try:
-            await trio.lowlevel.checkpoint()
-            self._check_writable()
-            position = 0
-            while position < len(data):
-                await self._wait_room()
-                room = PIPE_SIZE - len(self._data)
-                self._data += data[position : position + room]
-                position += room
-                self._changed.unpark_all()
-        finally:
-            self._putting = False
-
-    async def wait_room(self) -> None:
-        """Wait until a byte could be written."""
-        if self._putting:
-            raise trio.BusyResourceError("another task is sending")
-        self._putting = True
-        try:
-            await trio.lowlevel.checkpoint()
-            await self._wait_room()
-        finally:
-            self._putting = False
-
-    async def take(self, limit: int) -> bytes:
-        """Wait for bytes and read at most `limit` of them; none at the end."""
-        if self._taking:
-            raise trio.BusyResourceError("another task is receiving")
-        self._taking = True
-        try:
-            await trio.lowlevel.checkpoint()
-            while True:
-                if self._reader_closed:
-                    raise trio.ClosedResourceError
-                if self._broken:
-                    raise trio.BrokenResourceError("the connection was reset")
-                if self._data and not self._held:
-                    taken = bytes(self._data[:limit])
-                    del self._data[:limit]
-                    self._changed.unpark_all()
-                    return taken
-                if self._writer_closed and not self._held:
-                    return b""
-                await self._changed.park()
-        finally:
-            self._taking = False
-
-    async def _wait_room(self) -> None:
-        self._check_writable()
-        while len(self._data) >= PIPE_SIZE:
-            await self._changed.park()
-            self._check_writable()
-
-    def _check_writable(self) -> None:
-        if self._writer_closed:
-            raise trio.ClosedResourceError
-        if self._broken or (self._reader_closed and not self._held):
-            raise trio.BrokenResourceError("the peer closed the connection")
-
-    def close_writer(self) -> None:
-        """Nothing more is written; what was still arrives."""
-        self._writer_closed = True
-        self._changed.unpark_all()
-
-    def close_reader(self) -> None:
-        """Nothing more is read; a writer that the network lets know of it fails."""
-        self._reader_closed = True
-        self._changed.unpark_all()
-
-    def break_off(self) -> None:
-        """What is on its way is lost, and both ends hear of it."""
-        self._broken = True
-        self._changed.unpark_all()
-
-    def hold(self, held: bool) -> None:
-        """Deliver nothing, as when the network between is silent; or deliver again."""
-        self._held = held
-        self._changed.unpark_all()
 
 
 class MemoryStream(trio.abc.Stream):
@@ -196,6 +91,8 @@ class _Link:
     def __init__(self, dialer: str, server: str, pipes: tuple[MemoryPipe, MemoryPipe]) -> None:
         self.hosts = frozenset((dialer, server))
         self.pipes = pipes
+        self.directions = ((dialer, server, pipes[0]), (server, dialer, pipes[1]))
+        """Who writes, who reads, and what lies between."""
 
     @property
     def is_over(self) -> bool:
@@ -208,7 +105,9 @@ class MemoryNetwork:
     def __init__(self) -> None:
         self._listeners: dict[str, MemoryListener] = {}
         self._links: list[_Link] = []
-        self._partitions: set[frozenset[str]] = set()
+        self._held: set[tuple[str, str]] = set()
+        """From whom to whom nothing passes."""
+        self._delays: dict[tuple[str, str], float] = {}
         self._silent: set[str] = set()
         self._refusing: set[str] = set()
         self._healed = trio.lowlevel.ParkingLot()
@@ -220,9 +119,14 @@ class MemoryNetwork:
 
     # ---------------------------------------------------------------------------------------- faults
 
-    def partition(self, host: str, other: str) -> None:
-        """Nothing passes between two hosts: connections go silent, dialling times out."""
-        self._partitions.add(frozenset((host, other)))
+    def partition(self, host: str, other: str, *, one_way: bool = False) -> None:
+        """Nothing passes between two hosts: connections go silent, dialling times out.
+
+        With `one_way` only what `host` sends is held back; what `other` sends arrives on connections that stand.
+        """
+        self._held.add((host, other))
+        if not one_way:
+            self._held.add((other, host))
         self._apply()
 
     def silence(self, host: str) -> None:
@@ -230,11 +134,39 @@ class MemoryNetwork:
         self._silent.add(host)
         self._apply()
 
+    def delay(self, host: str, other: str, seconds: float) -> None:
+        """Whatever one of two hosts sends reaches the other that much later, dialling included; 0 ends it."""
+        for direction in ((host, other), (other, host)):
+            if seconds:
+                self._delays[direction] = seconds
+            else:
+                self._delays.pop(direction, None)
+        self._apply()
+
+    def half_close(self, host: str, other: str) -> None:
+        """End what `host` sends on each standing connection to `other`, as a relay in between may.
+
+        `other` reads the end; `host` hears nothing of it, and what it writes is lost.
+        """
+        for link in self._links:
+            for writer, reader, pipe in link.directions:
+                if (writer, reader) == (host, other):
+                    pipe.cut_short()
+
     def heal(self) -> None:
-        """End every partition, silence and refusal; what was held back arrives."""
-        self._partitions.clear()
+        """End every partition, silence, delay and refusal; what was held back arrives."""
+        self._held.clear()
         self._silent.clear()
+        self._delays.clear()
         self._refusing.clear()
+        self._apply()
+
+    def reconnect(self, host: str, other: str | None = None) -> None:
+        """End the partition between two hosts, or the silence of one; what was held back arrives."""
+        if other is None:
+            self._silent.discard(host)
+        else:
+            self._held -= {(host, other), (other, host)}
         self._apply()
 
     def refuse(self, addr: str) -> None:
@@ -242,11 +174,11 @@ class MemoryNetwork:
         self._refusing.add(addr)
 
     def cut(self, host: str, other: str | None = None) -> None:
-        """Break every connection of a host, or those with one other: both ends hear of it at once."""
-        for link in [link for link in self._links if self._concerns(link, host, other)]:
-            self._links.remove(link)
-            for pipe in link.pipes:
-                pipe.break_off()
+        """Break every connection of a host, or those with one other: both ends hear of it, at once if they can."""
+        for link in self._links:
+            if self._concerns(link, host, other):
+                for pipe in link.pipes:
+                    pipe.break_off()
 
     # --------------------------------------------------------------------------------- what hosts use
 
@@ -263,8 +195,9 @@ class MemoryNetwork:
         host, _ = split_addr(addr)
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout):
-            while self._is_held(frozenset((dialer, host))):
+            while self._is_held(dialer, host) or self._is_held(host, dialer):
                 await self._healed.park()
+            await self._travel(dialer, host)
             listener = self._listeners.get(addr)
             if listener is None or listener.closed or addr in self._refusing:
                 raise NotReachable(f"No connection to {addr} (refused)", broker_addr=addr)
@@ -275,6 +208,7 @@ class MemoryNetwork:
         there, back = MemoryPipe(), MemoryPipe()
         self._links = [link for link in self._links if not link.is_over]
         self._links.append(_Link(dialer, host, (there, back)))
+        there.delay, back.delay = self._delay(dialer, host), self._delay(host, dialer)
         dialer_addr = join_addr(dialer, next(self._ports))
         listener.arrive(
             StreamTransport(
@@ -286,13 +220,24 @@ class MemoryNetwork:
             MemoryStream(back, there), local_addr=dialer_addr, remote_addr=listener.addr
         )
 
-    def _is_held(self, hosts: frozenset[str]) -> bool:
-        return hosts in self._partitions or (len(hosts) > 1 and not hosts.isdisjoint(self._silent))
+    async def _travel(self, dialer: str, host: str) -> None:
+        """The way there and back that a connection takes to stand."""
+        seconds = self._delay(dialer, host) + self._delay(host, dialer)
+        if seconds:
+            await trio.sleep(seconds)
+
+    def _delay(self, writer: str, reader: str) -> float:
+        return self._delays.get((writer, reader), 0.0)
+
+    def _is_held(self, writer: str, reader: str) -> bool:
+        is_silent = writer != reader and (writer in self._silent or reader in self._silent)
+        return is_silent or (writer, reader) in self._held
 
     def _apply(self) -> None:
         for link in self._links:
-            for pipe in link.pipes:
-                pipe.hold(self._is_held(link.hosts))
+            for writer, reader, pipe in link.directions:
+                pipe.delay = self._delay(writer, reader)
+                pipe.hold(self._is_held(writer, reader))
         self._healed.unpark_all()
 
     @staticmethod

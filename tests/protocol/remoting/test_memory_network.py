@@ -6,11 +6,11 @@ import trio.testing
 
 from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
 from rocketrio_protocol.remoting.memory_network import (
-    PIPE_SIZE,
     MemoryListener,
     MemoryNetwork,
     memory_stream_pair,
 )
+from rocketrio_protocol.remoting.memory_pipe import PIPE_SIZE
 from rocketrio_protocol.remoting.ports import Transport
 
 SERVER, CLIENT, OTHER = "10.0.0.1", "10.0.0.9", "10.0.0.8"
@@ -156,6 +156,94 @@ async def test_cut_breaks_the_connections_it_names_at_both_ends() -> None:
     network.cut(SERVER)
     with pytest.raises(NotReachable):
         await read_some(other)
+
+
+async def test_cut_behind_a_partition_is_heard_when_it_heals(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    _, dialled, accepted = await connected(network)
+    network.partition(SERVER, CLIENT)
+    network.cut(SERVER)
+    await dialled.send_all(b"into the dark")
+    with trio.move_on_after(100) as scope:
+        await read_some(dialled)
+    assert scope.cancelled_caught
+    network.heal()
+    for end in (dialled, accepted):
+        with pytest.raises(NotReachable):
+            await read_some(end)
+
+
+async def test_one_way_partition_holds_one_direction_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    listener, dialled, accepted = await connected(network)
+    network.partition(SERVER, CLIENT, one_way=True)
+    await dialled.send_all(b"passes")
+    await accepted.send_all(b"held")
+    assert await read_some(accepted) == b"passes"
+    with trio.move_on_after(100) as scope:
+        await read_some(dialled)
+    assert scope.cancelled_caught
+    with pytest.raises(NotReachable, match="within 2 s"):
+        await network.host(CLIENT).dial(listener.addr, timeout=2)
+    network.reconnect(CLIENT, SERVER)
+    assert await read_some(dialled) == b"held"
+
+
+async def test_reconnecting_one_host_leaves_other_faults(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    _, dialled, accepted = await connected(network)
+    network.silence(SERVER)
+    network.partition(SERVER, CLIENT)
+    network.reconnect(SERVER)
+    await dialled.send_all(b"held")
+    with trio.move_on_after(100) as scope:
+        await read_some(accepted)
+    assert scope.cancelled_caught
+    network.reconnect(SERVER, CLIENT)
+    assert await read_some(accepted) == b"held"
+
+
+async def test_delayed_bytes_arrive_later_and_in_order(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    listener, dialled, accepted = await connected(network)
+    start = trio.current_time()
+    network.delay(SERVER, CLIENT, 0.5)
+    await dialled.send_all(b"first")
+    await trio.sleep(0.2)
+    await dialled.send_all(b"second")
+    network.delay(SERVER, CLIENT, 0)
+    await dialled.send_all(b"third")
+    await dialled.aclose()
+    assert await read_some(accepted) == b"first"
+    assert trio.current_time() - start == pytest.approx(0.5)
+    assert await read_some(accepted) == b"secondthird"
+    assert trio.current_time() - start == pytest.approx(0.7)
+    assert await read_some(accepted) == b""
+    network.delay(SERVER, CLIENT, 1)
+    await network.host(CLIENT).dial(listener.addr)
+    assert trio.current_time() - start == pytest.approx(2.7)
+
+
+async def test_half_closed_connection_ends_for_the_reader_and_swallows_for_the_writer(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    _, dialled, accepted = await connected(network)
+    await dialled.send_all(b"before")
+    network.half_close(CLIENT, SERVER)
+    await dialled.send_all(bytes(2 * PIPE_SIZE))
+    assert await read_some(accepted) == b"before"
+    assert await read_some(accepted) == b""
+    await accepted.send_all(b"the other way")
+    assert await read_some(dialled) == b"the other way"
 
 
 async def test_closed_listener_breaks_what_nobody_accepted() -> None:
