@@ -167,6 +167,7 @@ class EmbeddedCluster:
             join_addr(NAME_SERVER_HOST, _NAME_SERVER_PORT) if in_memory else f"{LOOPBACK}:0"
         )
         self.name_server: NameServer
+        self._name_server_scope = trio.CancelScope()
         self._base = BrokerConfig(
             cluster_name=cluster_name, broker_name=broker_name, store=store, **settings
         )
@@ -180,9 +181,7 @@ class EmbeddedCluster:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             self.nursery = await stack.enter_async_context(background_nursery())
-            listener = await self.listen_on(NAME_SERVER_HOST)(self._name_server_listen)
-            self.name_server = NameServer([listener])
-            await self.nursery.start(self.name_server.run)
+            await self.nursery.start(self._run_name_server)
             self.master = self._member(MASTER_ID)
             await self.master.start()
             for number in range(self._slave_count):
@@ -223,6 +222,17 @@ class EmbeddedCluster:
         """Bring the master back with what it left."""
         return await self.master.start()
 
+    async def kill_name_server(self) -> None:
+        """End the name server as kill -9 does: it forgets everything."""
+        self._name_server_scope.cancel()
+        self.cut(NAME_SERVER_HOST)
+        await trio.lowlevel.checkpoint()
+
+    async def restart_name_server(self) -> None:
+        """Bring it back at the same address; brokers register again within their period."""
+        self._name_server_listen = self.name_server.addr
+        await self.nursery.start(self._run_name_server)
+
     # --------------------------------------------------------------------------- what members are given
 
     def dial_from(self, host: str) -> Dial:
@@ -237,6 +247,15 @@ class EmbeddedCluster:
         """Break the connections of a host at once; on loopback the sockets close with their broker."""
         if self.network == "memory":
             self.memory_network.cut(host)
+
+    async def _run_name_server(self, *, task_status: trio.TaskStatus[None]) -> None:
+        listener = await self.listen_on(NAME_SERVER_HOST)(self._name_server_listen)
+        try:
+            with trio.CancelScope() as self._name_server_scope:
+                self.name_server = NameServer([listener])
+                await self.name_server.run(task_status=task_status)
+        finally:
+            listener.close()
 
     def _member(self, broker_id: int) -> Member:
         is_master = broker_id == MASTER_ID

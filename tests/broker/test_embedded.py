@@ -118,6 +118,20 @@ async def test_two_clusters_do_not_meet(autojump_clock: MockClock) -> None:
         assert other.master.broker.store.max_physical_offset == 0
 
 
+async def test_restarted_name_server_learns_its_brokers_again(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedCluster(slaves=1, register_name_server_period=10.0) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        await cluster.kill_name_server()
+        with pytest.raises(NotReachable):
+            await caller.pool.call(cluster.name_servers[0], GetBrokerClusterInfoRequestHeader())
+        await cluster.restart_name_server()
+        assert cluster.name_server.routes.broker_live_table == {}
+        await trio.sleep(10.5)
+        assert len(cluster.name_server.routes.broker_live_table) == 2
+
+
 @pytest.mark.real
 async def test_on_loopback_ports_with_files(tmp_path: Path) -> None:
     async with EmbeddedCluster(slaves=1, root=tmp_path) as cluster, caller_of(cluster) as caller:
