@@ -52,9 +52,10 @@ class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
 
 @attrs.define
 class GetAllConsumerOffsetRequestHeader(RequestHeader):
-    """All committed offsets (slaves ask)."""
+    """All committed offsets (slaves ask); with `versions` our brokers add what makes one newer than another."""
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
+    versions: bool | None = wire("rocketrioVersions", default=None)
 
 
 @attrs.define

@@ -1,14 +1,29 @@
 """Offsets: a group's progress (14, 15), a queue's bounds (30, 31), times (29, 32).
 
+Fields that begin with `rocketrio` pass between our clients and brokers only (docs/decisions/0014): Apache's peers
+ignore them, and who does not send them gets none.
+
 Answers to: RocketMQ reference, section 2.4.
 """
 
+from enum import StrEnum
 from typing import ClassVar
 
 import attrs
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.header_fields import Header, RequestHeader
+from rocketrio_protocol.header_fields import Header, RequestHeader, wire
+
+
+class CommitOutcome(StrEnum):
+    """What became of a commit that named its generation."""
+
+    STORED = "stored"
+    """What stands is this offset, or a higher one of the same generation."""
+    RESET = "reset"
+    """Dropped: an operator has reset the group's offset since its sender asked for it."""
+    UNCLAIMED = "unclaimed"
+    """Dropped: it would lower what stands, and its sender was not the last to claim the queue here."""
 
 
 @attrs.define
@@ -20,17 +35,45 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
     topic: str
     queue_id: int
     set_zero_if_not_found: bool | None = None
+    claim: str | None = wire("rocketrioClaim", default=None)
+    """The client that takes the queue over: its commits may go back after a seek, those of earlier owners no more."""
+
+
+@attrs.define
+class QueryConsumerOffsetResponseHeader(Header):
+    """The answer to 14: also to one of QUERY_NOT_FOUND if the queue was claimed, then without an offset."""
+
+    offset: int | None = None
+    ownership: str | None = wire("rocketrioOwnership", default=None)
+    """What commits are to carry as proof of the claim."""
+    generation: str | None = wire("rocketrioGeneration", default=None)
 
 
 @attrs.define
 class UpdateConsumerOffsetRequestHeader(RequestHeader):
-    """Commit a group's offset for a queue."""
+    """Commit a group's offset for a queue; without a generation the last commit wins, as at Apache's brokers."""
 
     code: ClassVar = RequestCode.UPDATE_CONSUMER_OFFSET
     consumer_group: str
     topic: str
     queue_id: int
     commit_offset: int
+    generation: str | None = wire("rocketrioGeneration", default=None)
+    """As a broker told it: nothing newer is overwritten."""
+    ownership: str | None = wire("rocketrioOwnership", default=None)
+    seek: bool | None = wire("rocketrioSeek", default=None)
+    """The consumer went there on purpose: the owner's commit counts also if it is lower."""
+    reset: bool | None = wire("rocketrioReset", default=None)
+    """An operator puts the group there: newer than what any client committed."""
+
+
+@attrs.define
+class UpdateConsumerOffsetResponseHeader(Header):
+    """The answer to 15, if the commit named a generation: what became of it, and what stands now."""
+
+    outcome: str | None = wire("rocketrioOutcome", default=None)
+    generation: str | None = wire("rocketrioGeneration", default=None)
+    standing_offset: int | None = wire("rocketrioOffset", default=None)
 
 
 @attrs.define

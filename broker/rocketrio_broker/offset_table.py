@@ -1,0 +1,278 @@
+"""The committed offsets of all groups with their versions, without file and clock.
+
+Offsets and generations are kept apart: nearly every queue is in its first generation, and a plain commit that goes
+forward touches one number.
+
+Invariant: an entry changes only by a join with a newer version, or is void because its topic or group was removed.
+Invariant: what was removed does not come back from a table that has not heard of it (`floor`).
+Answers to: ConsumerOffsetManager.offsetTable.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from rocketrio_broker.offset_version import (
+    FIRST,
+    NO_OFFSET,
+    Commit,
+    Generation,
+    Version,
+    join_commit,
+)
+from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.offset_versions import OffsetVersions, VersionedConsumerOffsets
+from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+
+TopicAndGroup = tuple[str, str]
+QueueEnd = Callable[[str, int], int]
+
+REMOVED_LIMIT: Final = 10_000
+"""Deleted topics, and deleted groups, that are remembered: ours; the oldest are forgotten first."""
+
+
+class OffsetTable:
+    """(topic, group) to queue id to consumer offset."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicAndGroup, dict[int, int]] = {}
+        self.change_count = 0
+        """Grows with every change, so that a writer knows whether there is something to write."""
+        self._generations: dict[tuple[TopicAndGroup, int], Generation] = {}
+        self._lowered_from: dict[tuple[TopicAndGroup, int], int] = {}
+        self._removed_topics: dict[str, Generation] = {}
+        self._removed_groups: dict[str, Generation] = {}
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __iter__(self) -> Iterator[TopicAndGroup]:
+        return iter(self.offsets)
+
+    def query(self, key: TopicAndGroup, queue_id: int) -> int:
+        """The offset, or -1."""
+        queues = self.offsets.get(key)
+        return NO_OFFSET if queues is None else queues.get(queue_id, NO_OFFSET)
+
+    def version(self, key: TopicAndGroup, queue_id: int) -> Version:
+        """What stands; where nothing was committed, an offset of -1 in the generation that a commit would have."""
+        where = key, queue_id
+        offset = self.query(key, queue_id)
+        if offset < 0:
+            return Version(NO_OFFSET, self.floor(key))
+        return Version(
+            offset,
+            self._generations.get(where, FIRST),
+            self._lowered_from.get(where, NO_OFFSET),
+        )
+
+    def versions(self) -> Iterator[tuple[TopicAndGroup, int, Version]]:
+        """All that stands."""
+        for key, queues in self.offsets.items():
+            for queue_id in queues:
+                yield key, queue_id, self.version(key, queue_id)
+
+    def floor(self, key: TopicAndGroup) -> Generation:
+        """The first generation that counts since topic or group were last removed."""
+        if not self._removed_topics and not self._removed_groups:
+            return FIRST
+        return max(self._removed_topics.get(key[0], FIRST), self._removed_groups.get(key[1], FIRST))
+
+    # ------------------------------------------------------------------------------------- changes
+
+    def commit(self, key: TopicAndGroup, queue_id: int, offset: int) -> int:
+        """Store a plain commit, a lower one too; returns the offset before, or -1."""
+        queues = self.offsets.get(key)
+        before = NO_OFFSET if queues is None else queues.get(queue_id, NO_OFFSET)
+        if 0 <= before <= offset:  # Nearly always: the queue goes on in its generation.
+            assert queues is not None
+            if before != offset:
+                queues[queue_id] = offset
+                self.change_count += 1
+        else:
+            self.apply(key, queue_id, Commit(offset))
+        return before
+
+    def apply(self, key: TopicAndGroup, queue_id: int, commit: Commit) -> CommitOutcome:
+        """Store a commit as far as the rules of versions let it."""
+        version, outcome = join_commit(self.version(key, queue_id), commit)
+        if outcome is CommitOutcome.STORED:
+            self.join_version(key, queue_id, version)
+        return outcome
+
+    def join_version(self, key: TopicAndGroup, queue_id: int, version: Version) -> bool:
+        """Take a version if it is newer than what stands; whether anything changed."""
+        if version.offset < 0 or version.generation < self.floor(key):
+            return False
+        before = self.version(key, queue_id)
+        after = before.join(version)
+        if after == before:
+            return False
+        where = key, queue_id
+        self.offsets.setdefault(key, {})[queue_id] = after.offset
+        if after.generation != FIRST:
+            self._generations[where] = after.generation
+        if after.lowered_from >= 0:
+            self._lowered_from[where] = after.lowered_from
+        self.change_count += 1
+        return True
+
+    def join(self, other: "OffsetTable", *, queue_end: QueueEnd | None = None) -> int:
+        """Take all that is newer in another table; returns how many queues changed.
+
+        With `queue_end` no offset is taken beyond the end of its queue here: messages that come would be skipped.
+        """
+        for topic, floor in other._removed_topics.items():
+            self._remove(floor, topic=topic)
+        for group, floor in other._removed_groups.items():
+            self._remove(floor, group=group)
+        changed = 0
+        for key, queue_id, version in other.versions():
+            if not version.is_newer_than(self.version(key, queue_id)):
+                continue
+            if queue_end is not None:
+                end = min(version.offset, queue_end(key[0], queue_id))
+                version = Version(end, version.generation, version.lowered_from)
+            changed += self.join_version(key, queue_id, version)
+        return changed
+
+    def join_plain(
+        self,
+        offsets: Mapping[TopicAndGroup, Mapping[int, int]],
+        *,
+        queue_end: QueueEnd | None = None,
+    ) -> int:
+        """Take what is higher in a table without versions, as Apache's brokers have; returns how many queues changed.
+
+        It may be a copy of ours from some time ago: what was lowered or removed here since is not raised again, and
+        what lies beyond the end of its queue belongs to an earlier topic of that name.
+        """
+        changed = 0
+        for key, queues in offsets.items():
+            for queue_id, offset in queues.items():
+                if queue_end is not None and offset > queue_end(key[0], queue_id):
+                    continue
+                now = self.version(key, queue_id)
+                is_old_copy = now.offset < 0 and now.generation != FIRST
+                if offset > max(now.offset, now.lowered_from) and not is_old_copy:
+                    changed += self.join_version(key, queue_id, Version(offset, now.generation))
+        return changed
+
+    def observe(
+        self,
+        before: Mapping[TopicAndGroup, Mapping[int, int]],
+        now: Mapping[TopicAndGroup, Mapping[int, int]],
+    ) -> None:
+        """Follow what somebody without versions did between two looks at its table.
+
+        What fell there was lowered by somebody entitled; what did not only raises, so that what was committed here
+        meanwhile stays. What is gone there goes here, unless something else was committed here meanwhile.
+        """
+        for key, queues in now.items():
+            known = before.get(key, {})
+            for queue_id, offset in queues.items():
+                was = known.get(queue_id, NO_OFFSET)
+                here = self.version(key, queue_id)
+                if offset < was:
+                    lowered = Version(offset, here.generation.lowered())
+                    self.join_version(key, queue_id, lowered)
+                elif offset > was and offset > here.offset:
+                    self.join_version(key, queue_id, Version(offset, here.generation))
+        for key, known in before.items():
+            still = now.get(key, {})
+            for queue_id, was in known.items():
+                if queue_id not in still and self.query(key, queue_id) == was:
+                    self._forget(key, queue_id)
+
+    def remove(self, *, topic: str | None = None, group: str | None = None) -> int:
+        """Forget all entries of a topic, or of a group, for good; returns how many (topic, group) there were."""
+        gone = self._keys(topic, group)
+        floors, name = self._floors(topic, group)
+        newest = floors.get(name, FIRST)
+        for key in gone:
+            for queue_id in self.offsets[key]:
+                newest = max(newest, self.version(key, queue_id).generation)
+        self._remove(newest.reset(), topic=topic, group=group)
+        return len(gone)
+
+    def _remove(
+        self, floor: Generation, *, topic: str | None = None, group: str | None = None
+    ) -> None:
+        floors, name = self._floors(topic, group)
+        if floors.get(name, FIRST) >= floor:
+            return
+        floors.pop(name, None)
+        floors[name] = floor
+        while len(floors) > REMOVED_LIMIT:
+            del floors[next(iter(floors))]
+        self.change_count += 1
+        for key in self._keys(topic, group):
+            for queue_id in list(self.offsets[key]):
+                if self.version(key, queue_id).generation < floor:
+                    self._forget(key, queue_id)
+
+    def _keys(self, topic: str | None, group: str | None) -> list[TopicAndGroup]:
+        return [key for key in self.offsets if topic in (None, key[0]) and group in (None, key[1])]
+
+    def _floors(self, topic: str | None, group: str | None) -> tuple[dict[str, Generation], str]:
+        if topic is not None:
+            assert group is None
+            return self._removed_topics, topic
+        assert group is not None
+        return self._removed_groups, group
+
+    def _forget(self, key: TopicAndGroup, queue_id: int) -> None:
+        queues = self.offsets[key]
+        del queues[queue_id]
+        if not queues:
+            del self.offsets[key]
+        self._generations.pop((key, queue_id), None)
+        self._lowered_from.pop((key, queue_id), None)
+        self.change_count += 1
+
+    # -------------------------------------------------------------------------------------- bodies
+
+    def offset_body(self) -> dict[str, dict[int, int]]:
+        """The offsets as Apache's bodies and files have them."""
+        return {f"{topic}@{group}": queues for (topic, group), queues in self.offsets.items()}
+
+    def versions_body(self) -> OffsetVersions:
+        """What belongs to the offsets: all that is not of the first generation."""
+        versions = OffsetVersions(
+            removed_topics={topic: str(floor) for topic, floor in self._removed_topics.items()},
+            removed_groups={group: str(floor) for group, floor in self._removed_groups.items()},
+        )
+        for ((topic, group), queue_id), generation in self._generations.items():
+            queues = versions.generations.setdefault(f"{topic}@{group}", {})
+            queues[queue_id] = str(generation)
+        for ((topic, group), queue_id), offset in self._lowered_from.items():
+            versions.lowered_from.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        return versions
+
+    @classmethod
+    def from_body(cls, body: VersionedConsumerOffsets) -> "OffsetTable":
+        """The table a body tells of. Raises RemoteProtocolError for a generation that is none."""
+        versions = body.rocketrio_versions or OffsetVersions()
+        table = cls()
+        for topic, floor in versions.removed_topics.items():
+            table._removed_topics[topic] = Generation.parse(floor)
+        for group, floor in versions.removed_groups.items():
+            table._removed_groups[group] = Generation.parse(floor)
+        for (topic, group), queues in offsets_by_key(body).items():
+            name = f"{topic}@{group}"
+            generations = versions.generations.get(name, {})
+            lowered_from = versions.lowered_from.get(name, {})
+            for queue_id, offset in queues.items():
+                text = generations.get(queue_id)
+                version = Version(
+                    offset,
+                    FIRST if text is None else Generation.parse(text),
+                    lowered_from.get(queue_id, NO_OFFSET),
+                )
+                table.join_version((topic, group), queue_id, version)
+        return table
+
+
+def offsets_by_key(wrapper: ConsumerOffsetWrapper) -> dict[TopicAndGroup, dict[int, int]]:
+    """The body of 43 with its keys taken apart; keys of another form are left out."""
+    parts = ((key.split("@"), queues) for key, queues in wrapper.offset_table.items())
+    return {(names[0], names[1]): queues for names, queues in parts if len(names) == 2}

@@ -1,0 +1,33 @@
+"""Committed offsets with what makes one newer than another: our addition to the body of 43, and a file of ours.
+
+    {"offsetTable":{"T@G":{0:9}}, "rocketrioVersions":{"generations":{"T@G":{0:"0.1"}}, ...}}
+
+Only what differs from the first generation is named. Apache's peers ignore the member, and get it only if they ask.
+Unlike Java: there is none; Apache's offsets have no versions.
+"""
+
+import msgspec
+
+from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+
+
+class OffsetVersions(msgspec.Struct, rename="camel"):
+    """Generations as text, `resets.lowers`; keys as in the offset table."""
+
+    generations: dict[str, dict[int, str]] = {}
+    lowered_from: dict[str, dict[int, int]] = {}
+    removed_topics: dict[str, str] = {}
+    """Topics that were deleted: offsets on them of an earlier generation are void."""
+    removed_groups: dict[str, str] = {}
+
+
+class VersionedConsumerOffsets(ConsumerOffsetWrapper, rename="camel"):
+    """The answer to 43; without versions it is an Apache broker's."""
+
+    rocketrio_versions: OffsetVersions | None = None
+
+
+class ConsumerOffsetSnapshot(VersionedConsumerOffsets, rename="camel"):
+    """`rocketrioOffsets.json`: offsets, versions, and by what `consumerOffset.json` is known as written by us."""
+
+    checksums: list[int] = msgspec.field(default_factory=list)

@@ -1,0 +1,168 @@
+"""Tables of offsets: how they are joined, observed and cleared; against a dictionary of versions."""
+
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketrio_broker import offset_table
+from rocketrio_broker.offset_table import OffsetTable
+from rocketrio_broker.offset_version import Commit, Generation, Version
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
+
+T, U = ("T", "G"), ("U", "H")
+keys = st.tuples(st.sampled_from(["T", "U"]), st.sampled_from(["G", "H"]))
+generations = st.builds(Generation, st.integers(0, 2), st.integers(0, 1))
+entries = st.tuples(keys, st.integers(0, 1), st.builds(Version, st.integers(0, 5), generations))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> OffsetTable:
+    table = OffsetTable()
+    for key, queue_id, version in draw(st.lists(entries, max_size=6)):
+        table.join_version(key, queue_id, version)
+    for topic in draw(st.lists(st.sampled_from(["T", "U"]), max_size=2)):
+        table.remove(topic=topic)
+    for key, queue_id, version in draw(st.lists(entries, max_size=3)):
+        table.join_version(key, queue_id, version)
+    return table
+
+
+def copy(table: OffsetTable) -> OffsetTable:
+    body = VersionedConsumerOffsets(table.offset_body(), table.versions_body())
+    return OffsetTable.from_body(
+        fastjson.loads(fastjson.dumps(body), VersionedConsumerOffsets, what="offsets")
+    )
+
+
+def seen(table: OffsetTable) -> dict[object, object]:
+    shown: dict[object, object] = {
+        (key, queue_id): (version.offset, version.generation)
+        for key, queue_id, version in table.versions()
+    }
+    versions = table.versions_body()
+    return shown | {"topics": versions.removed_topics, "groups": versions.removed_groups}
+
+
+def joined(*parts: OffsetTable) -> OffsetTable:
+    result = OffsetTable()
+    for part in parts:
+        result.join(part)
+    return result
+
+
+def of(offsets: Mapping[tuple[str, str], Mapping[int, int]]) -> OffsetTable:
+    table = OffsetTable()
+    table.join_plain(offsets)
+    return table
+
+
+@settings(max_examples=25)
+@given(tables(), tables(), tables())
+def test_tables_join_to_the_same_in_any_order(
+    one: OffsetTable, two: OffsetTable, three: OffsetTable
+) -> None:
+    assert seen(joined(one, two, three)) == seen(joined(three, one, two))
+    assert seen(joined(one, joined(two, three))) == seen(joined(joined(one, two), three))
+    both = joined(one, two)
+    changes = both.change_count
+    assert both.join(two) == both.join(one) == 0
+    assert both.change_count == changes
+
+
+@settings(max_examples=25)
+@given(tables())
+def test_a_table_comes_through_a_body_as_it_was(table: OffsetTable) -> None:
+    assert seen(copy(table)) == seen(table)
+
+
+def test_a_reset_goes_down_where_it_is_joined_and_late_progress_does_not_undo_it() -> None:
+    master, slave = of({T: {0: 100}}), of({T: {0: 100}})
+    master.apply(T, 0, Commit(10, is_reset=True))
+    slave.commit(T, 0, 90)
+    slave.commit(T, 0, 130)
+    slave.join(copy(master))
+    master.join(copy(slave))
+    assert master.query(T, 0) == slave.query(T, 0) == 10
+
+
+def test_commits_during_an_outage_are_newer_than_what_the_master_had() -> None:
+    master, slave = of({T: {0: 32}}), of({T: {0: 32}})
+    slave.commit(T, 0, 120)
+    assert master.join(copy(slave)) == 1
+    assert slave.join(copy(master)) == 0
+    assert master.query(T, 0) == slave.query(T, 0) == 120
+
+
+def test_no_offset_is_taken_beyond_the_end_of_its_queue() -> None:
+    table = of({T: {0: 32}})
+    table.join(of({T: {0: 120, 1: 7}}), queue_end=lambda topic, queue_id: 100)
+    assert table.offsets == {T: {0: 100, 1: 7}}
+    table.join_plain({T: {0: 120, 1: 9}}, queue_end=lambda topic, queue_id: 100)
+    assert table.offsets == {T: {0: 100, 1: 9}}
+
+
+def test_removed_topics_and_groups_do_not_come_back_from_who_has_not_heard() -> None:
+    for what in ({"topic": "T"}, {"group": "G"}):
+        master, slave = of({T: {0: 5, 1: 6}, U: {0: 7}}), of({T: {0: 5, 2: 8}, U: {0: 7}})
+        slave.commit(T, 0, 3)  # A lowering there is no operator's.
+        assert master.remove(**what) == 1
+        master.join(slave)
+        assert master.offsets == {U: {0: 7}}
+        assert (
+            master.join_plain({T: {0: 9}}) == 0
+        )  # Nor from an Apache slave, which may have a copy.
+        slave.join(copy(master))
+        assert slave.offsets == {U: {0: 7}}
+        master.commit(T, 0, 1)
+        slave.join(copy(master))
+        assert slave.query(T, 0) == 1
+
+
+def test_few_removed_topics_are_remembered() -> None:
+    table = OffsetTable()
+    limit = offset_table.REMOVED_LIMIT
+    for number in range(limit + 2):
+        table.remove(topic=f"t{number}")
+    names = list(table.versions_body().removed_topics)
+    assert (len(names), names[0]) == (limit, "t2")
+
+
+def test_an_old_copy_of_ours_does_not_raise_what_was_lowered_here() -> None:
+    """An Apache slave has the offset from before the reset; later, commits of an outage beyond it."""
+    table = of({T: {0: 100}})
+    table.apply(T, 0, Commit(10, is_reset=True))
+    assert table.join_plain({T: {0: 100}}) == 0
+    assert copy(table).join_plain({T: {0: 90}}) == 0
+    assert table.join_plain({T: {0: 120}}) == 1
+    assert table.query(T, 0) == 120
+
+
+def test_what_an_apache_master_lowers_is_lowered_here_and_what_it_forgot_is_not() -> None:
+    table = of({T: {0: 100, 1: 50, 2: 7}, U: {0: 1}})
+    table.commit(T, 1, 60)  # Committed here, as during an outage.
+    seen_first: dict[tuple[str, str], dict[int, int]] = {T: {0: 100, 1: 50, 2: 7}, U: {0: 1}}
+    table.observe(seen_first, {T: {0: 10, 1: 50, 3: 2}})
+    assert table.offsets == {T: {0: 10, 1: 60, 3: 2}}
+    assert str(table.version(T, 0).generation) == "0.1"
+    table.observe({T: {0: 10}}, {T: {0: 30, 1: 55}})
+    assert table.offsets == {T: {0: 30, 1: 60, 3: 2}}
+
+
+def test_a_first_look_lowers_nothing() -> None:
+    table = of({T: {0: 120}})
+    table.observe({}, {T: {0: 32, 1: 8}})
+    assert table.offsets == {T: {0: 120, 1: 8}}
+
+
+def test_plain_progress_touches_no_version() -> None:
+    table = OffsetTable()
+    assert table.commit(T, 0, 5) == -1
+    assert table.commit(T, 0, 9) == 5
+    assert table.change_count == 2
+    assert table.commit(T, 0, 9) == 9
+    assert table.change_count == 2
+    assert table.versions_body().generations == {}
+    assert table.commit(T, 0, 3) == 9
+    assert table.version(T, 0) == Version(3, Generation(0, 1), 9)
