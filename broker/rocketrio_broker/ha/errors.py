@@ -40,6 +40,25 @@ class FileSizeMismatchError(ReplicationError):
     remedy = "Set mapped_file_size_commit_log on the slave to the master's value, and empty its data directory"
 
 
+class NoRecordError(ReplicationError):
+    """A master sends something that is not a record, where a record must begin."""
+
+    remedy = (
+        "Nothing of it was stored. Check that the address is that of the master's replication port, "
+        "and that master's log: this slave serves what it has meanwhile"
+    )
+
+
+class DamagedSourceError(ReplicationError):
+    """A slave asks for bytes that lie behind damage in this broker's log."""
+
+    remedy = "This broker's log says why when it was found; put a whole copy of the data directory in place"
+
+
+class LinkRefusedError(ReplicationError):
+    """The other end of a replication connection did not prove that it may have one."""
+
+
 class SilentPeerError(NotReachable):
     """The other end said or took nothing for too long."""
 

@@ -1,12 +1,18 @@
-"""Any trio stream as a transport: memory pipes and TLS.
+"""Any trio stream as a transport, and any transport as a trio stream: memory pipes and TLS.
 
 Invariant: one task sends at a time, as trio's streams demand; the channel's writer is that task.
 """
+
+from typing import Final
 
 import trio
 
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.remoting.ports import Transport
+
+_RECEIVE_SIZE: Final = 64 * 1024
+"""Bytes of one read where the reader does not say how many it wants."""
 
 _STREAM_FAULTS = (trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -43,3 +49,30 @@ class StreamTransport:
     def _broken(self, error: Exception) -> NotReachable:
         text = str(error) or type(error).__name__
         return NotReachable(f"The connection broke ({text})", broker_addr=self.remote_addr)
+
+
+class TransportStream(trio.abc.Stream):
+    """A transport for what works on trio's streams, above all `trio.SSLStream`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        try:
+            await self._transport.send_all(memoryview(data))
+        except NotReachable as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        buffer = bytearray(_RECEIVE_SIZE if max_bytes is None else max_bytes)
+        try:
+            size = await self._transport.receive_into(memoryview(buffer))
+        except NotReachable as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        return bytes(buffer[:size])
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
