@@ -4,6 +4,7 @@ Two tasks in one nursery, one a direction, each with its own clock; the first to
 
 Invariant: the next transfer starts where the last one ended, from the offset the slave asked for.
 Invariant: slave_ack_offset never goes back and never passes what was sent on this connection.
+Invariant: no byte that is known to be damaged is sent.
 Invariant: no transfer crosses the end of a commit-log file (`read_log` sees to it).
 Answers to: DefaultHAConnection (with ReadSocketService and WriteSocketService); RocketMQ reference, section 6.3.
 Unlike Java: any append wakes it, where an asynchronous master looks every 100 ms.
@@ -18,7 +19,12 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.config import HAConfig
-from rocketrio_broker.ha.errors import SilentPeerError, SlaveAheadError, SlaveTooFarBehindError
+from rocketrio_broker.ha.errors import (
+    DamagedSourceError,
+    SilentPeerError,
+    SlaveAheadError,
+    SlaveTooFarBehindError,
+)
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
@@ -174,6 +180,15 @@ class HAConnection:
                 broker_addr=self.addr,
             )
 
+    def _check_whole(self) -> None:
+        damage = self._store.health.damage
+        if damage is not None and self._sent_to == damage.physical_offset:
+            raise DamagedSourceError(
+                f"The slave needs the log from {self._sent_to} on, where it is damaged here"
+                f" ({damage.problem})",
+                broker_addr=self.addr,
+            )
+
     # --- the log's bytes ---------------------------------------------------------------------
 
     async def _write(self, connection_scope: trio.CancelScope) -> None:
@@ -190,6 +205,7 @@ class HAConnection:
             block = store.read_log(self._sent_to, config.transfer_batch_size)
             if block is None:
                 self._check_still_there(self._sent_to)
+                self._check_whole()
                 with trio.CancelScope(
                     deadline=last_write_time + config.send_heartbeat_interval
                 ) as waiting:

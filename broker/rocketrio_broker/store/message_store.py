@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import trio
 
@@ -24,8 +24,9 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Buffer, Disk
 from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
-from rocketrio_broker.store.errors import StoreError
+from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
+from rocketrio_broker.store.health import Service, StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
@@ -42,10 +43,6 @@ from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
-
-
-class _Service(Protocol):
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None: ...
 
 
 @asynccontextmanager
@@ -66,7 +63,7 @@ async def open_message_store(
         try:
             async with background_nursery() as nursery:
                 for service in store.services():
-                    await nursery.start(store.guard, service)
+                    await nursery.start(store.health.guard, service)
                 yield store
         finally:
             with trio.CancelScope(shield=True):
@@ -106,6 +103,7 @@ class MessageStore:
             levels,
             wall_clock=wall_clock,
         )
+        self.health = StoreHealth(self._appender, root)
         self._reput = ReputMessageService(self.commit_log, self.dispatcher, self.dispatched)
         self._flush = FlushService(self.commit_log, config, disk=disk)
         self._checkpoint = CheckpointService(
@@ -125,6 +123,7 @@ class MessageStore:
             self.dispatched,
             self._reput,
             self._checkpoint,
+            self.health,
         )
         self._retention = RetentionService(
             config,
@@ -144,7 +143,6 @@ class MessageStore:
             config, self.commit_log, self.queue_table, self._statistics, self._memory_size
         )
         self._is_slave = False
-        self._faulted = False
 
     def __repr__(self) -> str:
         return f"<MessageStore {self.directory.root} {self.min_physical_offset}..{self.max_physical_offset}>"
@@ -178,7 +176,7 @@ class MessageStore:
             "event=recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found
         )
 
-    def services(self) -> Sequence[_Service]:
+    def services(self) -> Sequence[Service]:
         """What runs while the store is open."""
         return (
             AllocateService(self.commit_log, disk=self._disk),
@@ -190,22 +188,18 @@ class MessageStore:
             self._statistics,
         )
 
-    async def guard(self, service: _Service, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run one service; its fault is the store's, which then takes no more messages."""
-        try:
-            await service.run(task_status=task_status)
-        except (OSError, StoreError) as fault:
-            self._faulted = True
-            self._appender.refusal = f"the store failed: {fault}"
-            raise
-
     async def finish(self) -> None:
-        """Sync everything and say so on the disk; after a fault leave the directory as crashed."""
+        """Sync everything and say so on the disk; after a fault or damage leave the directory as crashed."""
         self._appender.refusal = self._appender.refusal or "the store is closing"
-        if not self._faulted:
+        if self.health.has_fault:
+            return
+        try:
             self.key_index.build_all()
-            await self.checkpoint()
-            self.commit_log.files.drop_prepared()
+        except LogDamagedError as damage:
+            self.health.found(damage)
+        await self.checkpoint()
+        self.commit_log.files.drop_prepared()
+        if self.health.is_good:
             self.directory.mark_clean()
 
     async def checkpoint(self) -> None:
@@ -262,7 +256,9 @@ class MessageStore:
 
     def runtime_info(self) -> dict[str, str]:
         """The store's part of the broker's runtime info."""
-        return self._statistics.runtime_info(self.earliest_message_time())
+        info = self._statistics.runtime_info(self.earliest_message_time())
+        damage = self.health.damage
+        return info if damage is None else {**info, "commitLogDamage": str(damage)}
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -294,11 +290,19 @@ class MessageStore:
         return self.commit_log.max_offset
 
     def read_log(self, physical_offset: int, max_bytes: int) -> memoryview | None:
-        """Bytes of the log as they are, within one file; None below the minimum and at the end."""
+        """Bytes of the log as they are, within one file; None below the minimum, at the end and at damage."""
+        damage = self.health.damage
+        if damage is not None and physical_offset <= damage.physical_offset:
+            max_bytes = min(max_bytes, damage.physical_offset - physical_offset)
+            if not max_bytes:
+                return None
         return self.commit_log.read(physical_offset, max_bytes)
 
     def append_raw(self, physical_offset: int, data: Buffer) -> None:
-        """Replicate: store bytes exactly at the end, or anywhere in an empty log; dispatched soon after."""
+        """Replicate: store bytes exactly at the end, or anywhere in an empty log; dispatched soon after.
+
+        Raises LogDamagedError when the end is not that of a log one could go on with.
+        """
         self._replicated.append_raw(physical_offset, data)
 
     def truncate_to(self, physical_offset: int) -> None:

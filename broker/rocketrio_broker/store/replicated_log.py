@@ -1,5 +1,6 @@
 """Writes a store as replication says: bytes at exactly the end of the log, and the end moved back.
 
+Invariant: nothing is appended behind damage.
 Invariant: what is cut off the log is named by no queue, by no index and by no checkpoint.
 Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
 """
@@ -7,7 +8,9 @@ Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.disk import Buffer
+from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.flush import CheckpointService
+from rocketrio_broker.store.health import StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.reput import ReputMessageService
@@ -24,6 +27,7 @@ class ReplicatedLog:
         dispatched: LogPosition,
         reput: ReputMessageService,
         checkpoints: CheckpointService,
+        health: StoreHealth,
     ) -> None:
         self._log = log
         self._table = table
@@ -31,9 +35,11 @@ class ReplicatedLog:
         self._dispatched = dispatched
         self._reput = reput
         self._checkpoints = checkpoints
+        self._health = health
 
     def append_raw(self, physical_offset: int, data: Buffer) -> None:
         """Store bytes exactly at the end, or anywhere in an empty log; dispatched soon after."""
+        self._health.check()
         log = self._log
         if log.is_empty and physical_offset != log.max_offset:
             self._table.clear()
@@ -54,10 +60,14 @@ class ReplicatedLog:
         self._log.truncate(physical_offset)
         self._dispatched.reset(min(self._dispatched.value, physical_offset))
         self._reput.replicated.reset(physical_offset)
+        self._health.log_was_cut(physical_offset)
 
     def end_replication(self) -> None:
-        """Bring all that is whole into the queues, and cut off the part of a record behind it."""
-        self._reput.dispatch_all()
+        """Bring all that is whole into the queues, and cut off damage or the part of a record behind it."""
+        try:
+            self._reput.dispatch_all()
+        except LogDamagedError as damage:
+            self._health.found(damage)
         # The master that would have sent the rest of the last record is gone.
         if self._dispatched.value < self._log.max_offset:
             self.truncate_to(self._dispatched.value)
