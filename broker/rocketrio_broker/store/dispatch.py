@@ -8,11 +8,16 @@ Unlike Java: a gap is filled, not closed up; queue offset 0 past the queue's end
 
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
+
+import numpy as np
 
 from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
-from rocketrio_broker.store.log_walk import LogRecord
+from rocketrio_broker.store.log_walk import LogRecord, LogWalk
+from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
+from rocketrio_broker.store.record_columns import RecordColumns, stretches
 from rocketrio_protocol.properties import property_value, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
@@ -22,6 +27,8 @@ _SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
 _TAGS_LABEL: Final = f"{PROPERTY_TAGS}\x01".encode()
 _TAGS_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
 _NO_ENTRY: Final = frozenset((0x4, 0xC))  # prepared, rolled back
+_NO_ENTRY_BIT: Final = 0x4  # what those two have in common
+_ENTRY_TYPE: Final = np.dtype([("address", ">i8"), ("size", ">i4"), ("code", ">i8")])
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1000  # as ScheduleMessageService.computeDeliverTimestamp
@@ -62,6 +69,14 @@ def stored_tags_code(properties: bytes) -> int:
     return _code_of_tags(stored_value(properties, _TAGS_LABEL))
 
 
+def tags_code_column(properties: PropertyColumns) -> Int64s:
+    """The same for many records."""
+    codes = np.zeros(len(properties.offsets), np.int64)
+    tags = properties.values(_TAGS_LABEL)
+    codes[tags.owners] = properties.hashes(tags).view(np.int32)
+    return codes
+
+
 @lru_cache(_TAGS_CACHE_SIZE)
 def _code_of_tags(tags: bytes) -> int:
     return tags_code(tags.decode("utf-8", "replace"))
@@ -82,11 +97,54 @@ class QueueDispatcher:
         self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._queues_of = -1
 
+    def dispatch_from(self, walk: LogWalk, max_bytes: int) -> tuple[int, int]:
+        """Dispatch the next records of a walk; returns what `dispatch` does."""
+        count = store_ms = 0
+        for stretch in stretches(walk, max_bytes):
+            if isinstance(stretch, RecordColumns):
+                self.dispatch_columns(stretch)
+                count += len(stretch)
+                store_ms = int(stretch.store_ms[-1])
+            else:
+                some, last_ms = self.dispatch(stretch)
+                count += some
+                store_ms = last_ms if some else store_ms
+        return count, store_ms
+
+    def dispatch_columns(self, columns: RecordColumns) -> None:
+        """Add the entries of many records, queue by queue."""
+        self._forget_removed_queues()
+        rows, bounds = columns.by_queue(np.flatnonzero(columns.sys_flags & _NO_ENTRY_BIT == 0))
+        if not len(rows):
+            return
+        entries = np.empty(len(rows), _ENTRY_TYPE)
+        entries["address"] = addresses = columns.addresses[rows]
+        entries["size"] = columns.sizes[rows]
+        entries["code"] = tags_code_column(columns.properties)[rows]
+        packed = entries.tobytes()
+        offsets = columns.queue_offsets[rows]
+        # Per row how many did not continue the row before: between two rows of equal number is no gap.
+        breaks = np.append(0, np.cumsum(np.diff(offsets) != 1))
+        ends = addresses + columns.sizes[rows]
+        for start, end in pairwise(bounds):
+            row, last = int(rows[start]), end - 1
+            topic, queue_id = columns.topics[row], int(columns.queue_ids[row])
+            queue = self._queue(topic, queue_id)
+            if (
+                offsets[start] == queue.max_offset
+                and breaks[start] == breaks[last]
+                and addresses[start] >= queue.last_physical_end
+                and topic != _SCHEDULE_TOPIC_BYTES
+            ):
+                part = packed[ENTRY.size * start : ENTRY.size * end]
+                queue.append_many(part, end - start, int(ends[last]))
+                self._table.grown.add(queue.key)
+            else:
+                self.dispatch(columns.records(rows[start:end].tolist()))
+
     def dispatch(self, records: Iterable[LogRecord]) -> tuple[int, int]:
         """Add the entries that the queues do not have; returns how many records there were, and the last store time."""
-        if self._queues_of != self._table.generation:
-            self._queues.clear()
-            self._queues_of = self._table.generation
+        self._forget_removed_queues()
         levels, pack_entry = self._levels, ENTRY.pack
         count = store_ms = 0
         # Neighbours of one queue are added together: a batch, or what one producer sent.
@@ -120,14 +178,23 @@ class QueueDispatcher:
             queue.append_many(b"".join(run), len(run), end)
             self._table.grown.add(queue.key)
 
-    def _queue_for(
-        self, topic: bytes, queue_id: int, queue_offset: int, physical_offset: int
-    ) -> ConsumeQueue | None:
-        """The queue, standing at this offset; None if it has the record already, or can have no such one."""
+    def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             queue = self._table.queue(topic.decode("utf-8", "replace"), queue_id)
             self._queues[topic, queue_id] = queue
+        return queue
+
+    def _forget_removed_queues(self) -> None:
+        if self._queues_of != self._table.generation:
+            self._queues.clear()
+            self._queues_of = self._table.generation
+
+    def _queue_for(
+        self, topic: bytes, queue_id: int, queue_offset: int, physical_offset: int
+    ) -> ConsumeQueue | None:
+        """The queue, standing at this offset; None if it has the record already, or can have no such one."""
+        queue = self._queue(topic, queue_id)
         if physical_offset < queue.last_physical_end:
             return None
         if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):

@@ -2,12 +2,22 @@
 
 The keys of neighbours differ in their last characters: the hash of topic and what comes before those is kept.
 
-Invariant: the result is that of `index_key_hash(topic, key)` for the unique id and then each key.
+Invariant: the result is that of `index_key_hash(topic, key)` for the unique id and then each key, one by one as
+in columns.
 """
 
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+
+from rocketrio_broker.store.property_columns import (
+    Int64s,
+    PropertyColumns,
+    UInt32s,
+    Values,
+    power_of_31,
+)
 from rocketrio_protocol.properties import index_key_hash, java_string_hash, stored_value
 from rocketrio_protocol.property_names import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
 
@@ -46,3 +56,35 @@ def _key_hash(topic: bytes, key: bytes) -> int:
 @lru_cache(_HEAD_CACHE_SIZE)
 def _head_hash(topic: bytes, head: bytes) -> int:
     return java_string_hash(f"{topic.decode('utf-8', 'replace')}#{head.decode()}")
+
+
+def key_hash_columns(topics: list[bytes], properties: PropertyColumns) -> tuple[Int64s, Int64s]:
+    """(hash, row) of every unique id and key of many records, in the order in which they are indexed."""
+    keys = properties.values(_UNIQUE_LABEL)
+    words = properties.words(properties.values(_KEYS_LABEL))
+    if len(words.owners):
+        both = np.concatenate((keys.owners, words.owners))
+        order = np.argsort(both, kind="stable")
+        keys = Values(
+            both[order],
+            np.concatenate((keys.starts, words.starts))[order],
+            np.concatenate((keys.ends, words.ends))[order],
+        )
+    codes = _topic_codes(topics)[keys.owners] * power_of_31(keys.ends - keys.starts)
+    codes += properties.hashes(keys)
+    signed = codes.view(np.int32).astype(np.int64)
+    hashes: Int64s = np.abs(signed)
+    hashes[hashes == 1 << 31] = 0
+    for number in properties.beyond_ascii(keys):
+        key = properties.piece(int(keys.starts[number]), int(keys.ends[number]))
+        topic = topics[int(keys.owners[number])]
+        hashes[number] = _key_hash(topic, key)
+    return hashes, keys.owners
+
+
+def _topic_codes(topics: list[bytes]) -> UInt32s:
+    """What each record's topic gives to its hashes."""
+    codes = {topic: _head_hash(topic, b"") & 0xFFFFFFFF for topic in set(topics)}
+    if len(codes) == 1:
+        return np.full(len(topics), codes[topics[0]], np.uint32)
+    return np.array([codes[topic] for topic in topics], np.uint32)

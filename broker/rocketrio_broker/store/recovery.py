@@ -150,7 +150,7 @@ def _rebuild(
     dispatcher.complete_queues = loaded if start > log.min_offset else frozenset()
     while True:
         before = walk.position
-        records, step_ms = dispatcher.dispatch(walk.records(_WALK_STEP))
+        records, step_ms = dispatcher.dispatch_from(walk, _WALK_STEP)
         count += records
         last_ms = step_ms or last_ms
         for queue in table:

@@ -1,0 +1,172 @@
+r"""The properties of many records at once: where single values lie, and Java's hashes of them.
+
+    text: 0x02 properties 0x02 properties ...      a value ends at the next 0x02, whoever wrote that one
+
+The hash of any piece of the text comes from one running sum over all of it: 31 has an inverse modulo 2^32, so with
+c[i] = sum of text[k] 31^-k for k < i the hash of text[a:b] is (c[b] - c[a]) 31^(b-1).
+
+Invariant: a value found here is that of `stored_value`: of several the last that is not empty.
+Invariant: a hash is that of `java_string_hash`; text beyond ASCII goes through that function itself.
+"""
+
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from rocketrio_protocol.properties import java_string_hash
+
+Int64s: TypeAlias = npt.NDArray[np.int64]
+UInt32s: TypeAlias = npt.NDArray[np.uint32]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_SEPARATOR: Final = 2
+_SPACE: Final = 32
+_LABEL_PAD: Final = bytes(16)  # so that a label can be compared at the last byte as well
+
+# Powers of 31 and of its inverse, 31^n = low[n % 1024] high[n // 1024]: small tables for texts of any length.
+_ROW: Final = 1024
+_ROWS: Final = 4096
+_INVERSE: Final = pow(31, -1, 1 << 32)
+
+
+def _powers(base: int, count: int) -> UInt32s:
+    factors = np.full(count, base, np.uint32)
+    factors[0] = 1
+    return np.cumprod(factors, dtype=np.uint32)
+
+
+_LOW: Final = _powers(31, _ROW)
+_HIGH: Final = _powers(pow(31, _ROW, 1 << 32), _ROWS)
+_INVERSE_LOW: Final = _powers(_INVERSE, _ROW)
+_INVERSE_HIGH: Final = _powers(pow(_INVERSE, _ROW, 1 << 32), _ROWS)[:, None]
+
+MAX_TEXT_SIZE: Final = _ROW * _ROWS - len(_LABEL_PAD)
+"""Bytes of properties that one block takes: 4 MiB, many times what a stretch of the log holds."""
+
+
+def power_of_31(exponents: Int64s) -> UInt32s:
+    """31 to these powers, modulo 2^32."""
+    power: UInt32s = _LOW[exponents % _ROW] * _HIGH[exponents // _ROW]
+    return power
+
+
+@attrs.define
+class Values:
+    """Pieces of the text: values of one property."""
+
+    owners: Int64s
+    """The record of each, rising."""
+    starts: Int64s
+    ends: Int64s
+
+
+class PropertyColumns:
+    """The properties of one stretch of records."""
+
+    def __init__(self, gathered: bytes, sizes: Int64s) -> None:
+        """`gathered` holds the properties of each record behind one byte of anything; `sizes` count that byte."""
+        assert len(gathered) <= MAX_TEXT_SIZE
+        self.offsets: Int64s = np.cumsum(sizes) - sizes
+        """Where the byte before each record's properties lies in the text."""
+        self.ends: Int64s = self.offsets + sizes
+        self._text = bytearray(gathered)
+        self._text += _LABEL_PAD
+        self._numbers: Bytes = np.frombuffer(self._text, np.uint8)
+        self._numbers[self.offsets] = _SEPARATOR
+        size = len(gathered)
+        self._openings: Int64s = np.flatnonzero(self._numbers[:size] == _SEPARATOR)
+        self._closings = np.append(self._openings[1:], size)
+        self._heads: UInt32s = self._words("<u4", self._openings + 1)
+        self._sums: UInt32s | None = None
+
+    def first(self, count: int) -> "PropertyColumns":
+        """Those of the first records, at least one."""
+        end = int(self.ends[count - 1])
+        return PropertyColumns(self.piece(0, end), (self.ends - self.offsets)[:count])
+
+    def stored(self, row: int) -> bytes:
+        """The properties of one record as they are stored."""
+        return bytes(self._text[int(self.offsets[row]) + 1 : int(self.ends[row])])
+
+    def piece(self, start: int, end: int) -> bytes:
+        """A piece of the text."""
+        return bytes(self._text[start:end])
+
+    def rows_with_zeros(self) -> list[int]:
+        """The records with a zero byte among their properties."""
+        end = len(self._text) - len(_LABEL_PAD)
+        if self._text.find(0, 0, end) < 0:
+            return []
+        zeros = np.flatnonzero(self._numbers[:end] == 0)
+        rows: list[int] = np.unique(self._owners(zeros)).tolist()
+        return rows
+
+    def values(self, label: bytes) -> Values:
+        """Where the value of a property lies in the records that have it; `label` ends with its 0x01."""
+        found = np.flatnonzero(self._heads == int.from_bytes(label[:4], "little"))
+        for at in range(4, len(label)):
+            found = found[self._numbers[self._openings[found] + 1 + at] == label[at]]
+        starts, ends = self._openings[found] + 1 + len(label), self._closings[found]
+        filled = ends > starts
+        if not filled.all():
+            starts, ends = starts[filled], ends[filled]
+        owners = self._owners(starts)
+        last = np.append(owners[1:] != owners[:-1], True) if len(owners) else filled
+        if not last.all():
+            owners, starts, ends = owners[last], starts[last], ends[last]
+        return Values(owners, starts, ends)
+
+    def words(self, values: Values) -> Values:
+        """The same values cut at spaces; nothing where two of them meet."""
+        if self._text.find(b" ") >= 0 and len(values.starts):
+            spaces = np.flatnonzero(self._numbers == _SPACE)
+            around = np.searchsorted(values.starts, spaces, side="right") - 1
+            spaces = spaces[(around >= 0) & (spaces < values.ends[around])]
+            starts = np.sort(np.concatenate((values.starts, spaces + 1)))
+            ends = np.sort(np.concatenate((values.ends, spaces)))
+            filled = ends > starts
+            starts, ends = starts[filled], ends[filled]
+            return Values(self._owners(starts), starts, ends)
+        return values
+
+    def hashes(self, values: Values) -> UInt32s:
+        """Java's hash of each value, modulo 2^32."""
+        sums = self._running_sums()
+        hashes: UInt32s = (sums[values.ends] - sums[values.starts]) * power_of_31(values.ends - 1)
+        for number in self.beyond_ascii(values):
+            text = self.piece(int(values.starts[number]), int(values.ends[number]))
+            hashes[number] = java_string_hash(text.decode("utf-8", "replace")) & 0xFFFFFFFF
+        return hashes
+
+    def beyond_ascii(self, values: Values) -> list[int]:
+        """The numbers of the values that hold more than ASCII."""
+        if self._text.isascii():
+            return []
+        odd = np.zeros(len(self._numbers) + 1, np.int64)
+        np.cumsum(self._numbers >= 0x80, out=odd[1:])
+        numbers: list[int] = np.flatnonzero(odd[values.ends] > odd[values.starts]).tolist()
+        return numbers
+
+    def _running_sums(self) -> UInt32s:
+        """c of the formula above, computed once."""
+        if self._sums is None:
+            rows = -(-len(self._numbers) // _ROW)
+            terms = np.zeros((rows, _ROW), np.uint32)
+            terms.reshape(-1)[: len(self._numbers)] = self._numbers
+            terms *= _INVERSE_LOW
+            terms *= _INVERSE_HIGH[:rows]
+            self._sums = np.empty(rows * _ROW + 1, np.uint32)
+            self._sums[0] = 0
+            np.cumsum(terms.reshape(-1), dtype=np.uint32, out=self._sums[1:])
+        return self._sums
+
+    def _owners(self, positions: Int64s) -> Int64s:
+        owners: Int64s = np.searchsorted(self.offsets, positions, side="right") - 1
+        return owners
+
+    def _words(self, kind: str, positions: Int64s) -> Any:
+        dtype = np.dtype(kind)
+        room = len(self._text) - dtype.itemsize + 1
+        return np.ndarray((room,), dtype, self._text, strides=(1,))[positions]
