@@ -2,6 +2,7 @@
 
 Invariant: an answer carries its request's `opaque` and serialize type.
 Invariant: `ext_fields` values are strings; what a peer sends as numbers or booleans is turned into their JSON text.
+Invariant: a command holds its header object only while nobody has taken its `ext_fields`, which may then be changed.
 Answers to: RemotingCommand.
 Unlike Java: an answer always carries an `extFields` object, because stricter clients than Java's need one.
 """
@@ -12,16 +13,23 @@ import attrs
 
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, ResponseCode, SerializeType
 from rocketrio_protocol.frame import Body, Frame, encode_frame
-from rocketrio_protocol.header_codec import decode_header, encode_header
+from rocketrio_protocol.header_codec import LANGUAGE_BY_NAME, decode_header, encode_header
 from rocketrio_protocol.header_fields import Header, RequestHeader
+from rocketrio_protocol.hot_headers import read_hot_header
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
-# Calling the enum class costs as much as decoding a short header.
+# Calling an enum class costs as much as decoding a short header, and naming its member as much as a call.
 _SERIALIZE_TYPES = {int(known): known for known in SerializeType}
+_JSON = SerializeType.JSON
+_OTHER = LanguageCode.OTHER
 
 HeaderT = TypeVar("HeaderT", bound=Header)
+
+
+def _text_fields(fields: dict[str, str] | bytes) -> dict[str, str]:
+    return fields if isinstance(fields, dict) else decode_header(_JSON, fields).ext_fields
 
 
 @attrs.define
@@ -31,12 +39,15 @@ class RemotingCommand:
     code: int
     opaque: int = 0
     flag: int = 0
-    ext_fields: dict[str, str] = attrs.Factory(dict)
+    _ext_fields: dict[str, str] | bytes = attrs.field(
+        factory=dict, alias="ext_fields", eq=_text_fields
+    )  # or the JSON header that they are still in
     body: Body = b""
     remark: str | None = None
     language: LanguageCode = LanguageCode.PYTHON
     version: int = PROTOCOL_VERSION
     serialize_type: SerializeType = SerializeType.JSON
+    _header: Header | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
     @classmethod
     def request(cls, header: RequestHeader, body: Body = b"", *, oneway: bool = False) -> Self:
@@ -77,8 +88,29 @@ class RemotingCommand:
         """Wants no answer."""
         return bool(self.flag & FLAG_ONEWAY)
 
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """The header fields as text, to be read or changed."""
+        fields = self._ext_fields
+        if not isinstance(fields, dict):
+            fields = self._ext_fields = _text_fields(fields)
+            self._header = None
+        return fields
+
+    @ext_fields.setter
+    def ext_fields(self, fields: dict[str, str]) -> None:
+        self._ext_fields, self._header = fields, None
+
+    def has_field(self, name: str) -> bool:
+        """Whether `name` is among the ext fields; one that its header class does not have is not."""
+        fields = self._ext_fields
+        return isinstance(fields, dict) and name in fields
+
     def header(self, header_class: type[HeaderT]) -> HeaderT:
         """The fields as an object. Raises RemoteProtocolError naming a missing or wrong one."""
+        header = self._header
+        if isinstance(header, header_class):
+            return header
         return header_class.from_ext_fields(self.ext_fields)
 
     def encode(self) -> bytes:
@@ -88,6 +120,21 @@ class RemotingCommand:
     @classmethod
     def decode(cls, frame: Frame) -> "RemotingCommand":
         """The command in a frame. Raises RemoteProtocolError."""
+        if frame.serialize_type == _JSON and (hot := read_hot_header(frame.header)) is not None:
+            envelope, header = hot
+            command = cls(
+                envelope.code,
+                envelope.opaque,
+                envelope.flag,
+                frame.header,
+                frame.body,
+                envelope.remark,
+                LANGUAGE_BY_NAME.get(envelope.language, _OTHER),
+                envelope.version,
+                _JSON,
+            )
+            command._header = header
+            return command
         parts = decode_header(frame.serialize_type, frame.header)
         return cls(
             parts.code,

@@ -19,9 +19,7 @@ from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body, FrameDecoder
-
-CODECS_FIELD: Final = "rocketrioCodecs"
-"""Ext field by which a requester says which header encodings of ours it reads."""
+from rocketrio_protocol.hot_headers import CODECS_FIELD
 
 RESPONSE_TABLE_LIMIT: Final = 65_535
 """Calls waiting on one connection (com.rocketmq.remoting.clientAsyncSemaphoreValue)."""
@@ -98,7 +96,7 @@ class RemotingConnection(Generic[CallT]):
             if command.flag & FLAG_RESPONSE:
                 self._finish(command, finished)
             else:
-                if CODECS_FIELD in command.ext_fields:
+                if command.has_field(CODECS_FIELD):
                     self._hear_codecs(command)
                 elif command.serialize_type is SerializeType.MSGPACK:
                     self._agree_on_msgpack()

@@ -15,7 +15,7 @@ Answers to: NettyDecoder, RemotingCommand.decode.
 import struct
 from typing import Final
 
-import attrs
+import msgspec
 
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 
@@ -58,12 +58,14 @@ def encode_frame(
     return b"".join((prefix, header, body))
 
 
-@attrs.define
-class Frame:
-    """One frame as it came: still encoded header, and body."""
+class Frame(msgspec.Struct, gc=False):
+    """One frame as it came: still encoded header, and body.
+
+    A struct of msgspec is made in a third of the time that a class of attrs needs.
+    """
 
     serialize_type: int
-    header: Body
+    header: bytes
     body: Body
 
 
@@ -133,7 +135,7 @@ class FrameDecoder:
             frames.append(
                 Frame(
                     type_and_header >> 24,
-                    chunk[header_start:body_start],
+                    bytes(chunk[header_start:body_start]),
                     chunk[body_start:frame_end],
                 )
             )

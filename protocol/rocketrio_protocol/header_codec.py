@@ -19,7 +19,7 @@ from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import Body
 
-_LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
+LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
 _LANGUAGE_BY_CODE: Final = {int(language): language for language in LanguageCode}
 _NAME_BY_LANGUAGE: Final = {language: language.name for language in LanguageCode}
 
@@ -139,7 +139,7 @@ def _decode_json(header: Body) -> HeaderParts:
     remark = parts.remark
     return HeaderParts(
         parts.code,
-        _LANGUAGE_BY_NAME.get(parts.language, LanguageCode.OTHER),
+        LANGUAGE_BY_NAME.get(parts.language, LanguageCode.OTHER),
         parts.version,
         parts.opaque,
         parts.flag,
@@ -156,7 +156,7 @@ def _decode_json_leniently(header: Body) -> HeaderParts:
     if isinstance(parts.language, int):
         language = _LANGUAGE_BY_CODE.get(parts.language, LanguageCode.OTHER)
     else:
-        language = _LANGUAGE_BY_NAME.get(parts.language or "OTHER", LanguageCode.OTHER)
+        language = LANGUAGE_BY_NAME.get(parts.language or "OTHER", LanguageCode.OTHER)
     return HeaderParts(
         code=parts.code,
         language=language,

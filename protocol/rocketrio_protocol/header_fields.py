@@ -97,7 +97,7 @@ def wire_name(field: "attrs.Attribute[Any]") -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
+def value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
     """`int` of both `int` and `int | None`."""
     hint = typing.get_type_hints(cls)[field.name]
     if isinstance(hint, UnionType):
@@ -106,16 +106,21 @@ def _value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
     return typing.cast(type, hint)
 
 
+def is_long(field: "attrs.Attribute[Any]") -> bool:
+    """Whether a number is Java's long, with 64 bits, or its int, with 32."""
+    return field.name.endswith(_LONG)
+
+
 def _limit(field: "attrs.Attribute[Any]") -> int:
-    return _LONG_LIMIT if field.name.endswith(_LONG) else _INT_LIMIT
+    return _LONG_LIMIT if is_long(field) else _INT_LIMIT
 
 
 def _compile_decoder(cls: type) -> Callable[[ExtFields], Any]:
     texts, arguments, longs = [], [], []
     names: dict[str, Any] = {"cls": cls, "true_text": true_text, "absent": _ABSENT}
     names["ints"] = _INTS
-    for field in _fields(cls):
-        name, parse = wire_name(field), _value_type(cls, field)
+    for field in fields_of(cls):
+        name, parse = wire_name(field), value_type(cls, field)
         text, default = f"t_{field.name}", f"default_{field.name}"
         read = {int: "ints[%s]", str: "%s", bool: "true_text(%s)"}[parse]
         is_required = field.default is attrs.NOTHING
@@ -174,10 +179,10 @@ def _parsed(text: str, limit: int) -> int:
 
 def _compile_encoder(cls: type) -> Callable[[Any], ExtFields]:
     always, sometimes = [], []
-    for field in _fields(cls):
+    for field in fields_of(cls):
         name, value = wire_name(field), f"h.{field.name}"
         text = {int: "str(%s)", str: "%s", bool: "'true' if %s else 'false'"}[
-            _value_type(cls, field)
+            value_type(cls, field)
         ]
         optional = NoneType in typing.get_args(typing.get_type_hints(cls)[field.name])
         if optional:
@@ -191,14 +196,15 @@ def _compile_encoder(cls: type) -> Callable[[Any], ExtFields]:
     return _ENCODERS[cls]
 
 
-def _fields(cls: type) -> tuple["attrs.Attribute[Any]", ...]:
+def fields_of(cls: type) -> tuple["attrs.Attribute[Any]", ...]:
+    """The attributes of a header class; an empty one need not be a class of attrs."""
     return attrs.fields(cls) if attrs.has(cls) else ()
 
 
 def _wrong_field(cls: type, ext_fields: ExtFields) -> str:
-    for field in _fields(cls):
+    for field in fields_of(cls):
         text = ext_fields.get(wire_name(field))
-        if text is not None and _value_type(cls, field) is int:
+        if text is not None and value_type(cls, field) is int:
             what = f"{cls.__name__}: the field {wire_name(field)!r} is {text[:_TEXT_SHOWN]!r}"
             try:
                 _parsed(text, _limit(field))

@@ -98,7 +98,7 @@ class PullMessageProcessor:
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
-        header = PullMessageRequestHeader.from_ext_fields(request.ext_fields)
+        header = request.header(PullMessageRequestHeader)
         return self._pull(channel, request, header, is_first=True)
 
     def execute_held(self, pull: HeldPull) -> None:

@@ -107,9 +107,9 @@ class SendMessageProcessor:
         code = request.code
         header: SendHeader
         if code == RequestCode.SEND_MESSAGE:
-            header = SendMessageRequestHeader.from_ext_fields(request.ext_fields)
+            header = request.header(SendMessageRequestHeader)
         else:
-            header = SendMessageRequestHeaderV2.from_ext_fields(request.ext_fields)
+            header = request.header(SendMessageRequestHeaderV2)
         broker = self._config.broker
         if self._waits_for_flush and self._waiting.is_full:
             raise Refused(
