@@ -61,9 +61,11 @@ class Header:
         """Read the fields. Raises RemoteProtocolError naming what is missing or wrong."""
         try:
             header: Self = (_DECODERS.get(cls) or _compile_decoder(cls))(ext_fields)
-        except KeyError as error:
+        except KeyError:
+            required = (wire_name(each) for each in fields_of(cls) if each.default is attrs.NOTHING)
+            missing = next(name for name in required if name not in ext_fields)
             raise RemoteProtocolError(
-                f"{cls.__name__}: the required field {error.args[0]!r} is missing"
+                f"{cls.__name__}: the required field {missing!r} is missing"
             ) from None
         except ValueError:
             raise RemoteProtocolError(_wrong_field(cls, ext_fields)) from None
