@@ -27,10 +27,12 @@ from rocketrio_broker.ha import HAService, HAStatistics
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
+from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.processor import PULL_CODES
+from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
@@ -70,6 +72,8 @@ class BrokerStatistics:
     connections: int
     held_pulls: int
     waiting_answers: int
+    waits: WaitingStatistics
+    """What sends waited for, on the disk and on slaves."""
     store: StoreStatistics
     ha: HAStatistics
     slave: SlaveStatistics | None
@@ -124,6 +128,7 @@ class Broker:
             connections=len(self._connections),
             held_pulls=len(self.parts.held_pulls),
             waiting_answers=len(self.parts.waiting_answers),
+            waits=self.parts.waiting_answers.statistics(),
             store=self.store.statistics(),
             ha=self.ha_service.statistics(),
             slave=None if self.slave is None else self.slave.statistics(),
@@ -159,10 +164,9 @@ async def open_broker(
 ) -> AsyncGenerator[Broker]:
     """A broker that serves for as long as the body runs; leaving it is a clean stop.
 
-    Raises ConfigError for a role that is not built or an address that cannot be had, StoreLockedError when
-    another process has the data directory. A cancel stops it cleanly too.
+    Raises ConfigError for an address that cannot be had, StoreLockedError when another process has the data
+    directory. A cancel stops it cleanly too.
     """
-    _check_role(config)
     disk = RealDisk() if disk is None else disk
     wall_clock = SystemWallClock() if wall_clock is None else wall_clock
     rng = random.Random() if rng is None else rng
@@ -176,8 +180,20 @@ async def open_broker(
             config.store, config.data, disk=disk, wall_clock=wall_clock
         ) as store:
             store.is_slave = config.is_slave
+            group_transfer = GroupTransferService(
+                is_required=config.role == "sync-master",
+                in_sync_slaves=config.in_sync_slaves,
+                slave_fallbehind_max=config.ha_slave_fallbehind_max,
+                max_physical_offset=store.max_physical_offset,
+            )
             parts = BrokerParts(
-                config, store, disk=disk, wall_clock=wall_clock, rng=rng, store_host=store_host
+                config,
+                store,
+                group_transfer=group_transfer,
+                disk=disk,
+                wall_clock=wall_clock,
+                rng=rng,
+                store_host=store_host,
             )
             parts.load()
             async with open_channel_pool(dial) as pool, background_nursery() as nursery:
@@ -190,7 +206,11 @@ async def open_broker(
                 )
                 observer = _Observer(parts)
                 ha_service = HAService(
-                    store, listeners[2], wall_clock=wall_clock, config=_ha_config(config)
+                    store,
+                    listeners[2],
+                    wall_clock=wall_clock,
+                    config=_ha_config(config),
+                    group_transfer=group_transfer,
                 )
                 slave: SlaveReplication | None = None
                 gather = partial(
@@ -253,6 +273,7 @@ def _ha_config(config: BrokerConfig) -> HAConfig:
         housekeeping_interval=config.ha_housekeeping_interval,
         transfer_batch_size=config.ha_transfer_batch_size,
         full_history_start=config.ha_full_history_start,
+        acknowledge=config.ha_acknowledge,
     )
 
 
@@ -290,14 +311,6 @@ def _slave_replication(
         ha_master=ha_master,
         ha_master_is_fixed=config.ha_master_address is not None,
     )
-
-
-def _check_role(config: BrokerConfig) -> None:
-    if config.role == "sync-master":
-        raise ConfigError(
-            "The role sync-master is not built yet",
-            remedy="Use async-master; flush_disk_type = sync makes one broker's messages durable",
-        )
 
 
 async def _listen(addr: str, listen: Listen) -> list[Listener]:

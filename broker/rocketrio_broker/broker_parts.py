@@ -16,6 +16,7 @@ from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile, ConfigSyncService
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
 from rocketrio_broker.processor import data_processors
 from rocketrio_broker.processor.admin import admin_processors
@@ -47,12 +48,14 @@ class BrokerParts:
         config: BrokerConfig,
         store: MessageStore,
         *,
+        group_transfer: GroupTransferService,
         disk: Disk,
         wall_clock: WallClock,
         rng: random.Random,
         store_host: bytes,
     ) -> None:
         self.store = store
+        self._group_transfer = group_transfer
         self._disk = disk
         self.wall_clock = wall_clock
         self.config = LiveConfig(config, wall_clock=wall_clock)
@@ -77,7 +80,10 @@ class BrokerParts:
         self.producers = ProducerManager()
         self.held_pulls = HeldPulls()
         self.waiting_answers = WaitingAnswers(
-            store.flushed, timeout=config.store.sync_flush_timeout
+            store.flushed if config.store.flush_disk_type == "sync" else None,
+            group_transfer,
+            flush_timeout=config.store.sync_flush_timeout,
+            slave_timeout=config.slave_timeout,
         )
         self.clients = ClientManageProcessor(
             config=self.config,
@@ -140,6 +146,8 @@ class BrokerParts:
             producers=self.producers,
             registration=registration,
             delay_offset_file=self.delay_offset_file,
+            waiting=self.waiting_answers,
+            group_transfer=self._group_transfer,
             broker_addr=address,
             ha_addr=ha_address,
             wall_clock=self.wall_clock,

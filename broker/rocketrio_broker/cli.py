@@ -20,7 +20,13 @@ import click
 import trio
 
 from rocketrio_broker.broker import Broker, is_wildcard, open_broker
-from rocketrio_broker.config import FIRST_SLAVE_ID, ROLES, BrokerConfig
+from rocketrio_broker.config import (
+    FIRST_SLAVE_ID,
+    MASTER_ROLES,
+    ROLES,
+    BrokerConfig,
+    MasterRole,
+)
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.config_loading import load_config, setting_paths
 from rocketrio_broker.kv_config import KVConfigManager
@@ -205,6 +211,13 @@ def run(
     "--host",
     help="Host that clients are told; needed where --listen is 0.0.0.0, which nobody can dial.",
 )
+@click.option(
+    "--role",
+    type=click.Choice(MASTER_ROLES),
+    default="async-master",
+    show_default=True,
+    help="What the master is: a sync-master answers a send when a slave has it too.",
+)
 @click.option("--cluster", "cluster_name", default="DefaultCluster", show_default=True)
 @click.option("--name", "broker_name", default="broker-a", show_default=True)
 @_settings
@@ -214,6 +227,7 @@ def cluster(
     data: Path,
     slaves: int,
     host: str | None,
+    role: MasterRole,
     cluster_name: str,
     broker_name: str,
     settings: tuple[tuple[str, str], ...],
@@ -225,6 +239,7 @@ def cluster(
     Examples:
       rocketrio-broker cluster --listen 127.0.0.1:9876 --data data --slaves 1
       rocketrio-broker cluster --listen 0.0.0.0:9876 --host 192.168.1.20 --data data
+      rocketrio-broker cluster --data data --slaves 2 --role sync-master --set in_sync_slaves=1
     prints a `ready` line per member; clients only need the name server's address.
     """
     listen_host, _ = split_addr(listen)
@@ -252,7 +267,7 @@ def cluster(
                     address=None if host is None else join_addr(host, 0),
                     ha_listen=None,
                     broker_id=broker_id,
-                    role="async-master" if broker_id == MASTER_ID else "slave",
+                    role=role if broker_id == MASTER_ID else "slave",
                     data=data / f"{broker_name}-{broker_id}",
                 )
                 _say_ready(await stack.enter_async_context(open_broker(config)))

@@ -23,8 +23,12 @@ from rocketrio_protocol.topic_names import topic_name_problem
 
 ROLES: Final = ("async-master", "sync-master", "slave")
 
+MasterRole = Literal["async-master", "sync-master"]
+MASTER_ROLES: Final = ROLES[:2]
+
 FIRST_SLAVE_ID: Final = 1
 _HA_PORT_DISTANCE: Final = 1  # haListenPort = listenPort + 1
+_SLAVES_LIMIT: Final = 64  # a master serves no more
 
 
 def _field(default: Any, help_text: str, *checks: Any) -> Any:
@@ -50,8 +54,8 @@ class BrokerConfig:
     )
     role: Literal["async-master", "sync-master", "slave"] = _field(
         "async-master",
-        "async-master: answers before slaves have a message; sync-master: waits for one; "
-        "slave: follows the master.",
+        "async-master: answers before slaves have a message; sync-master: waits until "
+        "in_sync_slaves of them have it; slave: follows the master.",
         validators.in_(ROLES),
     )
     listen: str = _field("127.0.0.1:10911", "Address to serve clients on; port 0 takes a free one.")
@@ -134,7 +138,25 @@ class BrokerConfig:
         "otherwise the last file, as from Apache.",
     )
     ha_slave_fallbehind_max: int = _field(
-        256 << 20, "Bytes a slave may be behind and still count as in step.", _positive
+        256 << 20,
+        "Bytes a slave may be behind and still be waited for by a sync-master.",
+        _positive,
+    )
+    in_sync_slaves: int = _field(
+        1,
+        "Slaves that must have a message before a sync-master answers PUT_OK "
+        "(Apache's inSyncReplicas counts the master too).",
+        validators.ge(1),
+        validators.le(_SLAVES_LIMIT),
+    )
+    slave_timeout: float = _field(
+        3.0, "Seconds a send to a sync-master waits for its slaves.", _positive
+    )
+    ha_acknowledge: Literal["memory", "disk"] = _field(
+        "memory",
+        "What a slave reports to its master: what it holds (memory, as Apache's do) or what its "
+        "disk has (disk: it then flushes after each transfer).",
+        validators.in_(("memory", "disk")),
     )
     ha_master_address: str | None = _field(
         None, "Replication address of the master, where the slave shall not ask the name server."

@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from rocketrio_broker.broker import FAST_PORT_DISTANCE, Broker, open_broker
-from rocketrio_broker.config import FIRST_SLAVE_ID, BrokerConfig
+from rocketrio_broker.config import FIRST_SLAVE_ID, BrokerConfig, MasterRole
 from rocketrio_broker.kill_switch import KillSwitch
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.store.config import StoreConfig
@@ -134,6 +134,7 @@ class EmbeddedCluster:
         self,
         *,
         slaves: int = 0,
+        role: MasterRole = "async-master",
         root: Path | None = None,
         network: Literal["memory", "loopback"] | None = None,
         name_server_listen: str | None = None,
@@ -147,6 +148,7 @@ class EmbeddedCluster:
     ) -> None:
         """`root` holds the data and puts the members on loopback ports; without it all is in memory.
 
+        `role` is the master's: whether sends to it wait for slaves.
         `network="loopback"` without `root` keeps the data in memory but lets other processes connect.
         `make_disk` gives each member its disk; a killed member's `disk` may be replaced before it is started again.
         `settings` are further fields of BrokerConfig, for every member.
@@ -172,6 +174,7 @@ class EmbeddedCluster:
             cluster_name=cluster_name, broker_name=broker_name, store=store, **settings
         )
         self._slave_count = slaves
+        self._role = role
         self.master: Member
         self.slaves: list[Member] = []
 
@@ -267,7 +270,7 @@ class EmbeddedCluster:
         config = attrs.evolve(
             self._base,
             broker_id=broker_id,
-            role="async-master" if is_master else "slave",
+            role=self._role if is_master else "slave",
             listen=join_addr(host, _BROKER_PORT if self.network == "memory" else 0),
             namesrv=self.name_server.addr,
             data=(self.root or Path("/")) / name,

@@ -41,6 +41,7 @@ _MILLISECONDS: Final = frozenset(
         "ha_send_heartbeat_interval",
         "ha_housekeeping_interval",
         "slave_sync_period",
+        "slave_timeout",
         "flush_interval_commit_log",
         "flush_interval_consume_queue",
         "flush_consume_queue_thorough_interval",

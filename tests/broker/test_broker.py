@@ -31,12 +31,6 @@ async def refusal(broker: BrokerConfig) -> ConfigError:
     return error.value
 
 
-async def test_synchronous_master_is_refused_until_it_is_built(autojump_clock: MockClock) -> None:
-    error = await refusal(config(role="sync-master"))
-    assert "sync-master" in str(error)
-    assert "async-master" in error.advice
-
-
 async def test_address_that_nobody_can_dial_is_refused(autojump_clock: MockClock) -> None:
     error = await refusal(config(listen="0.0.0.0:10911"))
     assert "0.0.0.0:10911" in str(error)

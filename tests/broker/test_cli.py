@@ -118,13 +118,6 @@ def test_settings_are_listed_with_their_meaning() -> None:
     assert "broker_name" not in output
 
 
-def test_the_synchronous_role_is_refused_until_it_is_built(tmp_path: Path) -> None:
-    code, output = invoked("run", "--role", "sync-master", "--data", str(tmp_path))
-    assert code == 1
-    assert output.count("\n") == 1
-    assert "sync-master is not built yet" in output
-
-
 def test_an_address_in_use_is_one_line_and_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         addr = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -37,6 +37,11 @@ async def test_members_know_each_other(autojump_clock: MockClock) -> None:
         assert cluster.master.broker.ha_address == "10.0.0.10:10912"
 
 
+async def test_the_master_can_be_a_synchronous_one(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1, role="sync-master") as cluster:
+        assert [member.broker.role for member in cluster.members] == ["sync-master", "slave"]
+
+
 async def test_killed_master_comes_back_with_what_it_had(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address

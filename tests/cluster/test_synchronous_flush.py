@@ -1,43 +1,23 @@
 """An acknowledgement waits for the disk: seen by holding the disk back."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import pytest
 import trio
+from tests.cluster.held_disk import HeldDisk
 from tests.cluster.support import Caller, bodies
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.disk import Arguments, Result
-from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import VirtualWallClock
-
-
-class HeldDisk(MemoryDisk):
-    """A disk whose blocking work, fdatasync above all, does not return while it is held."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.free = trio.Event()
-        self.free.set()
-
-    def hold(self) -> None:
-        self.free = trio.Event()
-
-    def release(self) -> None:
-        self.free.set()
-
-    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        await self.free.wait()
-        return await super().run(work, *arguments)
 
 
 @asynccontextmanager

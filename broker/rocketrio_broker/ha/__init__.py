@@ -2,6 +2,7 @@
 
     __init__            HAService: accepts slaves, one HAConnection each
     connection          the master's end of one slave
+    group_transfer      what enough slaves have: the address that synchronous puts wait for
     client              HAClient: the slave's end
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
     gather_offsets      a restarted master learns from its slaves what was committed there
@@ -22,6 +23,7 @@ import trio
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
 from rocketrio_broker.ha.errors import ReplicationError
+from rocketrio_broker.ha.group_transfer import GroupTransferService, GroupTransferStatistics
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachable, ProtocolError
@@ -40,6 +42,7 @@ class HAStatistics:
     ha_address: str
     max_physical_offset: int
     connections: tuple[HAConnectionStatistics, ...]
+    group_transfer: GroupTransferStatistics
     last_refusal: str | None
     """Why the last slave that was refused cannot follow; None if there was none."""
 
@@ -54,7 +57,9 @@ class HAService:
         *,
         wall_clock: WallClock,
         config: HAConfig | None = None,
+        group_transfer: GroupTransferService | None = None,
     ) -> None:
+        """`group_transfer` is told what the slaves have, for those who wait for them."""
         self.ha_address = listener.addr
         """`host:port` that slaves dial."""
         self.connections: list[HAConnection] = []
@@ -65,6 +70,9 @@ class HAService:
         self._listener = listener
         self._config = config or HAConfig()
         self._wall_clock = wall_clock
+        self.group_transfer = group_transfer or GroupTransferService(
+            is_required=False, max_physical_offset=store.max_physical_offset
+        )
         self._last_refusal: str | None = None
         self._refused: dict[str, type[Error]] = {}
 
@@ -76,6 +84,7 @@ class HAService:
             ha_address=self.ha_address,
             max_physical_offset=self._store.max_physical_offset,
             connections=tuple(connection.statistics() for connection in self.connections),
+            group_transfer=self.group_transfer.statistics(),
             last_refusal=self._last_refusal,
         )
 
@@ -103,7 +112,11 @@ class HAService:
             await transport.aclose()
             return
         connection = HAConnection(
-            transport, self._store, config=self._config, wall_clock=self._wall_clock
+            transport,
+            self._store,
+            config=self._config,
+            wall_clock=self._wall_clock,
+            group_transfer=self.group_transfer,
         )
         self.connections.append(connection)
         self.accepted.advance(self.accepted.value + 1)
@@ -112,6 +125,7 @@ class HAService:
             await connection.run()
         finally:
             self.connections.remove(connection)
+            self.group_transfer.slave_left(connection.addr)
         self._log_end(connection)
 
     def _log_end(self, connection: HAConnection) -> None:

@@ -3,6 +3,8 @@
 Answers to: the ha* members of MessageStoreConfig; RocketMQ reference, section 6.2.
 """
 
+from typing import Literal
+
 import attrs
 from attrs import validators
 
@@ -25,9 +27,14 @@ class HAConfig:
     Apache's slaves take up to 4 MiB."""
     transfer_pause: float = attrs.field(default=0.001, validator=validators.ge(0))
     """Shortest time between two transfers that are not full: what arrives meanwhile travels together. Java's
-    asynchronous master looks every 100 ms; without a pause single sends would cost a wake-up of the slave each."""
+    asynchronous master looks every 100 ms; without a pause single sends would cost a wake-up of the slave each.
+    None while puts wait for slaves."""
     full_history_start: bool = True
     """Whether an empty slave gets everything from the master's first byte; otherwise the last file, as Apache does."""
+    acknowledge: Literal["memory", "disk"] = attrs.field(
+        default="memory", validator=validators.in_(("memory", "disk"))
+    )
+    """What a slave reports: what it holds, as Apache's do, or what its disk has."""
     reconnect_pause: float = attrs.field(default=0.5, validator=validators.gt(0))
     """Pause after a slave lost its master; doubles up to `longest_reconnect_pause`."""
     longest_reconnect_pause: float = attrs.field(default=5.0, validator=validators.gt(0))

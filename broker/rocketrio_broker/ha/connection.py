@@ -25,6 +25,7 @@ from rocketrio_broker.ha.errors import (
     SlaveAheadError,
     SlaveTooFarBehindError,
 )
+from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
@@ -60,7 +61,13 @@ class HAConnection:
     """One slave."""
 
     def __init__(
-        self, transport: Transport, store: MessageStore, *, config: HAConfig, wall_clock: WallClock
+        self,
+        transport: Transport,
+        store: MessageStore,
+        *,
+        config: HAConfig,
+        wall_clock: WallClock,
+        group_transfer: GroupTransferService,
     ) -> None:
         self.addr = transport.remote_addr
         self.acknowledged = Watermark()
@@ -70,6 +77,7 @@ class HAConnection:
         self._transport = transport
         self._store = store
         self._config = config
+        self._group_transfer = group_transfer
         self._connected_since_ms = wall_clock.now_ms()
         self._requested = Watermark(_NOTHING_REPORTED)
         self._sent_to = 0
@@ -161,6 +169,11 @@ class HAConnection:
                 broker_addr=self.addr,
             )
         self.acknowledged.advance(offset)
+        self._group_transfer.slave_reported(
+            self.addr,
+            self.slave_ack_offset,
+            is_first=self.slave_ack_offset == self.slave_request_offset,
+        )
 
     def _start_offset(self, request_offset: int) -> int:
         """Where to begin for a slave whose log ends at this address; 0: it has none."""
@@ -215,8 +228,10 @@ class HAConnection:
                 block = memoryview(b"")
             await self._send(block)
             last_write_time = trio.current_time()
-            if len(block) < config.transfer_batch_size and config.transfer_pause:
-                await trio.sleep(config.transfer_pause)
+            # A put that waits for this slave waits for every pause too.
+            pause = 0.0 if self._group_transfer.is_required else config.transfer_pause
+            if len(block) < config.transfer_batch_size and pause:
+                await trio.sleep(pause)
 
     async def _send(self, block: memoryview) -> None:
         """One transfer. A slave that takes none of it for too long is as good as gone."""
@@ -224,6 +239,7 @@ class HAConnection:
         header = encode_transfer_header(self._sent_to, size)
         # Counted first: the slave may have it, and say so, before the last byte has left here.
         self._sent_to += size
+        self._group_transfer.transfer_sent(self._sent_to)
         with trio.move_on_after(self._config.housekeeping_interval) as sending:
             if size <= _JOINED_SIZE_LIMIT:
                 await self._transport.send_all(header + block)

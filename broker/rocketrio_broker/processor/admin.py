@@ -12,10 +12,12 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.processor.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processor.consume_stats import ConsumeStatsProcessor
 from rocketrio_broker.processor.group_admin import GroupAdminProcessor
 from rocketrio_broker.processor.topic_admin import TopicAdminProcessor
+from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
@@ -34,6 +36,8 @@ def admin_processors(
     producers: ProducerManager,
     registration: BrokerRegistration,
     delay_offset_file: ConfigFile,
+    waiting: WaitingAnswers,
+    group_transfer: GroupTransferService,
     broker_addr: str,
     ha_addr: str,
     wall_clock: WallClock,
@@ -67,7 +71,13 @@ def admin_processors(
         wall_clock=wall_clock,
     )
     broker_admin = BrokerAdminProcessor(
-        config=config, store=store, topics=topics, broker_addr=broker_addr, ha_addr=ha_addr
+        config=config,
+        store=store,
+        topics=topics,
+        waiting=waiting,
+        group_transfer=group_transfer,
+        broker_addr=broker_addr,
+        ha_addr=ha_addr,
     )
     return {
         **topic_admin.processors(),

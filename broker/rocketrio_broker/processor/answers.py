@@ -57,17 +57,20 @@ class SendAnswers:
         queue_id: int,
         result: AppendResult,
         code: int = 0,
+        remark: str = "",
     ) -> bytes:
-        """The whole answer: where the message, or the first of a batch, was stored."""
+        """The whole answer: where the message, or the first of a batch, was stored; `remark` in plain words."""
         ids = f"{result.physical_offset:016X}"
         if result.physical_offsets is not None:
             others = result.physical_offsets[1:]
             ids += "".join(f"{BATCH_ID_SEPARATOR}{self._host}{offset:016X}" for offset in others)
         if serialize_type is not SerializeType.JSON:
-            return self._command(opaque, serialize_type, queue_id, result, ids, code).encode()
+            command = self._command(opaque, serialize_type, queue_id, result, ids, code)
+            return attrs.evolve(command, remark=remark or None).encode()
+        said = f'"remark":"{remark}",' if remark else ""
         header = (
             f'{{"code":{code:d},"extFields":{{"queueId":"{queue_id}{self._middle}{ids}",'
-            f'"queueOffset":"{result.queue_offset}"}},{_FLAG}{opaque},{_END}'
+            f'"queueOffset":"{result.queue_offset}"}},{_FLAG}{opaque},{said}{_END}'
         ).encode()
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
@@ -102,10 +105,10 @@ class SendAnswer:
     queue_id: int
     result: AppendResult
 
-    def frame(self, code: int = 0) -> bytes:
-        """The whole answer."""
+    def frame(self, code: int = 0, remark: str = "") -> bytes:
+        """The whole answer; `remark` in plain words."""
         return self.answers.frame(
-            self.opaque, self.serialize_type, self.queue_id, self.result, code
+            self.opaque, self.serialize_type, self.queue_id, self.result, code, remark
         )
 
 

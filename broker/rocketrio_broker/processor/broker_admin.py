@@ -6,11 +6,13 @@ Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.java_settings import changed_config, java_properties
+from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import PROTOCOL_VERSION, RequestCode
+from rocketrio_protocol.codes import PROTOCOL_VERSION, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
 from rocketrio_protocol.java_properties import format_properties, parse_properties
@@ -20,6 +22,13 @@ from rocketrio_protocol.route import KVTable
 
 VERSION_TEXT: Final = "V4_9_7"
 """What tools show for PROTOCOL_VERSION."""
+
+_STATUS_NAMES: Final = {
+    ResponseCode.SUCCESS: "PutOk",
+    ResponseCode.FLUSH_DISK_TIMEOUT: "FlushDiskTimeout",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FlushSlaveTimeout",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "SlaveNotAvailable",
+}
 
 _POOLS: Final = ("send", "pull", "query")
 
@@ -33,12 +42,16 @@ class BrokerAdminProcessor:
         config: LiveConfig,
         store: MessageStore,
         topics: TopicConfigManager,
+        waiting: WaitingAnswers,
+        group_transfer: GroupTransferService,
         broker_addr: str,
         ha_addr: str,
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
+        self._waiting = waiting
+        self._group_transfer = group_transfer
         self._broker_addr = broker_addr
         self._ha_addr = ha_addr
 
@@ -94,4 +107,18 @@ class BrokerAdminProcessor:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        return table | self._store.runtime_info()
+        return table | self._store.runtime_info() | self._waits_table()
+
+    def _waits_table(self) -> dict[str, str]:
+        """Keys of our own: what sends have waited for, and how the slaves stand that they wait for."""
+        waits, slaves = self._waiting.statistics(), self._group_transfer.statistics()
+        table = {
+            f"rocketrio{_STATUS_NAMES[code]}": str(count) for code, count in waits.answered.items()
+        }
+        table["rocketrioWaitingAnswers"] = str(waits.waiting_count)
+        table["rocketrioLastWait"] = "" if waits.last_wait is None else str(waits.last_wait)
+        if slaves.is_required:
+            table["rocketrioInSyncSlaves"] = str(slaves.in_sync_slaves)
+            table["rocketrioLiveSlaves"] = str(slaves.live_slaves)
+            table["rocketrioReplicatedOffset"] = str(slaves.replicated_offset)
+        return table

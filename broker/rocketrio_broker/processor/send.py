@@ -1,7 +1,7 @@
 """Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
-From request to answer without an await: header, checks, append, answer; with synchronous flush the answer joins
-`WaitingAnswers`.
+From request to answer without an await: header, checks, append, answer; with synchronous flush or replication the
+answer joins `WaitingAnswers`.
 
 Invariant: a refused message is not stored; a stored one is answered with its id, also when its flush is late.
 Invariant: checks come in Java's order, each refusal with Java's code.
@@ -111,10 +111,10 @@ class SendMessageProcessor:
         else:
             header = request.header(SendMessageRequestHeaderV2)
         broker = self._config.broker
-        if self._waits_for_flush and self._waiting.is_full:
+        if self._waiting.is_full:
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]{len(self._waiting)} messages wait for the disk already, try later",
+                f"[OVERLOAD]{len(self._waiting)} messages wait for disk or slaves already, try later",
             )
         topic = self._topics.topic_config_table.get(header.topic)
         if topic is None or header.topic in NOT_SENDABLE_TOPICS or topic.order:
@@ -152,7 +152,7 @@ class SendMessageProcessor:
             return
         answers = self._current_answers(broker)
         opaque, serialize_type = request.opaque, request.serialize_type
-        if waits and self._waits_for_flush:
+        if waits and self._waiting.is_needed:
             answer = SendAnswer(answers, opaque, serialize_type, queue_id, result)
             self._waiting.add(result.end_offset, channel, answer)
         else:

@@ -1,3 +1,6 @@
+"""Answers that wait for the disk, for slaves, or for both, with every watermark in the test's hands."""
+
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -7,9 +10,19 @@ from rocketrio_broker.processor.answers import SendAnswer, SendAnswers
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.codes import SerializeType
+from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.frame import FrameDecoder
+
+OK, DISK, SLAVES, NONE = (
+    int(code)
+    for code in (
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    )
+)
 
 
 class Peer:
@@ -17,75 +30,310 @@ class Peer:
 
     def __init__(self) -> None:
         self.heard: list[tuple[float, int, int]] = []
+        self.remarks: list[str | None] = []
 
     def reply(self, frame: bytes) -> None:
         (only,) = FrameDecoder().feed(frame)
         command = RemotingCommand.decode(only)
         self.heard.append((trio.current_time(), command.opaque, command.code))
+        self.remarks.append(command.remark)
 
 
-def answer(opaque: int) -> SendAnswer:
+@attrs.define
+class SetSlaves:
+    """Slaves that have what the test says."""
+
+    is_required: bool = True
+    are_available: bool = True
+    replicated: Watermark = attrs.Factory(lambda: Watermark(100))
+    last_slave: str | None = "10.0.0.11:1"
+
+    def slave_is_available(self, end_offset: int) -> bool:
+        return self.are_available
+
+
+def answer(opaque: int, serialize_type: SerializeType = SerializeType.JSON) -> SendAnswer:
     answers = SendAnswers(bytes(8), region_id="r", trace_on=True)
     stored = AppendResult(PutStatus.PUT_OK)
-    return SendAnswer(answers, opaque, SerializeType.JSON, 0, stored)
+    return SendAnswer(answers, opaque, serialize_type, 0, stored)
 
 
-@pytest.fixture
-def flushed() -> Watermark:
-    return Watermark(100)
+@attrs.define
+class Lines:
+    """Waiting answers with what they wait for; time counts from the beginning of the test."""
+
+    flushed: Watermark = attrs.Factory(lambda: Watermark(100))
+    slaves: SetSlaves = attrs.Factory(SetSlaves)
+    peer: Peer = attrs.Factory(Peer)
+    waiting: WaitingAnswers = attrs.field(init=False)
+    syncs_flush: bool = True
+    limit: int = 1000
+
+    def __attrs_post_init__(self) -> None:
+        self.waiting = WaitingAnswers(
+            self.flushed if self.syncs_flush else None,
+            self.slaves,
+            flush_timeout=5.0,
+            slave_timeout=3.0,
+            limit=self.limit,
+        )
+
+    def add(self, opaque: int, end_offset: int) -> None:
+        self.waiting.add(end_offset, self.peer, answer(opaque))  # type: ignore[arg-type]
+
+    @property
+    def heard(self) -> list[tuple[float, int, int]]:
+        return self.peer.heard
+
+
+def without_slaves() -> Lines:
+    return Lines(slaves=SetSlaves(is_required=False))
+
+
+def without_flush() -> Lines:
+    return Lines(syncs_flush=False)
+
+
+# --- one line ----------------------------------------------------------------------------------
 
 
 async def test_answers_go_out_when_the_disk_has_their_messages(
-    autojump_clock: MockClock, nursery: trio.Nursery, flushed: Watermark
+    autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    waiting, peer = WaitingAnswers(flushed, timeout=5.0), Peer()
-    await nursery.start(waiting.run)
-    start = trio.current_time()
+    lines = without_slaves()
+    await nursery.start(lines.waiting.run)
     for opaque, end in ((1, 150), (2, 200), (3, 250)):
-        waiting.add(end, peer, answer(opaque))  # type: ignore[arg-type]
+        lines.add(opaque, end)
     await trio.sleep(1)
-    flushed.advance(220)
+    lines.flushed.advance(220)
     await trio.sleep(1)
-    assert [(time - start, opaque, code) for time, opaque, code in peer.heard] == [
-        (1, 1, 0),
-        (1, 2, 0),
-    ]
-    assert len(waiting) == 1
-    flushed.advance(250)
+    assert lines.heard == [(1, 1, OK), (1, 2, OK)]
+    assert len(lines.waiting) == 1
+    lines.flushed.advance(250)
     await trio.sleep(1)
-    assert peer.heard[2:] == [(start + 2, 3, 0)]
+    assert lines.heard[2:] == [(2, 3, OK)]
 
 
 async def test_what_is_flushed_already_is_answered_at_once(
-    autojump_clock: MockClock, nursery: trio.Nursery, flushed: Watermark
+    autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    waiting, peer = WaitingAnswers(flushed, timeout=5.0), Peer()
-    await nursery.start(waiting.run)
-    start = trio.current_time()
-    waiting.add(100, peer, answer(1))  # type: ignore[arg-type]
+    lines = without_slaves()
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 100)
     await trio.testing.wait_all_tasks_blocked()
-    assert peer.heard == [(start, 1, 0)]
+    assert lines.heard == [(0, 1, OK)]
 
 
 async def test_late_flush_is_told_as_flush_disk_timeout(
-    autojump_clock: MockClock, nursery: trio.Nursery, flushed: Watermark
+    autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    waiting, peer = WaitingAnswers(flushed, timeout=5.0), Peer()
-    await nursery.start(waiting.run)
-    start = trio.current_time()
-    waiting.add(150, peer, answer(1))  # type: ignore[arg-type]
+    lines = without_slaves()
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
     await trio.sleep(3)
-    waiting.add(200, peer, answer(2))  # type: ignore[arg-type]
+    lines.add(2, 200)
     await trio.sleep(3)
-    flushed.advance(200)
+    lines.flushed.advance(200)
     await trio.sleep(10)
-    assert [(time - start, *rest) for time, *rest in peer.heard] == [(5, 1, 10), (6, 2, 0)]
-    assert waiting.timeout_count == 1
+    assert lines.heard == [(5, 1, DISK), (6, 2, OK)]
+    answered = lines.waiting.statistics().answered
+    assert (answered[ResponseCode.FLUSH_DISK_TIMEOUT], answered[ResponseCode.SUCCESS]) == (1, 1)
 
 
-async def test_line_has_a_limit(flushed: Watermark) -> None:
-    waiting = WaitingAnswers(flushed, timeout=5.0, limit=2)
-    waiting.add(150, Peer(), answer(1))  # type: ignore[arg-type]
-    assert not waiting.is_full
-    waiting.add(151, Peer(), answer(2))  # type: ignore[arg-type]
-    assert waiting.is_full
+async def test_answers_go_out_in_the_order_of_the_log_as_slaves_report(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    lines = without_flush()
+    await nursery.start(lines.waiting.run)
+    for opaque, end in ((1, 150), (2, 200), (3, 250)):
+        lines.add(opaque, end)
+    await trio.sleep(1)
+    lines.slaves.replicated.reset(249)
+    await trio.testing.wait_all_tasks_blocked()
+    assert lines.heard == [(1, 1, OK), (1, 2, OK)]
+    await trio.sleep(10)
+    assert lines.heard[2:] == [(3, 3, SLAVES)]
+    assert lines.peer.remarks == [None, None, "stored, but not on enough slaves in time"]
+
+
+async def test_slaves_that_come_back_in_time_are_in_time(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """The first of a line is not let go by a report that was taken back before anybody looked."""
+    lines = without_flush()
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
+    await trio.sleep(1)
+    lines.slaves.replicated.reset(150)
+    lines.slaves.replicated.reset(0)
+    await trio.sleep(1)
+    assert lines.heard == []
+    lines.slaves.replicated.reset(160)
+    await trio.sleep(1)
+    assert lines.heard == [(2, 1, OK)]
+
+
+async def test_without_slaves_to_wait_for_the_answer_is_there_at_once(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    lines = without_flush()
+    await nursery.start(lines.waiting.run)
+    lines.slaves.are_available = False
+    lines.add(1, 150)
+    assert lines.heard == [(0, 1, NONE)]
+    assert lines.waiting.statistics().answered[ResponseCode.SLAVE_NOT_AVAILABLE] == 1
+    assert len(lines.waiting) == 0
+
+
+# --- both --------------------------------------------------------------------------------------
+
+FOREVER = 99.0
+
+
+@pytest.mark.parametrize(
+    ("flush_at", "slaves_at", "expected"),
+    [
+        (1.0, 2.0, (2.0, OK)),
+        (2.0, 1.0, (2.0, OK)),
+        (4.0, 1.0, (4.0, OK)),
+        (FOREVER, 1.0, (5.0, DISK)),
+        (1.0, FOREVER, (3.0, SLAVES)),
+        (4.0, FOREVER, (4.0, SLAVES)),
+        (FOREVER, FOREVER, (5.0, SLAVES)),
+    ],
+)
+async def test_both_waits_run_at_the_same_time(
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    flush_at: float,
+    slaves_at: float,
+    expected: tuple[float, int],
+) -> None:
+    lines = Lines()
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
+    for time, watermark in sorted(
+        ((flush_at, lines.flushed), (slaves_at, lines.slaves.replicated)), key=lambda each: each[0]
+    ):
+        if time < FOREVER:
+            await trio.sleep_until(time)
+            watermark.advance(150)
+    await trio.sleep_until(FOREVER)
+    assert lines.heard == [(expected[0], 1, expected[1])]
+
+
+async def test_the_remark_names_both_when_both_are_late(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    lines = Lines()
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
+    await trio.sleep(10)
+    assert lines.peer.remarks == [
+        "stored, but not on enough slaves in time; stored, but not flushed to disk in time"
+    ]
+    assert lines.waiting.statistics().answered[ResponseCode.FLUSH_SLAVE_TIMEOUT] == 1
+
+
+@pytest.mark.parametrize(("flush_at", "expected"), [(2.0, (2.0, NONE)), (9.0, (5.0, NONE))])
+async def test_without_slaves_the_flush_is_waited_for_all_the_same(
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    flush_at: float,
+    expected: tuple[float, int],
+) -> None:
+    lines = Lines(slaves=SetSlaves(are_available=False))
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
+    await trio.sleep_until(flush_at)
+    lines.flushed.advance(150)
+    await trio.sleep(1)
+    assert lines.heard == [(expected[0], 1, expected[1])]
+
+
+async def test_a_slow_slave_holds_up_no_answer_that_waits_for_the_disk_alone(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    lines = Lines()
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
+    lines.slaves.are_available = False
+    lines.add(2, 200)
+    await trio.sleep(1)
+    lines.flushed.advance(200)
+    await trio.sleep(10)
+    assert lines.heard == [(1, 2, NONE), (3, 1, SLAVES)]
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+async def test_the_remark_is_there_in_every_encoding(
+    autojump_clock: MockClock, serialize_type: SerializeType
+) -> None:
+    lines = Lines(syncs_flush=False, slaves=SetSlaves(are_available=False))
+    lines.waiting.add(150, lines.peer, answer(1, serialize_type))  # type: ignore[arg-type]
+    assert lines.heard == [(0, 1, NONE)]
+    assert lines.peer.remarks == ["stored, but too few slaves are connected and near enough"]
+
+
+# --- the rest ----------------------------------------------------------------------------------
+
+
+async def test_a_change_of_role_answers_everybody_with_what_is_so(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    lines = Lines()
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
+    lines.add(2, 200)
+    await trio.sleep(1)
+    lines.flushed.advance(150)
+    lines.slaves.replicated.advance(199)
+    lines.waiting.answer_all()
+    assert lines.heard == [(1, 1, OK), (1, 2, SLAVES)]
+    assert len(lines.waiting) == 0
+    # The log was cut, and goes on at an address that was passed before.
+    lines.flushed.reset(120)
+    lines.slaves.replicated.reset(0)
+    await trio.testing.wait_all_tasks_blocked()
+    lines.add(3, 140)
+    await trio.sleep(1)
+    lines.flushed.advance(140)
+    lines.slaves.replicated.advance(140)
+    await trio.sleep(1)
+    assert lines.heard[2:] == [(2, 3, OK)]
+
+
+async def test_line_has_a_limit() -> None:
+    lines = Lines(limit=2)
+    lines.add(1, 150)
+    assert not lines.waiting.is_full
+    lines.add(2, 151)
+    assert lines.waiting.is_full
+
+
+def test_who_waits_for_nothing_needs_no_line() -> None:
+    slaves = SetSlaves(is_required=False)
+    nothing = WaitingAnswers(None, slaves, flush_timeout=5.0, slave_timeout=3.0)
+    assert not nothing.is_needed
+    slaves.is_required = True
+    assert nothing.is_needed
+    assert WaitingAnswers(Watermark(), slaves, flush_timeout=5.0, slave_timeout=3.0).is_needed
+
+
+async def test_statistics_tell_what_the_last_put_waited_for(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    lines = Lines()
+    assert lines.waiting.statistics().last_wait is None
+    await nursery.start(lines.waiting.run)
+    lines.add(1, 150)
+    await trio.sleep(0.5)
+    lines.slaves.replicated.advance(150)
+    await trio.sleep(1)
+    lines.flushed.advance(150)
+    await trio.sleep(1)
+    last = lines.waiting.statistics().last_wait
+    assert last is not None
+    assert (last.code, last.end_offset, last.slave) == (ResponseCode.SUCCESS, 150, "10.0.0.11:1")
+    assert (last.flush_seconds, last.slave_seconds) == (1.5, 0.5)
+    assert str(last) == "SUCCESS flush_ms=1500.0 slaves_ms=500.0 slave=10.0.0.11:1"

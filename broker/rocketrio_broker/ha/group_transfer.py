@@ -1,0 +1,134 @@
+"""What enough live slaves have: the address up to which a synchronous master may say "stored".
+
+Each slave that is connected and has reported counts with its own last report, and with nothing once it has left. The
+number that puts wait for is the k-th greatest of these, k being the slaves that must have a message.
+
+Invariant: `replicated` is what at least k live slaves have; it falls when one of them leaves.
+Invariant: with fewer than k live slaves `replicated` is 0, and nothing is released.
+Invariant: nothing is released by bytes that no slave was sent, whatever a slave says when it comes.
+Answers to: GroupTransferService, push2SlaveMaxOffset, isSlaveOK; RocketMQ reference, section 6.5.
+Unlike Java: no thread, no polling, and no number that a slave leaves behind.
+"""
+
+from typing import Final
+
+import attrs
+
+from rocketrio_broker.watermark import Watermark
+
+SLAVE_FALLBEHIND_MAX: Final = 256 << 20
+"""Bytes a slave may be behind and still be waited for (haSlaveFallbehindMax)."""
+
+_NOTHING: Final = 0
+
+
+@attrs.frozen
+class GroupTransferStatistics:
+    """How the slaves stand that puts wait for."""
+
+    is_required: bool
+    """Whether puts wait for slaves here: the role is sync-master."""
+    in_sync_slaves: int
+    """How many must have a message."""
+    live_slaves: int
+    """How many are connected and have reported."""
+    replicated_offset: int
+    """So many have everything before this address; 0 with too few of them."""
+    last_slave: str | None
+    """Whose report moved it last."""
+
+
+class GroupTransferService:
+    """Hears of every report, and keeps the address that enough slaves have reached."""
+
+    def __init__(
+        self,
+        *,
+        is_required: bool,
+        in_sync_slaves: int = 1,
+        slave_fallbehind_max: int = SLAVE_FALLBEHIND_MAX,
+        max_physical_offset: int = 0,
+    ) -> None:
+        """`slave_fallbehind_max` is in bytes: slaves further behind than this are not waited for.
+
+        `max_physical_offset` is the log's end now: slaves may have so much from before.
+        """
+        self.is_required = is_required
+        """Whether puts wait for slaves."""
+        self.replicated = Watermark(_NOTHING)
+        """Enough live slaves have everything before this address."""
+        self.last_slave: str | None = None
+        """Whose report moved `replicated` last."""
+        self._in_sync_slaves = in_sync_slaves
+        self._slave_fallbehind_max = slave_fallbehind_max
+        self._slave_ack_offsets: dict[str, int] = {}
+        self._sent_to = max_physical_offset
+
+    def __repr__(self) -> str:
+        return (
+            f"<GroupTransferService {self.replicated.value} of {len(self._slave_ack_offsets)} slaves"
+            f", {self._in_sync_slaves} required>"
+        )
+
+    def statistics(self) -> GroupTransferStatistics:
+        """How the slaves stand now."""
+        return GroupTransferStatistics(
+            self.is_required,
+            self._in_sync_slaves,
+            len(self._slave_ack_offsets),
+            self.replicated.value,
+            self.last_slave,
+        )
+
+    async def wait_transferred(self, end_offset: int) -> None:
+        """Return once enough slaves have everything before this address."""
+        await self.replicated.wait_reached(end_offset)
+
+    def slave_is_available(self, end_offset: int) -> bool:
+        """Whether waiting makes sense: enough live slaves, and the last one needed near enough to this address."""
+        return (
+            len(self._slave_ack_offsets) >= self._in_sync_slaves
+            and end_offset - self.replicated.value < self._slave_fallbehind_max
+        )
+
+    def change_role(self, *, is_required: bool, max_physical_offset: int) -> None:
+        """The log is ours from this address on; what is before it slaves may have from another master.
+
+        Answers that wait are the caller's business: `WaitingAnswers.answer_all`, before this.
+        """
+        self.is_required = is_required
+        self._sent_to = max_physical_offset
+
+    def transfer_sent(self, end_offset: int) -> None:
+        """A slave was sent everything before this address."""
+        self._sent_to = max(self._sent_to, end_offset)
+
+    def slave_reported(self, addr: str, slave_ack_offset: int, *, is_first: bool) -> None:
+        """A slave has everything before this address; its first report makes it live.
+
+        `is_first`: it has been sent nothing on its connection that would be new to it.
+        """
+        if is_first and slave_ack_offset > self._sent_to:
+            # Bytes from somewhere else, a copied directory perhaps: they count when it has got more of ours.
+            slave_ack_offset = self._sent_to
+        self._slave_ack_offsets[addr] = slave_ack_offset
+        reached = self._reached()
+        if reached > self.replicated.value:
+            self.last_slave = addr
+        self.replicated.reset(reached)
+
+    def slave_left(self, addr: str) -> None:
+        """A connection is over; what that slave had no longer counts."""
+        if self._slave_ack_offsets.pop(addr, None) is not None:
+            self.replicated.reset(self._reached())
+
+    def _reached(self) -> int:
+        """The k-th greatest acknowledged address."""
+        offsets = self._slave_ack_offsets.values()
+        missing = self._in_sync_slaves - len(offsets)
+        if missing > 0:
+            return _NOTHING
+        # One slave of which one is needed: nearly always so, and on the path of every report.
+        if missing == 0:
+            return min(offsets)
+        return sorted(offsets, reverse=True)[self._in_sync_slaves - 1]
