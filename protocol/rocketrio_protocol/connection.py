@@ -11,7 +11,7 @@ Unlike Java: opaque numbers count per connection, not per process.
 """
 
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -34,6 +34,23 @@ _OPAQUE_LIMIT: Final = 2**31 - 1
 _OWN_CODECS: Final = SerializeType.MSGPACK.name
 
 CallT = TypeVar("CallT")
+
+
+class PreparedRequest(Protocol):
+    """A request of which most bytes are made once for many."""
+
+    @property
+    def code(self) -> int:
+        """What is asked for."""
+        ...
+
+    def json_frame(self, opaque: int) -> bytes:
+        """The whole frame with a JSON header. Raises LocalProtocolError as `RemotingCommand.encode` does."""
+        ...
+
+    def command(self) -> RemotingCommand:
+        """The same request for a connection of another encoding."""
+        ...
 
 
 class RemotingConnection(Generic[CallT]):
@@ -140,7 +157,7 @@ class RemotingConnection(Generic[CallT]):
 
     # --------------------------------------------------------------------------------------- sending
 
-    def start_call(self, request: RemotingCommand, call: CallT) -> int:
+    def start_call(self, request: RemotingCommand | PreparedRequest, call: CallT) -> int:
         """Queue a request whose answer finishes `call`; its opaque. Raises as `send_request` does."""
         if len(self.response_table) >= self._response_table_limit:
             raise TooManyRequests(
@@ -160,7 +177,7 @@ class RemotingConnection(Generic[CallT]):
         self.response_table.clear()
         return calls
 
-    def send_request(self, request: RemotingCommand) -> int:
+    def send_request(self, request: RemotingCommand | PreparedRequest) -> int:
         """Queue a request under an opaque and in the encoding of this connection; its opaque.
 
         Raises LocalProtocolError for what cannot be encoded, TooManyRequests at the limit; nothing is sent then.
@@ -168,6 +185,12 @@ class RemotingConnection(Generic[CallT]):
         opaque = self._next_opaque
         while opaque in self.response_table:
             opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
+        if not isinstance(request, RemotingCommand):
+            if self._request_type is SerializeType.JSON and not self._announcing:
+                self.send_frame(request.json_frame(opaque))
+                self._next_opaque = opaque + 1 if opaque < _OPAQUE_LIMIT else 0
+                return opaque
+            request = request.command()
         request.opaque = opaque
         request.serialize_type = self._request_type
         if self._announcing:

@@ -310,3 +310,35 @@ def test_each_answer_is_in_the_encoding_of_its_request() -> None:
         (seen,), _ = server.receive(request.encode())
         server.send_answer(seen.response())
     assert [answer.serialize_type for answer in sent_by(server)] == list(SerializeType)
+
+
+class Prepared:
+    """A request whose JSON frame says so."""
+
+    code = 310
+
+    def json_frame(self, opaque: int) -> bytes:
+        return RemotingCommand(self.code, opaque, ext_fields={"made": "before"}).encode()
+
+    def command(self) -> RemotingCommand:
+        return RemotingCommand(self.code, ext_fields={"made": "now"})
+
+
+@pytest.mark.parametrize(
+    ("serialize_type", "made"),
+    [
+        (SerializeType.JSON, "before"),
+        (SerializeType.ROCKETMQ, "now"),
+        (SerializeType.MSGPACK, "now"),  # JSON until agreed, with the announcement in it
+    ],
+)
+def test_prepared_request_is_used_where_its_encoding_is(
+    serialize_type: SerializeType, made: str
+) -> None:
+    connection = RemotingConnection[str](serialize_type=serialize_type, first_opaque=7)
+    assert connection.start_call(Prepared(), "a") == 7
+    assert connection.start_call(Prepared(), "b") == 8
+    first, second = sent_by(connection)
+    assert (first.opaque, second.opaque) == (7, 8)
+    assert first.ext_fields["made"] == second.ext_fields["made"] == made
+    assert connection.response_table == {7: "a", 8: "b"}

@@ -7,11 +7,12 @@ Answers to: ResponseFuture.
 from math import inf
 
 import attrs
+import outcome
 import trio
 
 from rocketrio_protocol.codes import RequestCode, code_name
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import Error, RequestTimeout
+from rocketrio_protocol.errors import Error, NotReachable, RequestTimeout
 
 
 @attrs.define(eq=False)
@@ -22,18 +23,14 @@ class Call:
     code: int
     timeout: float
     deadline: float
-    answer: RemotingCommand | None = None
-    error: Error | None = None
 
     def finish(self, answer: RemotingCommand) -> None:
         """Wake the task with its answer."""
-        self.answer = answer
-        trio.lowlevel.reschedule(self.task)
+        trio.lowlevel.reschedule(self.task, outcome.Value(answer))
 
     def fail(self, error: Error) -> None:
         """Wake the task with an error of its own."""
-        self.error = error
-        trio.lowlevel.reschedule(self.task)
+        trio.lowlevel.reschedule(self.task, outcome.Error(error))
 
 
 def expire_calls(response_table: dict[int, Call], now: float, remote_addr: str) -> float:
@@ -47,3 +44,11 @@ def expire_calls(response_table: dict[int, Call], now: float, remote_addr: str) 
             )
         )
     return min((call.deadline for call in response_table.values()), default=inf)
+
+
+def unanswered(code: int, reason: str, remote_addr: str) -> NotReachable:
+    """What a call fails with whose connection ended."""
+    return NotReachable(
+        f"No answer to {code_name(code, RequestCode)}, the connection is gone ({reason})",
+        broker_addr=remote_addr,
+    )

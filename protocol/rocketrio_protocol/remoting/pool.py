@@ -14,7 +14,7 @@ import trio
 
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.connection import RemotingConnection
+from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
 from rocketrio_protocol.errors import ClosedError, NotReachable, broker_error
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
@@ -127,10 +127,15 @@ class ChannelPool:
         """Addresses with a standing connection."""
         return [addr for addr, channel in self._channels.items() if not channel.closed]
 
+    def standing(self, addr: str) -> Channel | None:
+        """The open connection to `addr`; None when there is none yet."""
+        channel = self._channels.get(addr)
+        return None if channel is None or channel.closed else channel
+
     async def call(
         self,
         addr: str,
-        request: RemotingCommand | RequestHeader,
+        request: RemotingCommand | RequestHeader | PreparedRequest,
         body: Body = b"",
         *,
         timeout: float = CALL_TIMEOUT,

@@ -8,9 +8,8 @@ from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, se
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
-from rocketrio_protocol.connection import CODECS_FIELD
 from rocketrio_protocol.errors import NotReachable, RequestTimeout, TooManyRequests
-from rocketrio_protocol.frame import Body, FrameDecoder
+from rocketrio_protocol.hot_headers import CODECS_FIELD
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, Channel
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -275,74 +274,6 @@ async def test_answer_comes_in_the_encoding_of_its_request(
         answer = await pool.call(addr, RemotingCommand(ECHO, ext_fields={"a": "b"}))
         assert answer.serialize_type is serialize_type
         assert answer.ext_fields == {"a": "b"}
-
-
-class StutteringTransport:
-    """A peer that sent one chunk; of every second piece of the answers it takes a part only."""
-
-    local_addr, remote_addr = "10.0.0.1:10911", "10.0.0.9:5000"
-
-    def __init__(self, chunk: bytes) -> None:
-        self.received = bytearray()
-        self._chunk = chunk
-        self._takes_part = True
-
-    async def receive_into(self, buffer: memoryview) -> int:
-        if not self._chunk:
-            await trio.sleep_forever()
-        size = len(self._chunk)
-        buffer[:size], self._chunk = self._chunk, b""
-        return size
-
-    def send_nowait(self, data: Body) -> int:
-        taken = len(data) // 2 if self._takes_part else len(data)
-        self._takes_part = not self._takes_part
-        self.received += data[:taken]
-        return taken
-
-    async def send_all(self, data: Body) -> None:
-        raise AssertionError("the writer finds nothing that was not sent at the end of the round")
-
-    async def aclose(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-
-class OneConnection:
-    """A listener where one connection arrives."""
-
-    addr = StutteringTransport.local_addr
-
-    def __init__(self, transport: StutteringTransport) -> None:
-        self._arriving = [transport]
-
-    async def accept(self) -> StutteringTransport:
-        if not self._arriving:
-            await trio.sleep_forever()
-        return self._arriving.pop()
-
-    def close(self) -> None:
-        """There is no socket."""
-
-
-async def test_requests_left_over_are_acted_on_when_the_end_of_a_round_sent_all(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    count, answer_size = 12, 40_000  # Two answers are over the high-water mark.
-    acted_on: list[int] = []
-
-    def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        acted_on.append(request.opaque)
-        return request.response(body=bytes(answer_size))
-
-    requests = [RemotingCommand(HOLD, opaque=number).encode() for number in range(count)]
-    transport = StutteringTransport(b"".join(requests))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve_remoting, [OneConnection(transport)], {HOLD: answer})
-        await trio.sleep(1)
-        nursery.cancel_scope.cancel()
-    assert acted_on == list(range(count))
-    answers = FrameDecoder().feed(bytes(transport.received))
-    assert [len(answer.body) for answer in answers] == [answer_size] * count
 
 
 async def test_channel_remembers_who_its_peer_is(network: Network) -> None:
