@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import attrs
 
 from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.connection import PreparedRequest
 from rocketrio_protocol.errors import RequestTimeout
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
@@ -40,11 +41,23 @@ class Connections:
     _timeouts: dict[str, int] = attrs.Factory(dict)
 
     async def call(
-        self, addr: str, request: RequestHeader, body: Body = b"", *, timeout: float
+        self,
+        addr: str,
+        request: RequestHeader | PreparedRequest,
+        body: Body = b"",
+        *,
+        timeout: float,
+        now: float | None = None,
     ) -> RemotingCommand:
-        """As `ChannelPool.call`; counts what is not answered."""
+        """As `ChannelPool.call`; counts what is not answered. `now` is the time where the caller has just looked."""
+        channel = self.pool.standing(
+            addr
+        )  # Asked at once where there is one: each await on the way costs.
         try:
-            answer = await self.pool.call(addr, request, body, timeout=timeout)
+            if channel is None:
+                answer = await self.pool.call(addr, request, body, timeout=timeout)
+            else:
+                answer = await channel.call(request, body, timeout=timeout, now=now)
         except RequestTimeout:
             count = self._timeouts[addr] = self._timeouts.get(addr, 0) + 1
             if count >= TIMEOUTS_IN_A_ROW:

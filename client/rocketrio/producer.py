@@ -25,6 +25,7 @@ from rocketrio.outgoing import (
 )
 from rocketrio.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
 from rocketrio.publish_route import PublishRoutes, queue_for_key
+from rocketrio.send_request import SendRequest
 from rocketrio.send_result import SendResult, is_worth_another_broker, read_send_result
 from rocketrio_protocol.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.errors import (
@@ -183,9 +184,10 @@ class Producer:
             max_message_size=self.max_message_size,
             compress_over=self.compress_over,
         )
-        chosen = await self._chosen(outgoing.topic, sharding_key, queue)
-        if chosen is None:
+        if queue is None and sharding_key is None:
             chosen = await self.routes.next_queue(outgoing.topic)
+        else:
+            chosen = await self._chosen(outgoing.topic, sharding_key, queue)
         addr = await self.master_of(chosen)
         header = outgoing.header(
             chosen, group=self.group, born_timestamp_ms=self.client.wall_clock.now_ms()
@@ -227,16 +229,13 @@ class Producer:
 
     async def _chosen(
         self, topic: str, sharding_key: str | None, queue: MessageQueue | None
-    ) -> MessageQueue | None:
-        if queue is not None:
-            if queue.topic != topic or sharding_key is not None:
-                raise ConfigError(
-                    f"{queue} is no queue of {topic!r}, or sharding_key= is given too"
-                )
-            return queue
-        if sharding_key is None:
-            return None
-        return queue_for_key(sharding_key, await self.routes.keyed_queues(topic))
+    ) -> MessageQueue:
+        if queue is None:
+            assert sharding_key is not None
+            return queue_for_key(sharding_key, await self.routes.keyed_queues(topic))
+        if queue.topic != topic or sharding_key is not None:
+            raise ConfigError(f"{queue} is no queue of {topic!r}, or sharding_key= is given too")
+        return queue
 
     async def _send(
         self,
@@ -245,42 +244,62 @@ class Producer:
         queue: MessageQueue | None,
         timeout: float | None,
     ) -> SendResult:
-        remaining = self.timeout if timeout is None else timeout
-        deadline = trio.current_time() + remaining
-        chosen = await self._chosen(outgoing.topic, sharding_key, queue)
-        if chosen is not None:
-            return await self.send_to(chosen, outgoing, deadline - trio.current_time())
+        started = trio.current_time()
+        if timeout is None:
+            timeout = self.timeout
+        if queue is not None or sharding_key is not None:
+            chosen = await self._chosen(outgoing.topic, sharding_key, queue)
+            spent = trio.current_time() - started
+            return await self.send_to(chosen, outgoing, timeout - spent)
+        routes = self.routes
         last_broker: str | None = None
         for attempt in range(self.retries + 1):
-            target = await self.routes.next_queue(outgoing.topic, last_broker=last_broker)
+            addr, now, remaining = None, None, timeout
+            known = None if attempt else routes.next_cached(outgoing.topic)
+            if known is not None:
+                (target, addr), now = known, started
+            else:
+                target = await routes.next_queue(outgoing.topic, last_broker=last_broker)
             if attempt:
                 if target.broker_name == last_broker:
                     await trio.sleep(SAME_BROKER_PAUSE * attempt)
-                remaining = deadline - trio.current_time()
+                remaining -= trio.current_time() - started
             try:
-                return await self.send_to(target, outgoing, remaining)
+                return await self.send_to(target, outgoing, remaining, addr=addr, now=now)
             except (BrokerError, NotReachable, RouteNotFound) as error:
-                is_last = attempt == self.retries or trio.current_time() >= deadline
+                is_last = attempt == self.retries or trio.current_time() >= started + timeout
                 if is_last or not is_worth_another_broker(error):
                     raise
                 logger.info("send tries again queue=%s error=%s", target, error)
                 last_broker = target.broker_name
         raise AssertionError("the last attempt returns or raises")
 
-    async def send_to(self, queue: MessageQueue, outgoing: Outgoing, timeout: float) -> SendResult:
-        """One attempt at one queue; a failure leaves the tables fresher than they were."""
+    async def send_to(
+        self,
+        queue: MessageQueue,
+        outgoing: Outgoing,
+        timeout: float,
+        *,
+        addr: str | None = None,
+        now: float | None = None,
+    ) -> SendResult:
+        """One attempt at one queue; a failure leaves the tables fresher than they were.
+
+        `addr` is the master's and `now` the time, where the caller has just looked.
+        """
         client = self.client
-        started = trio.current_time()
-        addr = client.routing.find_broker_address_in_publish(queue.broker_name)
+        started = trio.current_time() if now is None else now
         if addr is None:
-            addr = await self.master_of(queue)
-        self._announce(addr)
-        header = outgoing.header(
-            queue, group=self.group, born_timestamp_ms=client.wall_clock.now_ms()
-        )
+            addr = client.routing.find_broker_address_in_publish(queue.broker_name)
+            if addr is None:
+                addr = await self.master_of(queue)
+        if addr not in self._announced_to:
+            self._announce(addr)
+        request = SendRequest(outgoing, queue, self.group, client.wall_clock.now_ms())
         try:
-            answer = await client.connections.call(addr, header, outgoing.body, timeout=timeout)
-            client.mark_reachable(addr)
+            answer = await client.connections.call(addr, request, timeout=timeout, now=now)
+            if client.faults.are_any:
+                client.mark_reachable(addr)
             return read_send_result(answer, queue, outgoing.message_ids, addr=addr)
         except Error as error:
             if isinstance(error, NotReachable):
@@ -306,9 +325,8 @@ class Producer:
 
     def _announce(self, addr: str) -> None:
         # The first send to a broker brings the first heartbeat with it, not one 30 s later.
-        if addr not in self._announced_to:
-            self._announced_to |= {addr}
-            self.client.heartbeat.wake()
+        self._announced_to |= {addr}
+        self.client.heartbeat.wake()
 
     async def _refresh(self, topic: str) -> None:
         try:

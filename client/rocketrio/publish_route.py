@@ -58,6 +58,19 @@ class PublishRoutes:
         queues = self.cached(topic) or await self._queues(topic)
         return self._next(queues, last_broker)
 
+    def next_cached(self, topic: str) -> tuple[MessageQueue, str] | None:
+        """The next queue in turn and its master's address, if nobody must be asked and the address did not fail."""
+        queues = self.cached(topic)
+        if queues is None:
+            return None
+        routing = self.client.routing
+        first = queues.any_of[queues.turn % len(queues.any_of)]
+        addr = routing.find_broker_address_in_publish(first.broker_name)
+        if addr is None or routing.is_avoided(addr):
+            return None
+        queues.turn += 1
+        return first, addr
+
     def cached(self, topic: str) -> _TopicQueues | None:
         """What is known without asking; None when the route is new or unknown."""
         known = self._topics.get(topic)
@@ -113,7 +126,7 @@ class PublishRoutes:
     def _next(self, queues: _TopicQueues, last_broker: str | None) -> MessageQueue:
         count = len(queues.any_of)
         turn = queues.turn
-        queues.turn = (turn + 1) % count
+        queues.turn += 1
         first = queues.any_of[turn % count]
         if first.broker_name != last_broker and not self._is_avoided(first):
             return first
