@@ -2,10 +2,11 @@
 
 The order of start is the order of the indentation in `open_broker`, that of the stop the reverse:
 
-    listeners bound | store recovered | tables loaded | replication | offsets of slaves taken over | serving
+    listeners bound | store recovered | tables loaded and kept | replication | offsets of slaves taken over | serving
     | registered
 
 Invariant: nothing is served before the tables are loaded and, on a master, its slaves' offsets were asked for.
+Invariant: tables are written and the store closed only when every connection has ended: no answer promises more.
 Invariant: clients are sent here (registration) only once requests are answered.
 Answers to: BrokerController, BrokerStartup.
 Unlike Java: no part reaches another through this class; each was given what it needs.
@@ -196,7 +197,11 @@ async def open_broker(
                 store_host=store_host,
             )
             parts.load()
-            async with open_channel_pool(dial) as pool, background_nursery() as nursery:
+            async with (
+                parts.keep_tables(),
+                open_channel_pool(dial) as pool,
+                background_nursery() as nursery,
+            ):
                 registration = BrokerRegistration(
                     config=parts.config,
                     topics=parts.topics,

@@ -7,16 +7,18 @@ Answers to: the fields of BrokerController.
 
 import random
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import trio
 
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
-from rocketrio_broker.config_file import ConfigFile, ConfigSyncService
+from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
 from rocketrio_broker.processor import data_processors
 from rocketrio_broker.processor.admin import admin_processors
@@ -117,11 +119,14 @@ class BrokerParts:
         self.groups.load()
         self.consumer_offsets.load()
 
+    def keep_tables(self) -> AbstractAsyncContextManager[None]:
+        """Keep the tables in their files around everything that changes them."""
+        files = (self.topics.file, self.groups.file)
+        return keep_tables(self.consumer_offsets, files, disk=self._disk)
+
     def services(self) -> Sequence[Service]:
         """What runs while the broker serves."""
         return (
-            self.consumer_offsets,
-            ConfigSyncService((self.topics.file, self.groups.file), disk=self._disk),
             self.waiting_answers,
             PullRequestHoldService(
                 self.held_pulls, self.pull, self.store, look_interval=self._look_interval

@@ -7,27 +7,29 @@
 Invariant: at any moment, also after kill -9, one of `topics.json` and `.bak` can be read.
 Invariant: what a power cut can still take is never moved to `.bak`.
 Answers to: ConfigManager, MixAll.string2File.
+Invariant: a write that fails leaves the content as it was, and is told: the caller must not go on as if it were done.
 Unlike Java: the file is renamed into place, where Java writes the backup anew and deletes before it renames.
 """
 
 import logging
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-import trio
+from typing import Any, TypeVar
 
 from rocketrio_broker.store.disk import Disk
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.errors import Error, RemoteProtocolError
 
 logger = logging.getLogger("rocketrio_broker.config_file")
 
 T = TypeVar("T")
 
-SYNC_INTERVAL: Final = 5.0
-"""Seconds for which a power cut may take a change back, as for consumerOffset.json."""
+
+class ConfigFileError(Error):
+    """A file of `config/` cannot be written, so that the change it stands for was not made."""
+
+    retryable = True
+    remedy = "Make room on the broker's disk, or look whether it fails, and ask again"
 
 
 class ConfigFile:
@@ -41,6 +43,8 @@ class ConfigFile:
         self._writes = 0
         self._synced_write = -1
         """The write that has reached the disk; unknown after a start."""
+        self._sync_failed = False
+        self._problem = ""
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.path}>"
@@ -62,7 +66,17 @@ class ConfigFile:
         self.write_bytes(fastjson.dumps_pretty(value))
 
     def write_bytes(self, data: bytes) -> None:
-        """Replace the content with bytes as they are."""
+        """Replace the content with bytes as they are. Raises `ConfigFileError`; it is as before then."""
+        try:
+            self._replace(data)
+        except OSError as error:
+            with suppress(OSError):
+                self._disk.unlink(self._temporary)  # On a full disk every block counts.
+            raise self._failed("written", error) from error
+        self._sync_failed = False
+        self._note_success()
+
+    def _replace(self, data: bytes) -> None:
         disk = self._disk
         disk.make_directory(self.path.parent)
         file = disk.open(self._temporary, create=True)
@@ -78,7 +92,20 @@ class ConfigFile:
         self._writes += 1
 
     def sync(self) -> None:
-        """Block until the content is safe from a power cut too."""
+        """Block until the content is safe from a power cut too. Raises `ConfigFileError`."""
+        try:
+            self._sync()
+        except OSError as error:
+            self._sync_failed = True
+            raise self._failed("synced", error) from error
+        self._note_success()
+
+    def renew(self) -> None:
+        """Write the content anew if a sync of it has failed: the next one could succeed for pages that were dropped."""
+        if self._sync_failed:
+            self.write_bytes(self._read(self.path))
+
+    def _sync(self) -> None:
         if self._synced_write == self._writes or not self._disk.exists(self.path):
             return
         # A `write` may come while this runs in a worker thread: only what was there before it is synced then.
@@ -91,6 +118,19 @@ class ConfigFile:
         self._disk.sync_directory(self.path.parent)
         self._synced_write = writes
 
+    def _failed(self, what: str, error: OSError) -> ConfigFileError:
+        """The error to raise; the first of a row of equal ones is for people."""
+        fault = ConfigFileError(f"{self.path} cannot be {what}: {error}")
+        level = logging.DEBUG if str(error) == self._problem else logging.ERROR
+        logger.log(level, "config file not %s file=%s error=%s", what, self.path, error)
+        self._problem = str(error)
+        return fault
+
+    def _note_success(self) -> None:
+        if self._problem:
+            logger.warning("config file can be written again file=%s", self.path)
+            self._problem = ""
+
     def _read(self, path: Path) -> bytes:
         if not self._disk.exists(path):
             return b""
@@ -99,25 +139,3 @@ class ConfigFile:
             return file.pread(file.size, 0)
         finally:
             file.close()
-
-
-class ConfigSyncService:
-    """Brings changed files to the disk itself, on a period and at the end."""
-
-    def __init__(
-        self, files: Sequence[ConfigFile], *, disk: Disk, interval: float = SYNC_INTERVAL
-    ) -> None:
-        self._files = files
-        self._disk = disk
-        self._interval = interval
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Sync until cancelled."""
-        task_status.started()
-        try:
-            async for _ in every(self._interval, first_after=self._interval):
-                for file in self._files:
-                    await self._disk.run(file.sync)
-        finally:
-            for file in self._files:
-                file.sync()

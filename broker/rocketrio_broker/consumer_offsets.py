@@ -9,11 +9,12 @@ Unlike Java: a master that comes back takes the higher of its own and its slaves
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 import trio
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.store.disk import Disk
 from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
@@ -140,9 +141,18 @@ class ConsumerOffsetManager:
             self.table.put_all({(topic, destination_group): dict(queues)})
 
     def remove_topic(self, topic: str) -> None:
-        """Forget all offsets on a topic, at once in the file too: a topic made anew is read from its beginning."""
-        if self.table.remove(topic=topic):
+        """Forget all offsets on a topic, at once in the file too: a topic made anew is read from its beginning.
+
+        Raises ConfigFileError; they are as before then.
+        """
+        kept = {key: dict(queues) for key, queues in self.table.offsets.items() if key[0] == topic}
+        if not self.table.remove(topic=topic):
+            return
+        try:
             self.persist()
+        except ConfigFileError:
+            self.table.put_all(kept)
+            raise
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
@@ -166,7 +176,7 @@ class ConsumerOffsetManager:
             }
         raised = self.table.merge(offsets)
         if raised:
-            self.persist()
+            self._persist_or_later()
         return raised
 
     def replace(self, wrapper: ConsumerOffsetWrapper) -> None:
@@ -186,21 +196,28 @@ class ConsumerOffsetManager:
             self._file.write(self.wrapper())
             self._written = written
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write the file on a period, and once more at the end."""
-        task_status.started()
+    def close(self) -> None:
+        """Write the file for the last time, when nobody commits any more. Raises ConfigFileError."""
+        self.persist()
+        self._file.sync()
+
+    def _persist_or_later(self) -> bool:
+        """Write the file; if that fails the offsets stay in memory for the next round, and a full disk ends nothing."""
         try:
-            async for _ in every(self._flush_interval):
-                try:
-                    self.persist()
-                except OSError as error:
-                    # They stay in memory and are written with the next round: a full disk must not end a broker.
-                    logger.warning("consumer offsets not written, will retry error=%s", error)
-                    continue
-                await self._disk.run(self._file.sync)
-        finally:
             self.persist()
-            self._file.sync()
+        except ConfigFileError as error:
+            logger.debug("will try again at the next round: %s", error)
+            return False
+        return True
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write the file on a period; the last time, when nobody commits any more, is the owner's."""
+        task_status.started()
+        async for _ in every(self._flush_interval):
+            if self._persist_or_later():
+                with suppress(ConfigFileError):  # Logged there, and tried again at the next round.
+                    self._file.renew()
+                    await self._disk.run(self._file.sync)
 
 
 def offsets_by_key(wrapper: ConsumerOffsetWrapper) -> dict[TopicAndGroup, dict[int, int]]:

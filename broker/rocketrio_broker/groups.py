@@ -1,6 +1,7 @@
 """The consumer groups of one broker: their settings, their version, and `config/subscriptionGroup.json`.
 
-Invariant: every change bumps the DataVersion and is in the file before the caller goes on.
+Invariant: every change bumps the DataVersion and is in the file before it is in the table. A change whose file cannot
+be written is not made, and raises ConfigFileError.
 Answers to: SubscriptionGroupManager; RocketMQ reference, sections 2.11, 5.7 and 5.8.
 """
 
@@ -8,7 +9,7 @@ import logging
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_protocol import topic_names
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.topic_config import (
@@ -47,7 +48,10 @@ class SubscriptionGroupManager:
             self.data_version = stored.data_version
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's settings, made with the defaults if it is new; None when that is not allowed."""
+        """The group's settings, made with the defaults if it is new; None when that is not allowed.
+
+        Where the file cannot be written a new group has the defaults and is not kept: reading must go on.
+        """
         known = self.subscription_group_table.get(group)
         if known is not None:
             return known
@@ -55,20 +59,24 @@ class SubscriptionGroupManager:
         if not may_create or topic_names.group_name_problem(group):
             return None
         created = SubscriptionGroupConfig(group)
-        logger.info("group created group=%s", group)
-        self.update(created)
+        try:
+            self.update(created)
+        except ConfigFileError as error:
+            logger.debug("group not kept group=%s error=%s", group, error)
+        else:
+            logger.info("group created group=%s", group)
         return created
 
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Create the group or replace its settings."""
-        self.subscription_group_table[group.group_name] = group
-        self._changed()
+        self._change({**self.subscription_group_table, group.group_name: group})
 
     def delete(self, group: str) -> bool:
         """Forget the group; False when there was none."""
-        if self.subscription_group_table.pop(group, None) is None:
+        table = self.subscription_group_table
+        if group not in table:
             return False
-        self._changed()
+        self._change({name: kept for name, kept in table.items() if name != group})
         return True
 
     def wrapper(self) -> SubscriptionGroupWrapper:
@@ -79,10 +87,7 @@ class SubscriptionGroupManager:
         """Take over a master's table with its version; False when it is the one already here."""
         if wrapper.data_version == self.data_version:
             return False
-        # The file first: if it cannot be written the version here stays behind, and the next copy tries again.
-        self._file.write(wrapper)
-        self.subscription_group_table = dict(wrapper.subscription_group_table)
-        self.data_version = wrapper.data_version
+        self._take(wrapper)
         return True
 
     def persist(self) -> None:
@@ -94,6 +99,12 @@ class SubscriptionGroupManager:
         """Where the table is kept; its owner syncs it on a period."""
         return self._file
 
-    def _changed(self) -> None:
-        self.data_version = self.data_version.next_version(self._wall_clock.now_ms())
-        self.persist()
+    def _change(self, table: dict[str, SubscriptionGroupConfig]) -> None:
+        version = self.data_version.next_version(self._wall_clock.now_ms())
+        self._take(SubscriptionGroupWrapper(version, table))
+
+    def _take(self, wrapper: SubscriptionGroupWrapper) -> None:
+        # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
+        self._file.write(wrapper)
+        self.subscription_group_table = dict(wrapper.subscription_group_table)
+        self.data_version = wrapper.data_version

@@ -33,8 +33,8 @@ class KVConfigManager:
 
     def put(self, namespace: str, key: str, value: str) -> None:
         """Store one value."""
-        self.config_table.setdefault(namespace, {})[key] = value
-        self._persist()
+        values = {**self.config_table.get(namespace, {}), key: value}
+        self._take({**self.config_table, namespace: values})
 
     def value(self, namespace: str, key: str) -> str | None:
         """One value."""
@@ -42,13 +42,16 @@ class KVConfigManager:
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove one value, if it is there."""
-        if self.config_table.get(namespace, {}).pop(key, None) is not None:
-            self._persist()
+        values = dict(self.config_table.get(namespace, {}))
+        if values.pop(key, None) is not None:
+            self._take({**self.config_table, namespace: values})
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """All values of a namespace; None when there never was one."""
         return self.config_table.get(namespace)
 
-    def _persist(self) -> None:
+    def _take(self, table: dict[str, dict[str, str]]) -> None:
+        # The file first: a change that it cannot hold is not made.
         if self._file is not None:
-            self._file.write(KVConfigSerializeWrapper(self.config_table))
+            self._file.write(KVConfigSerializeWrapper(table))
+        self.config_table = table

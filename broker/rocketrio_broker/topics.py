@@ -1,7 +1,7 @@
 """The topics of one broker: their settings, their version, and their file `config/topics.json`.
 
-Invariant: every change bumps the DataVersion, is in the file before the caller goes on, and advances `changes`,
-on which registration waits.
+Invariant: every change bumps the DataVersion, is in the file before it is in the table, and advances `changes`, on
+which registration waits. A change whose file cannot be written is not made, and raises ConfigFileError.
 Answers to: TopicConfigManager; RocketMQ reference, sections 2.2 (step 5), 5.7 and 5.8.
 """
 
@@ -77,8 +77,8 @@ class TopicConfigManager:
             topic_filter_type=template.topic_filter_type,
             topic_sys_flag=sys_flag,
         )
-        logger.info("topic created topic=%s template=%s queues=%d", topic, default_topic, queues)
         self.update(created)
+        logger.info("topic created topic=%s template=%s queues=%d", topic, default_topic, queues)
         return created
 
     def create_in_send_back(
@@ -95,20 +95,21 @@ class TopicConfigManager:
             perm=perm,
             topic_sys_flag=sys_flag,
         )
-        logger.info("topic created topic=%s queues=%d", topic, queue_nums)
         self.update(created)
+        logger.info("topic created topic=%s queues=%d", topic, queue_nums)
         return created
 
     def update(self, topic: TopicConfig) -> None:
         """Create the topic or replace its settings."""
-        self.topic_config_table[topic.topic_name] = topic
-        self.register_again()
+        self._change({**self.topic_config_table, topic.topic_name: topic})
 
     def delete(self, topic: str) -> bool:
         """Forget the topic; False when there was none."""
-        if self.topic_config_table.pop(topic, None) is None:
+        if topic not in self.topic_config_table:
             return False
-        self.register_again()
+        self._change(
+            {name: kept for name, kept in self.topic_config_table.items() if name != topic}
+        )
         return True
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
@@ -137,17 +138,22 @@ class TopicConfigManager:
         """Take over a master's table with its version; False when it is the one already here."""
         if wrapper.data_version == self.data_version:
             return False
-        # The file first: if it cannot be written the version here stays behind, and the next copy tries again.
-        self._file.write(wrapper)
-        self.topic_config_table = dict(wrapper.topic_config_table)
-        self.data_version = wrapper.data_version
-        self.changes.advance(self.changes.value + 1)
+        self._take(wrapper)
         return True
 
     def register_again(self) -> None:
         """Have the name servers told, though no topic changed: under a new version, or they would not look."""
-        self.data_version = self.data_version.next_version(self._wall_clock.now_ms())
-        self.persist()
+        self._change(self.topic_config_table)
+
+    def _change(self, table: dict[str, TopicConfig]) -> None:
+        version = self.data_version.next_version(self._wall_clock.now_ms())
+        self._take(TopicConfigSerializeWrapper(data_version=version, topic_config_table=table))
+
+    def _take(self, wrapper: TopicConfigSerializeWrapper) -> None:
+        # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
+        self._file.write(wrapper)
+        self.topic_config_table = dict(wrapper.topic_config_table)
+        self.data_version = wrapper.data_version
         self.changes.advance(self.changes.value + 1)
 
     def persist(self) -> None:

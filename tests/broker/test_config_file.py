@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-import trio
 from tests.broker.parts import read
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker.config_file import ConfigFile, ConfigSyncService
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
@@ -95,14 +95,62 @@ def test_apache_files_are_read(run: str, main_is_there: bool, tmp_path: Path) ->
     assert stored.offset_table["orders@pullers"] == {0: 3}
 
 
-async def test_changed_files_reach_the_disk_on_a_period(
-    disk: MemoryDisk, autojump_clock: trio.testing.MockClock
+class FailingDisk(MemoryDisk):
+    """Fails where it is told to."""
+
+    fails_at = ""
+
+    def _may(self, what: str) -> None:
+        if what == self.fails_at:
+            raise OSError(28, "No space left on device")
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        self._may("open" if create else "read")
+        return super().open(path, create=create)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._may("rename" if old.suffix == ".tmp" else "backup")
+        super().rename(old, new)
+
+    def sync_directory(self, path: Path) -> None:
+        self._may("sync")
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("step", ["open", "backup", "rename"])
+def test_a_write_that_fails_names_the_file_and_changes_nothing(
+    step: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    disk = FailingDisk()
     file = ConfigFile(MAIN, disk=disk)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(ConfigSyncService([file], disk=disk, interval=5).run)
-        file.write(offsets(1))
-        await trio.sleep(5.1)
-        file.write(offsets(2))
-        assert b"{0:1" in read(disk, BACKUP)
-        nursery.cancel_scope.cancel()
+    file.write(offsets(1))
+    file.sync()
+    disk.fails_at = step
+    for _ in range(3):
+        with pytest.raises(
+            ConfigFileError, match=r"consumerOffset\.json cannot be written: \[Errno 28"
+        ):
+            file.write(offsets(2))
+    assert not disk.exists(MAIN.with_name(MAIN.name + ".tmp"))
+    disk.fails_at = ""
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(1)
+    file.write(offsets(3))
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(3)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
+def test_what_could_not_be_synced_is_written_anew() -> None:
+    """A sync that follows a failed one may succeed without having written anything."""
+    disk = FailingDisk()
+    file = ConfigFile(MAIN, disk=disk)
+    file.write(offsets(1))
+    disk.fails_at = "sync"
+    with pytest.raises(ConfigFileError, match="cannot be synced"):
+        file.sync()
+    disk.fails_at = ""
+    before = disk.files[MAIN]
+    file.renew()
+    assert disk.files[MAIN] is not before
+    file.sync()
+    file.renew()
+    assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(1)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.broker.parts import config_file, exchanges_of, read
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager, OffsetTable
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -103,7 +103,7 @@ def test_a_clone_does_not_follow_its_source() -> None:
     assert offsets.query_offsets("H", "T") == {0: 4}
 
 
-async def test_the_file_is_written_on_a_period_and_at_the_end(
+async def test_the_file_is_written_on_a_period(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     disk = MemoryDisk()
@@ -116,8 +116,9 @@ async def test_the_file_is_written_on_a_period_and_at_the_end(
         await trio.sleep(5)
         assert b"{0:4" in read(disk, FILE)
         offsets.commit_offset("G", "T", 0, 5)
+        await trio.sleep(5)
+        assert b"{0:5" in read(disk, FILE)
         nursery.cancel_scope.cancel()
-    assert b"{0:5" in read(disk, FILE)
 
 
 def test_an_unchanged_table_is_not_written() -> None:
@@ -181,3 +182,30 @@ def test_a_removed_topics_offsets_do_not_come_back_after_a_kill() -> None:
     again = manager(disk)
     again.load()
     assert again.query_offset("G", "T", 0) == -1
+
+
+def test_a_topic_whose_offsets_cannot_be_removed_from_the_file_keeps_them() -> None:
+    class FullDisk(MemoryDisk):
+        full = False
+
+        def rename(self, old: Path, new: Path) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().rename(old, new)
+
+    disk = FullDisk()
+    offsets = manager(disk)
+    offsets.commit_offset("G", "T", 0, 5)
+    offsets.commit_offset("G", "T", 1, 6)
+    offsets.persist()
+    disk.full = True
+    with pytest.raises(ConfigFileError, match=r"consumerOffset\.json cannot be written"):
+        offsets.remove_topic("T")
+    assert offsets.query_offsets("G", "T") == {0: 5, 1: 6}
+    # What comes from peers is kept for the next round.
+    assert offsets.merge(ConsumerOffsetWrapper({"T@G": {0: 9}})) == 1
+    disk.full = False
+    offsets.persist()
+    again = manager(disk)
+    again.load()
+    assert again.query_offsets("G", "T") == {0: 9, 1: 6}

@@ -4,7 +4,7 @@ import pytest
 from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -92,3 +92,31 @@ def test_apache_files_are_taken_over(run: str, name: str, tmp_path: Path) -> Non
     groups.load()
     assert groups.find("pushers") is not None
     assert groups.data_version.counter > 0
+
+
+def test_a_change_that_the_file_cannot_hold_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    groups = manager(disk)
+    groups.update(SubscriptionGroupConfig("G", broker_id=2))
+    before = groups.wrapper()
+
+    def full(old: Path, new: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(disk, "rename", full)
+    for change in (
+        lambda: groups.update(SubscriptionGroupConfig("G", broker_id=3)),
+        lambda: groups.update(SubscriptionGroupConfig("H")),
+        lambda: groups.delete("G"),
+    ):
+        with pytest.raises(ConfigFileError, match=r"subscriptionGroup\.json cannot be written"):
+            change()
+        assert groups.wrapper() == before
+    # Whoever wants to read does not have to wait for room.
+    assert groups.find("new") == SubscriptionGroupConfig("new")
+    assert groups.wrapper() == before
+    monkeypatch.undo()
+    groups.find("new")
+    again = manager(disk)
+    again.load()
+    assert again.wrapper() == groups.wrapper() != before

@@ -4,8 +4,8 @@ import pytest
 from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker.config_file import ConfigFile
-from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.store.disk import DiskFile, InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
@@ -131,3 +131,41 @@ def test_the_4_9_7_file_is_written_again_to_the_same_content(tmp_path: Path) -> 
     before = path.read_bytes()
     stored = fastjson.loads(before, TopicConfigSerializeWrapper)
     assert fastjson.dumps_pretty(stored) == before
+
+
+class FullDisk(MemoryDisk):
+    """Full when it is told so."""
+
+    full = False
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if self.full and create:
+            raise OSError(28, "No space left on device")
+        return super().open(path, create=create)
+
+
+def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
+    disk = FullDisk()
+    topics = manager(disk)
+    topics.update(TopicConfig("T", 4, 4, 6))
+    before = topics.wrapper()
+    changes = topics.changes.value
+    disk.full = True
+    for change in (
+        lambda: topics.update(TopicConfig("T", 8, 8, 6)),
+        lambda: topics.delete("T"),
+        lambda: topics.create_in_send("U", default_topic="TBW102", queue_nums=4),
+        lambda: topics.create_in_send_back("%RETRY%G"),
+        topics.register_again,
+    ):
+        with pytest.raises(ConfigFileError, match=r"topics\.json cannot be written: \[Errno 28\]"):
+            change()
+        assert topics.wrapper() == before
+    assert topics.changes.value == changes
+    disk.full = False
+    again = manager(disk)
+    again.load()
+    assert again.wrapper() == before
+    topics.update(TopicConfig("T", 8, 8, 6))
+    again.load()
+    assert again.topic_config("T") == TopicConfig("T", 8, 8, 6)

@@ -7,6 +7,7 @@ DefaultConsumerIdsChangeListener; RocketMQ reference, section 2.6.
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 
 import msgspec
 import trio
@@ -19,6 +20,7 @@ from rocketrio_broker.clients import (
     ProducerManager,
 )
 from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.route_info_manager import UNIT_SUB
 from rocketrio_broker.topics import TopicConfigManager
@@ -155,11 +157,12 @@ class ClientManageProcessor:
             return True
         topic = retry_topic(group.group_name)
         if topic_name_problem(topic) is None:
-            self._topics.create_in_send_back(
-                topic,
-                queue_nums=group.retry_queue_nums,
-                sys_flag=UNIT_SUB if consumer.unit_mode else 0,
-            )
+            with suppress(ConfigFileError):  # It is made at the next heartbeat; reading must go on.
+                self._topics.create_in_send_back(
+                    topic,
+                    queue_nums=group.retry_queue_nums,
+                    sys_flag=UNIT_SUB if consumer.unit_mode else 0,
+                )
         return group.notify_consumer_ids_changed_enable
 
 

@@ -1,0 +1,73 @@
+"""Keeps the tables of a broker in their files: synced on a period, and once more when nothing changes them any more.
+
+Invariant: what was answered before the end of the body is in the files when `keep_tables` has ended, and on the disk.
+Answers to: the scheduled persists of BrokerController, and those of its shutdown.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.store.disk import Disk
+from rocketrio_protocol.remoting.tasks import background_nursery, every
+
+logger = logging.getLogger("rocketrio_broker.config_file")
+
+SYNC_INTERVAL: Final = 5.0
+"""Seconds for which a power cut may take a change back, as for consumerOffset.json."""
+
+
+@asynccontextmanager
+async def keep_tables(
+    consumer_offsets: ConsumerOffsetManager, files: Sequence[ConfigFile], *, disk: Disk
+) -> AsyncGenerator[None]:
+    """Keep the tables for as long as the body runs, in which they are changed.
+
+    Raises ConfigFileError at the end for what could not be written; the others were written all the same.
+    """
+    try:
+        async with background_nursery() as nursery:
+            await nursery.start(consumer_offsets.run)
+            await nursery.start(ConfigSyncService(files, disk=disk).run)
+            yield
+    finally:
+        # Not at the end of the services: a cancel ends those while requests are still acted on.
+        _do_all([consumer_offsets.close, *(file.sync for file in files)])
+
+
+def _do_all(steps: Sequence[Callable[[], None]]) -> None:
+    first: ConfigFileError | None = None
+    for step in steps:
+        try:
+            step()
+        except ConfigFileError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+class ConfigSyncService:
+    """Brings changed files to the disk itself, on a period."""
+
+    def __init__(
+        self, files: Sequence[ConfigFile], *, disk: Disk, interval: float = SYNC_INTERVAL
+    ) -> None:
+        self._files = files
+        self._disk = disk
+        self._interval = interval
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sync until cancelled."""
+        task_status.started()
+        async for _ in every(self._interval, first_after=self._interval):
+            for file in self._files:
+                try:
+                    file.renew()
+                    await self._disk.run(file.sync)
+                except ConfigFileError as error:
+                    logger.debug("will try again at the next round: %s", error)

@@ -1,0 +1,146 @@
+"""The tables of a broker are in their files when it has stopped, whatever was answered last."""
+
+from pathlib import Path
+
+import pytest
+import trio
+from tests.broker.parts import config_file, read
+from tests.cluster.support import Caller, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.kept_tables import ConfigSyncService, keep_tables
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+
+TOPICS = Path("/data/config/topics.json")
+BACKUP = Path("/data/config/topics.json.bak")
+OFFSETS = Path("/data/config/consumerOffset.json")
+
+
+def content(value: int) -> ConsumerOffsetWrapper:
+    return ConsumerOffsetWrapper({"T@G": {0: value}})
+
+
+class CountingDisk(MemoryDisk):
+    """Knows which folders were synced, and is full when told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.syncs = 0
+        self.full_for = ""
+
+    def sync_directory(self, path: Path) -> None:
+        self.syncs += 1
+
+    def rename(self, old: Path, new: Path) -> None:
+        if new.name == self.full_for:
+            raise OSError(28, "No space left on device")
+        super().rename(old, new)
+
+
+def offsets_on(disk: MemoryDisk) -> ConsumerOffsetManager:
+    return ConsumerOffsetManager(file=config_file(OFFSETS.name, disk), disk=disk)
+
+
+async def test_changed_files_reach_the_disk_on_a_period(autojump_clock: MockClock) -> None:
+    disk = MemoryDisk()
+    file = ConfigFile(TOPICS, disk=disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ConfigSyncService([file], disk=disk, interval=5).run)
+        file.write(content(1))
+        await trio.sleep(5.1)
+        file.write(content(2))
+        assert b"{0:1" in read(disk, BACKUP)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_file_that_cannot_be_synced_is_tried_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = MemoryDisk()
+    file = ConfigFile(TOPICS, disk=disk)
+
+    def full(path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(ConfigSyncService([file], disk=disk, interval=5).run)
+        file.write(content(1))
+        monkeypatch.setattr(disk, "sync_directory", full)
+        await trio.sleep(20)
+        monkeypatch.undo()
+        await trio.sleep(6)
+        file.write(content(2))
+        assert b"{0:1" in read(disk, BACKUP)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_changes_until_the_body_ends_is_written_and_synced(
+    autojump_clock: MockClock,
+) -> None:
+    disk = CountingDisk()
+    offsets, topics = offsets_on(disk), ConfigFile(TOPICS, disk=disk)
+    with trio.CancelScope() as scope:
+        async with keep_tables(offsets, [topics], disk=disk):
+            await trio.sleep(1)
+            scope.cancel()
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(10)  # every service of the tables has ended by now
+                offsets.commit_offset("G", "T", 0, 5)
+                topics.write(content(7))
+    assert b"{0:5" in read(disk, OFFSETS)
+    assert b"{0:7" in read(disk, TOPICS)
+    assert disk.syncs == 2
+
+
+async def test_a_file_that_cannot_be_written_at_the_end_does_not_keep_the_others_from_it(
+    autojump_clock: MockClock,
+) -> None:
+    disk = CountingDisk()
+    offsets, topics = offsets_on(disk), ConfigFile(TOPICS, disk=disk)
+
+    async def stop_on_a_full_disk() -> None:
+        async with keep_tables(offsets, [topics], disk=disk):
+            offsets.commit_offset("G", "T", 0, 5)
+            topics.write(content(7))
+            disk.full_for = OFFSETS.name
+
+    with pytest.raises(ConfigFileError, match=r"consumerOffset\.json cannot be written"):
+        await stop_on_a_full_disk()
+    assert disk.syncs == 1
+
+
+async def commit_until_stopped(caller: Caller, addr: str, answered: list[int]) -> None:
+    for offset in range(1, 10_000):
+        try:
+            await caller.commit(addr, offset)
+        except Error:
+            return
+        answered.append(offset)
+
+
+@pytest.mark.parametrize("yields", range(8))
+async def test_no_answered_commit_is_lost_by_a_stop(yields: int, autojump_clock: MockClock) -> None:
+    """Commits go on while the broker stops: each that was answered is there after the start."""
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        await caller.send(cluster.master.broker.address, b"first")
+        answered: list[int] = []
+        for _ in range(6):
+            addr = cluster.master.broker.address
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(commit_until_stopped, caller, addr, answered)
+                while len(answered) < 10:
+                    await trio.lowlevel.checkpoint()
+                for _ in range(yields):
+                    await trio.lowlevel.checkpoint()
+                await cluster.master.stop()
+            await cluster.restart_master()
+            assert await caller.committed(addr) >= answered[-1]
+            answered.clear()
