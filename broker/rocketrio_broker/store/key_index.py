@@ -2,6 +2,7 @@
 
 Invariant: below `position` every keyed record has its entries; the rest follows, also after a restart.
 Invariant: only the newest file grows; older ones are full and synced.
+Invariant: a full disk stops the index, not the store; `position` waits there, and it goes on when there is room.
 Answers to: IndexService, CommitLogDispatcherBuildIndex.
 Unlike Java: the index follows the log at its own pace, so neither a send nor a start waits for it.
 """
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+import numpy as np
 import trio
 
 from rocketrio_broker.store.checkpoint import Checkpoint
@@ -22,16 +24,21 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import TRANSACTION_MASK
 from rocketrio_broker.store.errors import LogDamagedError, StoreDamagedError
 from rocketrio_broker.store.index_file import IndexFile
-from rocketrio_broker.store.key_hashes import key_hashes
+from rocketrio_broker.store.key_hashes import key_hash_columns, key_hashes
 from rocketrio_broker.store.log_position import LogPosition
-from rocketrio_broker.store.log_walk import LogWalk
+from rocketrio_broker.store.log_walk import LogRecord, LogWalk
+from rocketrio_broker.store.property_columns import Int64s
+from rocketrio_broker.store.record_columns import RecordColumns, stretches
 from rocketrio_protocol.properties import index_key_hash
 from rocketrio_protocol.remoting.ports import WallClock
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
-INDEX_STEP: Final = 128 << 10
+INDEX_STEP: Final = 512 << 10
 """Bytes of log indexed before other tasks get a turn: about 2 ms of small messages."""
+
+RETRY_INTERVAL: Final = 10.0
+"""Seconds between looks whether a full disk has room for the index again; Apache's cleaning has the same period."""
 
 INDEX_PAUSE: Final = 0.02
 """Seconds between rounds, so that messages are indexed in batches and not one by one."""
@@ -63,6 +70,8 @@ class KeyIndex:
         self._wall_clock = wall_clock
         self._files: list[IndexFile] = []
         self._unsynced: set[IndexFile] = set()
+        self.is_standing = False
+        """Whether a full disk stopped the index."""
 
     def __repr__(self) -> str:
         return f"<KeyIndex of {len(self._files)} files up to {self.position.value}>"
@@ -96,7 +105,7 @@ class KeyIndex:
             start = 0
         start = min(start, log_end)
         if not clean or self.end_physical_offset >= start:
-            self._cut(start, is_synced=positions is not None)
+            start = self._cut(start, is_synced=positions is not None)
         self.position.reset(max(start, self._log.min_offset))
         self.position.store_timestamp_ms = self.end_timestamp_ms
 
@@ -158,34 +167,38 @@ class KeyIndex:
             seen = self._log.max_offset
             while self.build_some():
                 await trio.lowlevel.checkpoint()
+            if self.is_standing:
+                await trio.sleep(RETRY_INTERVAL)
+                continue
             await self._log.appended.wait_past(seen)
             await trio.sleep(INDEX_PAUSE)
 
     def build_some(self, max_bytes: int = INDEX_STEP) -> bool:
-        """Index the next records; whether there were any."""
+        """Index the next records; whether there were any, and room for them."""
         if not self._config.message_index_enable:
             self.position.advance(self._log.max_offset)
             return False
         start = max(self.position.value, self._log.min_offset)
         walk = LogWalk(self._log, start)
-        entries: list[tuple[int, int, int]] = []
+        parts: list[_Entries] = []
         store_ms = self.position.store_timestamp_ms
         try:
-            for address, _, topic, _, _, sys_flag, store_ms, properties in walk.records(max_bytes):
-                if sys_flag & TRANSACTION_MASK != _ROLLED_BACK:
-                    for key_hash in key_hashes(topic, properties):
-                        entries.append((key_hash, address, store_ms))
+            for stretch in stretches(walk, max_bytes):
+                if isinstance(stretch, RecordColumns):
+                    parts.append(_column_entries(stretch))
+                    store_ms = int(stretch.store_ms[-1])
+                else:
+                    entries: list[tuple[int, int, int]] = []
+                    parts.append(entries)
+                    for record in stretch:
+                        store_ms = _add_entries(entries, record)
         except LogDamagedError:
+            # First what lies before the damage; the next call meets it again.
             if walk.position == start:
                 raise
-            # First what lies before the damage; the next call meets it again.
-            return self.build_some(walk.position - start)
-        if walk.position == start:
+        if walk.position == start or not self._put(parts):
             return False
-        self._put(entries)
         self.position.store_timestamp_ms = store_ms
-        if self._files:
-            self._files[-1].write_header()
         self.position.advance(walk.position)
         return True
 
@@ -193,34 +206,80 @@ class KeyIndex:
         while self.build_some():
             pass
 
-    def _put(self, entries: list[tuple[int, int, int]]) -> None:
-        done = 0
-        while done < len(entries):
-            if not self._files or not self._files[-1].room:
-                self._roll()
-            file = self._files[-1]
-            part = entries[done : done + file.room]
-            file.put_many(part)
-            self._unsynced.add(file)
-            done += len(part)
+    def _put(self, parts: list["_Entries"]) -> bool:
+        """Put all of these entries, or none where the disk has no room."""
+        try:
+            files = self._with_room(sum(map(len, parts)))
+        except OSError as error:
+            if not self.is_standing:
+                _LOG.error("event=index_stands at=%d error=%s", self.position.value, error)
+            self.is_standing = True
+            return False
+        if self.is_standing:
+            _LOG.warning("event=index_goes_on at=%d", self.position.value)
+            self.is_standing = False
+        filling = iter(files)
+        file = next(filling, None)
+        for part in parts:
+            done = 0
+            while done < len(part):
+                assert file is not None
+                if not file.room:
+                    file = next(filling)
+                some = part[done : done + file.room]
+                if isinstance(some, list):
+                    file.put_many(some)
+                else:
+                    file.put_columns(some)
+                done += len(some)
+        for written in files:
+            written.write_header()
+        self._unsynced.update(files)
+        return True
 
-    def _roll(self) -> None:
-        if self._files:
-            self._files[-1].write_header()
+    def _with_room(self, count: int) -> list[IndexFile]:
+        """The files that so many entries will fill, with their disk blocks; raises `OSError` and changes nothing."""
+        if not count:
+            return []
+        files = self._files[-1:]
+        made: list[IndexFile] = []
+        try:
+            room = 0
+            for file in files:
+                room = file.room
+                file.reserve(min(count, room))
+            while room < count:
+                file = self._made([*files, *made])
+                made.append(file)
+                file.reserve(min(count - room, file.room))
+                room += file.room
+        except OSError:
+            for file in made:
+                self._remove(file)
+            raise
+        self._files += made
+        return [*files, *made]
+
+    def _made(self, files: list[IndexFile]) -> IndexFile:
+        """A new file, to be the last of these."""
         now_ms = self._wall_clock.now_ms()
         name = _file_name(now_ms)
         # Two files of one millisecond, or a clock set back: names must rise.
-        while self._files and name <= self._files[-1].path.name:
+        while files and name <= files[-1].path.name:
             now_ms += 1
             name = _file_name(now_ms)
         self._disk.make_directory(self._directory)
-        self._files.append(self._open(name, create=True))
+        try:
+            return self._open(name, create=True)
+        except OSError:
+            self._unlink([name])
+            raise
 
     # --- asking ------------------------------------------------------------------------------
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Addresses of messages that may have this key, newest first; other keys can have the same hash."""
-        if self._log.max_offset - self.position.value <= CATCH_UP_LIMIT:
+        if not self.is_standing and self._log.max_offset - self.position.value <= CATCH_UP_LIMIT:
             with suppress(LogDamagedError):  # What lies before it can be found; `run` reports it.
                 self.build_all()
         key_hash = index_key_hash(topic, key)
@@ -235,16 +294,24 @@ class KeyIndex:
     def truncate(self, end: int) -> None:
         """Forget entries for addresses from `end` on."""
         if self.end_physical_offset >= end:
-            self._cut(end, is_synced=True)
+            end = self._cut(end, is_synced=True)
         self.position.reset(min(self.position.value, end))
 
-    def _cut(self, end: int, *, is_synced: bool) -> None:
+    def _cut(self, end: int, *, is_synced: bool) -> int:
+        """Forget entries from `end` on; returns up to where the log is indexed then."""
         while self._files and self._files[-1].begin_physical_offset >= end:
             self._remove(self._files.pop())
         if self._files:
             newest = self._files[-1]
-            (newest.cut if is_synced else newest.rebuild)(end)
-            self._unsynced.add(self._files[-1])
+            try:
+                (newest.cut if is_synced else newest.rebuild)(end)
+            except OSError as error:
+                # A disk too full to mend it: its messages are indexed anew when there is room.
+                _LOG.error("event=index_file_dropped file=%s error=%s", newest.path.name, error)
+                self._remove(self._files.pop())
+                return newest.begin_physical_offset
+            self._unsynced.add(newest)
+        return end
 
     def delete_before(self, physical_offset: int) -> int:
         """Delete files of which every message is gone from the log; the newest stays. Returns how many went."""
@@ -275,6 +342,26 @@ class KeyIndex:
         self._unsynced.discard(file)
         file.close()
         self._disk.unlink(file.path)
+
+
+_Entries: TypeAlias = list[tuple[int, int, int]] | Int64s
+"""(key hash, address, store time in ms), in a list or as the rows of an array."""
+
+
+def _add_entries(entries: list[tuple[int, int, int]], record: LogRecord) -> int:
+    """Add what a record is filed under; returns its store time."""
+    address, _, topic, _, _, sys_flag, store_ms, properties = record
+    if sys_flag & TRANSACTION_MASK != _ROLLED_BACK:
+        entries += [(key_hash, address, store_ms) for key_hash in key_hashes(topic, properties)]
+    return store_ms
+
+
+def _column_entries(columns: RecordColumns) -> Int64s:
+    hashes, rows = key_hash_columns(columns.topics, columns.properties)
+    is_kept = columns.sys_flags[rows] & TRANSACTION_MASK != _ROLLED_BACK
+    if not is_kept.all():
+        hashes, rows = hashes[is_kept], rows[is_kept]
+    return np.column_stack((hashes, columns.addresses[rows], columns.store_ms[rows]))
 
 
 def _file_name(now_ms: int) -> str:

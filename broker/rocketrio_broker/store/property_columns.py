@@ -1,9 +1,10 @@
 r"""The properties of many records at once: where single values lie, and Java's hashes of them.
 
-    text: 0x02 properties 0x02 properties ...      a value ends at the next 0x02, whoever wrote that one
+    text: zeros 0x02 properties 0x02 properties ... zeros     a value ends at the next 0x02, whoever wrote that one
 
-The hash of any piece of the text comes from one running sum over all of it: 31 has an inverse modulo 2^32, so with
-c[i] = sum of text[k] 31^-k for k < i the hash of text[a:b] is (c[b] - c[a]) 31^(b-1).
+Hashes of short pieces come from a matrix of their bytes; those of long ones from one running sum over all of the text:
+31 has an inverse modulo 2^32, so with c[i] = sum of text[k] 31^-k for k < i the hash of text[a:b] is
+(c[b] - c[a]) 31^(b-1).
 
 Invariant: a value found here is that of `stored_value`: of several the last that is not empty.
 Invariant: a hash is that of `java_string_hash`; text beyond ASCII goes through that function itself.
@@ -19,11 +20,18 @@ from rocketrio_protocol.properties import java_string_hash
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
+UInt64s: TypeAlias = npt.NDArray[np.uint64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _SEPARATOR: Final = 2
 _SPACE: Final = 32
-_LABEL_PAD: Final = bytes(16)  # so that a label can be compared at the last byte as well
+
+_SHORT: Final = 48
+"""Bytes up to which pieces are hashed by matrix: tags and unique ids; beyond it the running sum is cheaper."""
+
+_PAD: Final = bytes(
+    _SHORT
+)  # so that every piece has so many bytes before it, and every label eight behind it
 
 # Powers of 31 and of its inverse, 31^n = low[n % 1024] high[n // 1024]: small tables for texts of any length.
 _ROW: Final = 1024
@@ -41,8 +49,9 @@ _LOW: Final = _powers(31, _ROW)
 _HIGH: Final = _powers(pow(31, _ROW, 1 << 32), _ROWS)
 _INVERSE_LOW: Final = _powers(_INVERSE, _ROW)
 _INVERSE_HIGH: Final = _powers(pow(_INVERSE, _ROW, 1 << 32), _ROWS)[:, None]
+_FALLING: Final = _LOW[:_SHORT][::-1].copy()
 
-MAX_TEXT_SIZE: Final = _ROW * _ROWS - len(_LABEL_PAD)
+MAX_TEXT_SIZE: Final = _ROW * _ROWS - 2 * len(_PAD)
 """Bytes of properties that one block takes: 4 MiB, many times what a stretch of the log holds."""
 
 
@@ -68,23 +77,25 @@ class PropertyColumns:
     def __init__(self, gathered: bytes, sizes: Int64s) -> None:
         """`gathered` holds the properties of each record behind one byte of anything; `sizes` count that byte."""
         assert len(gathered) <= MAX_TEXT_SIZE
-        self.offsets: Int64s = np.cumsum(sizes) - sizes
+        self._sizes = sizes
+        self.ends: Int64s = np.cumsum(sizes) + len(_PAD)
+        self.offsets: Int64s = self.ends - sizes
         """Where the byte before each record's properties lies in the text."""
-        self.ends: Int64s = self.offsets + sizes
-        self._text = bytearray(gathered)
-        self._text += _LABEL_PAD
+        self._text = bytearray(b"").join((_PAD, gathered, _PAD))
         self._numbers: Bytes = np.frombuffer(self._text, np.uint8)
         self._numbers[self.offsets] = _SEPARATOR
-        size = len(gathered)
-        self._openings: Int64s = np.flatnonzero(self._numbers[:size] == _SEPARATOR)
-        self._closings = np.append(self._openings[1:], size)
-        self._heads: UInt32s = self._words("<u4", self._openings + 1)
+        openings = np.flatnonzero(self._numbers == _SEPARATOR)
+        self._closings = np.empty_like(openings)
+        self._closings[:-1] = openings[1:]
+        self._closings[-1] = len(_PAD) + len(gathered)
+        self._names: Int64s = openings + 1
+        self._heads: UInt64s = _items(self._text, "<u8")[self._names]
         self._sums: UInt32s | None = None
 
     def first(self, count: int) -> "PropertyColumns":
         """Those of the first records, at least one."""
         end = int(self.ends[count - 1])
-        return PropertyColumns(self.piece(0, end), (self.ends - self.offsets)[:count])
+        return PropertyColumns(self.piece(len(_PAD), end), self._sizes[:count])
 
     def stored(self, row: int) -> bytes:
         """The properties of one record as they are stored."""
@@ -96,25 +107,30 @@ class PropertyColumns:
 
     def rows_with_zeros(self) -> list[int]:
         """The records with a zero byte among their properties."""
-        end = len(self._text) - len(_LABEL_PAD)
-        if self._text.find(0, 0, end) < 0:
+        start, end = len(_PAD), len(self._text) - len(_PAD)
+        if self._text.find(0, start, end) < 0:
             return []
-        zeros = np.flatnonzero(self._numbers[:end] == 0)
+        zeros = np.flatnonzero(self._numbers[start:end] == 0) + start
         rows: list[int] = np.unique(self._owners(zeros)).tolist()
         return rows
 
     def values(self, label: bytes) -> Values:
         """Where the value of a property lies in the records that have it; `label` ends with its 0x01."""
-        found = np.flatnonzero(self._heads == int.from_bytes(label[:4], "little"))
-        for at in range(4, len(label)):
-            found = found[self._numbers[self._openings[found] + 1 + at] == label[at]]
-        starts, ends = self._openings[found] + 1 + len(label), self._closings[found]
+        bits = 8 * min(len(label), 8)
+        head = int.from_bytes(label[:8], "little")
+        found = np.flatnonzero(self._heads << np.uint64(64 - bits) == head << 64 - bits)
+        names = self._names[found]
+        for at in range(8, len(label)):
+            is_name = self._numbers[names + at] == label[at]
+            found, names = found[is_name], names[is_name]
+        starts, ends = names + len(label), self._closings[found]
         filled = ends > starts
         if not filled.all():
             starts, ends = starts[filled], ends[filled]
         owners = self._owners(starts)
-        last = np.append(owners[1:] != owners[:-1], True) if len(owners) else filled
-        if not last.all():
+        repeated = owners[1:] == owners[:-1]
+        if repeated.any():
+            last = np.append(~repeated, True)
             owners, starts, ends = owners[last], starts[last], ends[last]
         return Values(owners, starts, ends)
 
@@ -133,8 +149,15 @@ class PropertyColumns:
 
     def hashes(self, values: Values) -> UInt32s:
         """Java's hash of each value, modulo 2^32."""
-        sums = self._running_sums()
-        hashes: UInt32s = (sums[values.ends] - sums[values.starts]) * power_of_31(values.ends - 1)
+        sizes = values.ends - values.starts
+        if not len(sizes):
+            return np.empty(0, np.uint32)
+        longest = int(sizes.max())
+        if longest <= _SHORT:
+            hashes = self._short_hashes(values.ends, sizes, longest)
+        else:
+            sums = self._running_sums()
+            hashes = (sums[values.ends] - sums[values.starts]) * power_of_31(values.ends - 1)
         for number in self.beyond_ascii(values):
             text = self.piece(int(values.starts[number]), int(values.ends[number]))
             hashes[number] = java_string_hash(text.decode("utf-8", "replace")) & 0xFFFFFFFF
@@ -148,6 +171,16 @@ class PropertyColumns:
         np.cumsum(self._numbers >= 0x80, out=odd[1:])
         numbers: list[int] = np.flatnonzero(odd[values.ends] > odd[values.starts]).tolist()
         return numbers
+
+    def _short_hashes(self, ends: Int64s, sizes: Int64s, longest: int) -> UInt32s:
+        # A row for each piece, flush right; what stands before a shorter one counts nothing.
+        rows = _items(self._text, f"V{longest}")[ends - longest].view(np.uint8)
+        matrix = rows.reshape(-1, longest).astype(np.uint32)
+        matrix *= _FALLING[_SHORT - longest :]
+        if not (sizes == longest).all():
+            matrix *= np.arange(longest) >= longest - sizes[:, None]
+        hashes: UInt32s = matrix.sum(axis=1, dtype=np.uint32)
+        return hashes
 
     def _running_sums(self) -> UInt32s:
         """c of the formula above, computed once."""
@@ -166,7 +199,8 @@ class PropertyColumns:
         owners: Int64s = np.searchsorted(self.offsets, positions, side="right") - 1
         return owners
 
-    def _words(self, kind: str, positions: Int64s) -> Any:
-        dtype = np.dtype(kind)
-        room = len(self._text) - dtype.itemsize + 1
-        return np.ndarray((room,), dtype, self._text, strides=(1,))[positions]
+
+def _items(text: bytearray, kind: str) -> Any:
+    """The items of this kind at every position."""
+    dtype = np.dtype(kind)
+    return np.ndarray((len(text) - dtype.itemsize + 1,), dtype, text, strides=(1,))

@@ -136,27 +136,43 @@ def _read_columns(walk: LogWalk, stop: int) -> tuple[RecordColumns | None, int]:
     starts, chain_end = _chain(data, walk.position - base, limit, stop - base)
     if len(starts) < FEW_RECORDS:
         return None, max(end, base + chain_end)
-    columns = _columns(walk, data, base, np.array(starts, np.int64), chain_end)
+    columns = _columns(walk, data, base, starts, chain_end)
     if columns is not None:
         last = len(columns) - 1
         walk.position = int(columns.addresses[last] + columns.sizes[last])
     return columns, base + chain_end
 
 
-def _chain(data: mmap, at: int, limit: int, stop: int) -> tuple[list[int], int]:
+def _chain(data: mmap, at: int, limit: int, stop: int) -> tuple[Int64s, int]:
     """Where records begin that each lie behind the one before, and the end of the last."""
-    starts: list[int] = []
-    append, unpack = starts.append, _SIZE_AND_MAGIC.unpack_from
+    unpack = _SIZE_AND_MAGIC.unpack_from
     last = min(limit - RECORD_OVERHEAD, stop - 1)
+    alike = _alike(data, at, last)
+    if len(alike):
+        at = int(alike[-1])
+    starts: list[int] = []
     while at <= last:
         size, magic = unpack(data, at)
         if magic != MAGIC_V1 or size < RECORD_OVERHEAD:
             break
-        append(at)
+        starts.append(at)
         at += size
     if at > limit:
         at = starts.pop()
-    return starts, at
+    return np.concatenate((alike[:-1], np.array(starts, np.int64))), at
+
+
+def _alike(data: mmap, at: int, last: int) -> Int64s:
+    """Where records of one size begin, if a good many follow each other here."""
+    if at <= last:
+        size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+        if magic == MAGIC_V1 and size >= RECORD_OVERHEAD:
+            count = (last - at) // size + 1
+            if count >= FEW_RECORDS:
+                heads = np.ndarray((count,), "V8", data, at, strides=(size,)).view(">u8")
+                count = _rows_before_false(heads == heads[0])
+                return np.arange(at, at + count * size, size)
+    return np.empty(0, np.int64)
 
 
 def _columns(

@@ -1,18 +1,24 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.broker.store.generated_logs import generated
 
+from rocketrio_broker.store import record_columns
+from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.dispatch import (
-    SCHEDULE_TOPIC,
     DelayLevels,
     QueueDispatcher,
+    QueueGapError,
     entry_tags_code,
     stored_tags_code,
 )
-from rocketrio_broker.store.log_walk import LogRecord
+from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.properties import java_string_hash, property_value, tags_code
+from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
 LEVELS = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 
@@ -119,3 +125,49 @@ def test_deleted_topic_is_not_remembered() -> None:
     assert not table.delete_topic("t")
     dispatcher.dispatch([record(100, 0)])
     assert table.by_key["t", 0].entry(0) == (100, 100, java_string_hash("a"))
+
+
+def dispatched(
+    log: CommitLog, *, columns: bool, known: int, complete: bool
+) -> tuple[object, dict[tuple[str, int], tuple[int, int, int, bytes]]]:
+    """What dispatching a log again gives when the queues had its first `known` bytes."""
+    table, dispatcher = made()
+    dispatcher.dispatch(LogWalk(log, 0, stop_at_damage=True).records(known))
+    if complete:
+        dispatcher.complete_queues = frozenset(table.by_key)
+    table.take_grown()
+    walk = LogWalk(log, 0, stop_at_damage=True)
+    result: object
+    try:
+        result = (
+            dispatcher.dispatch_from(walk, 1 << 30)
+            if columns
+            else dispatcher.dispatch(walk.records(1 << 30))
+        )
+    except QueueGapError:
+        return "a gap", {}
+    return (result, walk.position, table.take_grown()), {
+        queue.key: (
+            queue.min_offset,
+            queue.max_offset,
+            queue.last_physical_end,
+            queue.entries(queue.min_offset, 1 << 20),
+        )
+        for queue in table
+    }
+
+
+@pytest.mark.parametrize("few", [1, record_columns.FEW_RECORDS])
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 32), st.booleans(), st.sampled_from([0, 1, 3000, 20_000]), st.booleans())
+def test_columns_make_the_queues_that_single_records_make(
+    few: int, seed: int, damaged: bool, known: int, complete: bool
+) -> None:
+    log = generated(seed, damaged=damaged)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_columns, "FEW_RECORDS", few)
+        results = [
+            dispatched(log, columns=columns, known=known, complete=complete)
+            for columns in (True, False)
+        ]
+    assert results[0] == results[1]

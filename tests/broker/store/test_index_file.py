@@ -1,7 +1,10 @@
 from pathlib import Path
 from struct import pack
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.index_file import IndexFile
@@ -124,3 +127,37 @@ def test_wrong_size_is_refused() -> None:
     disk.files[PATH].truncate(SIZE - 1)
     with pytest.raises(StoreDamagedError, match="max_index_num"):
         made(disk, create=False)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 0x7FFFFFFF) | st.integers(0, 12), st.integers(-3000, 9000)),
+            min_size=1,
+            max_size=4,
+        ),
+        max_size=3,
+    ),
+    st.lists(st.integers(-3, 12), min_size=SLOTS, max_size=SLOTS),
+)
+def test_columns_write_the_bytes_that_single_entries_do(
+    batches: list[list[tuple[int, int]]], slots: list[int]
+) -> None:
+    """Also over slots that a crash left."""
+    disks = MemoryDisk(), MemoryDisk()
+    files = [made(disk) for disk in disks]
+    for disk in disks:
+        disk.files[PATH].pwrite(pack(f">{SLOTS}i", *slots), 40)
+    address, time_ms = 0, 50_000
+    for batch in batches:
+        entries = []
+        for key_hash, passed_ms in batch:
+            address, time_ms = address + 100, time_ms + passed_ms
+            entries.append((key_hash, address, time_ms))
+        entries = entries[: files[0].room]
+        if entries:
+            files[0].put_many(entries)
+            files[1].put_columns(np.array(entries))
+    for file in files:
+        file.write_header()
+    assert content(disks[0]) == content(disks[1])

@@ -1,9 +1,12 @@
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.broker.store.generated_logs import ODD_PROPERTIES, TOPICS, LogWriter
 
-from rocketrio_broker.store.key_hashes import key_hashes
-from rocketrio_protocol.properties import decode_properties, index_key_hash
+from rocketrio_broker.store.key_hashes import key_hash_columns, key_hashes
+from rocketrio_broker.store.property_columns import PropertyColumns
+from rocketrio_protocol.properties import decode_properties, index_key_hash, java_string_hash
 
 UNIQUE = "7F000001000018B4AAC2000000000001"
 
@@ -38,3 +41,42 @@ def test_every_unique_id_hashes_as_in_java(unique: str, topic: str) -> None:
     assert key_hashes(topic.encode(), f"UNIQ_KEY\1{unique}".encode()) == [
         index_key_hash(topic, unique)
     ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(TOPICS),
+            st.one_of(
+                st.sampled_from(ODD_PROPERTIES),
+                st.integers(0, 1 << 20).map(lambda seed: LogWriter(seed)._properties()),
+                st.text("aB7 é\ud7ff", max_size=60).map(lambda keys: f"KEYS\1{keys}".encode()),
+            ),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_hashes_of_many_records_are_those_of_each(records: list[tuple[bytes, bytes]]) -> None:
+    gathered = b"".join(b"?" + properties for _, properties in records)
+    sizes = np.array([len(properties) + 1 for _, properties in records])
+    hashes, rows = key_hash_columns(
+        [topic for topic, _ in records], PropertyColumns(gathered, sizes)
+    )
+    assert list(zip(rows.tolist(), hashes.tolist(), strict=True)) == [
+        (row, key_hash)
+        for row, (topic, properties) in enumerate(records)
+        for key_hash in key_hashes(topic, properties)
+    ]
+
+
+def test_lowest_number_of_java_has_no_absolute_value_in_columns_either() -> None:
+    # What "t#" and seven exclamation marks lack of -2^31, written in base 31, goes on top of the marks.
+    prefix = java_string_hash("t#" + "!" * 7)
+    missing = (-0x80000000 - prefix) % (1 << 32)
+    key = bytes(ord("!") + missing // 31**place % 31 for place in reversed(range(7)))
+    assert java_string_hash(f"t#{key.decode()}") == -0x80000000
+    properties = PropertyColumns(b"?KEYS\1" + key, np.array([len(key) + 6]))
+    assert key_hash_columns([b"t"], properties)[0].tolist() == [0]
+    assert key_hashes(b"t", b"KEYS\1" + key) == [0]
