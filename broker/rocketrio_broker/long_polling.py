@@ -7,11 +7,13 @@
     its time is up                         executed again then
 
 Invariant: a held pull is executed again exactly once, or dropped with its connection.
+Invariant: a fault while one is looked at is answered to that one, and touches no other.
 Answers to: PullRequestHoldService, NotifyMessageArrivingListener; RocketMQ reference, section 8.5.
 Unlike Java: slaves wake their readers too; times are kept exactly, not to the next 5 s.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
@@ -26,6 +28,7 @@ from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import answer_of
 
 HELD_PULLS_LIMIT: Final = 100_000
 """Pulls held at once; one more is answered without waiting (pullThreadPoolQueueCapacity)."""
@@ -128,13 +131,6 @@ class HeldPulls:
             due.append(pull)
         return due
 
-    def take_if(self, is_due: Callable[[HeldPull], bool]) -> list[HeldPull]:
-        """Remove and return the pulls of which this is true."""
-        due = [pull for pull in self if is_due(pull)]
-        for pull in due:
-            self.remove(pull)
-        return due
-
     def channel_closed(self, channel: Channel) -> None:
         """Drop the pulls of a connection that ended."""
         for pull in list(self._by_channel.get(channel, ())):
@@ -142,9 +138,9 @@ class HeldPulls:
 
 
 class PullExecutor(Protocol):
-    """What executes a pull again: the pull processor."""
+    """What executes a pull again: the pull processor. None: it was answered, or its connection is gone."""
 
-    def execute_held(self, pull: HeldPull) -> None: ...
+    def execute_held(self, pull: HeldPull) -> RemotingCommand | None: ...
 
 
 class PullRequestHoldService:
@@ -184,19 +180,38 @@ class PullRequestHoldService:
             with trio.move_on_at(min(held.next_deadline, next_look)):
                 await held.earlier.wait_past(held.earlier.value)
             now = trio.current_time()
-            again = held.take_due(now)
+            for pull in held.take_due(now):
+                self._act(pull, self._executor.execute_held)
             if now >= next_look:
-                again += held.take_if(self._has_grown)
+                for pull in list(held):
+                    self._act(pull, self._wake_if_grown)
                 next_look = now + self._look_interval()
-            for pull in again:
-                self._executor.execute_held(pull)
 
     def arrived(self, key: QueueKey) -> None:
         """A queue has grown: wake the pulls that want what came."""
         for pull in self._held.at(key):
-            if self._is_wanted(pull):
-                self._held.remove(pull)
-                self._executor.execute_held(pull)
+            self._act(pull, self._wake_if_wanted)
+
+    def _act(self, pull: HeldPull, look: Callable[[HeldPull], RemotingCommand | None]) -> None:
+        """Look at one pull; what that answers it gets, a fault too, and then waits no more."""
+        answer = answer_of(pull.channel, pull.request, partial(look, pull))
+        if answer is not None:
+            self._drop(pull)
+            pull.channel.reply(answer)
+
+    def _drop(self, pull: HeldPull) -> None:
+        if not pull.is_over:
+            self._held.remove(pull)
+
+    def _wake_if_wanted(self, pull: HeldPull) -> RemotingCommand | None:
+        return self._wake(pull) if self._is_wanted(pull) else None
+
+    def _wake_if_grown(self, pull: HeldPull) -> RemotingCommand | None:
+        return self._wake(pull) if self._has_grown(pull) else None
+
+    def _wake(self, pull: HeldPull) -> RemotingCommand | None:
+        self._drop(pull)
+        return self._executor.execute_held(pull)
 
     def _has_grown(self, pull: HeldPull) -> bool:
         return self._store.next_queue_offset(*pull.key) > pull.header.queue_offset

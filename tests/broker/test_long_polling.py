@@ -193,3 +193,69 @@ async def test_closed_connection_leaves_no_pull_behind(
             assert len(held) == 1
         await wait_all_tasks_blocked()
         assert len(held) == 0
+
+
+class Faulty:
+    """Fails in one call of the store, for one queue, as a disk or a bug would."""
+
+    def __init__(self, store: Any, fault: Exception, name: str) -> None:
+        self.calls = 0
+        self._call = getattr(store, name)
+        self._fault = fault
+
+    def __call__(self, topic: str, queue_id: int, *args: Any, **more: Any) -> Any:
+        if queue_id == 0:
+            self.calls += 1
+            raise self._fault
+        return self._call(topic, queue_id, *args, **more)
+
+
+@pytest.mark.parametrize("fault", [OSError(5, "Input/output error"), ZeroDivisionError("a bug")])
+@pytest.mark.parametrize(
+    ("expression", "name"),
+    [("*", "get_message"), ("blue", "get_message"), ("*", "next_queue_offset")],
+    ids=["executed again", "filter", "look"],
+)
+async def test_fault_in_a_held_pull_is_answered_to_it_and_touches_no_other(
+    expression: str,
+    name: str,
+    fault: Exception,
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        broker = cluster.master.broker
+        addr, readers = broker.address, [Reader(), Reader(), Reader()]
+        for queue_id in (0, 1):
+            await caller.send(addr, b"first", queue_id=queue_id)
+
+        async def pull(reader: Reader, queue_id: int) -> None:
+            await reader.pull(caller, addr, 1, queue_id=queue_id, suspend=15, expression=expression)
+
+        nursery.start_soon(pull, readers[0], 0)
+        nursery.start_soon(pull, readers[1], 1)
+        await trio.sleep(1)
+        faulty = Faulty(broker.store, fault, name)
+        monkeypatch.setattr(broker.store, name, faulty)
+        if name == "next_queue_offset":
+            await trio.sleep(5)  # the look at all of them
+        else:
+            await caller.send(addr, b"second", queue_id=0, properties="TAGS\1blue\2")
+        await wait_all_tasks_blocked()
+        answer = readers[0].answer
+        assert faulty.calls == 1
+        assert answer is not None
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert str(fault) in (answer.remark or "")
+        assert [record.exc_info is not None for record in caplog.records] == [True]
+        await caller.send(addr, b"second", queue_id=1, properties="TAGS\1blue\2")
+        await wait_all_tasks_blocked()
+        assert readers[1].answer is not None
+        assert bodies(readers[1].answer) == [b"second"]
+        assert len(broker.parts.held_pulls) == 0
+        monkeypatch.undo()
+        await readers[2].pull(caller, addr, 0, expression="*")
+        assert readers[2].answer is not None
+        assert bodies(readers[2].answer)[0] == b"first"

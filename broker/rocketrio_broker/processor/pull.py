@@ -33,7 +33,6 @@ from rocketrio_protocol.commands.pull import (
     PullMessageResponseHeader,
     PullSysFlag,
 )
-from rocketrio_protocol.errors import Error
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.topic_config import Permission, SubscriptionGroupConfig
@@ -101,17 +100,11 @@ class PullMessageProcessor:
         header = request.header(PullMessageRequestHeader)
         return self._pull(channel, request, header, is_first=True)
 
-    def execute_held(self, pull: HeldPull) -> None:
-        """Answer a pull that has waited, whatever there is now."""
+    def execute_held(self, pull: HeldPull) -> RemotingCommand | None:
+        """Answer a pull that has waited, whatever there is now; raises as the first time."""
         if pull.channel.closed:
-            return
-        try:
-            answer = self._pull(pull.channel, pull.request, pull.header, is_first=False)
-        except Error as refusal:
-            code = ResponseCode.SYSTEM_ERROR if refusal.code is None else refusal.code
-            answer = pull.request.response(code=code, remark=refusal.remark or refusal.what)
-        if answer is not None:
-            pull.channel.reply(answer)
+            return None
+        return self._pull(pull.channel, pull.request, pull.header, is_first=False)
 
     def _pull(
         self,

@@ -92,6 +92,14 @@ class Dispatcher:
             channel.reply(answer)
 
 
+def answer_of(channel: "Channel", request: RemotingCommand, work: Callable[[], Answer]) -> Answer:
+    """What `work` answers to a request that has waited; for a fault of it what any request is answered."""
+    try:
+        return work()
+    except Exception as fault:
+        return _failure(channel, request, fault)
+
+
 def _not_supported(channel: "Channel", request: RemotingCommand) -> RemotingCommand:
     return request.response(
         code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
