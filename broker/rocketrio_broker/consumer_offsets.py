@@ -1,89 +1,47 @@
-"""How far each group has consumed each queue, and `config/consumerOffset.json`.
+"""How far each group has consumed each queue, and the files that keep it.
 
-`OffsetTable` is the table alone: what it stores per queue and how two tables become one are decided there.
+    config/consumerOffset.json     Apache's, to the byte; its brokers start from it
+    config/rocketrioOffsets.json   the same offsets with their versions, and checksums of what we wrote into the first
+    config/rocketrioOffsets.?.log  what was committed since (offset_journal.py)
 
-Invariant: the last commit wins; only `merge` compares, and it never lowers an offset.
+If the first file is not as we wrote it, an Apache broker has run on this directory: what it lowered was lowered, and
+what it raised is progress (`OffsetTable.observe`).
+
+Invariant: a commit that was answered survives kill -9; a power cut takes back those of one flush interval at most.
+Invariant: what makes one offset newer than another is decided in offset_version.py alone.
 Answers to: ConsumerOffsetManager; RocketMQ reference, sections 2.4 and 5.7.
-Unlike Java: a master that comes back takes the higher of its own and its slaves' offsets (`merge`).
+Unlike Java: offsets have versions, so that those of a master and of its slaves can be joined (docs/decisions/0014).
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import zlib
+from collections.abc import Mapping
 from typing import Final
 
 import trio
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.offset_journal import OffsetJournal
+from rocketrio_broker.offset_table import OffsetTable, QueueEnd, TopicAndGroup, offsets_by_key
+from rocketrio_broker.offset_version import FIRST, Commit, Version
 from rocketrio_broker.store.disk import Disk
+from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.offset_versions import ConsumerOffsetSnapshot, VersionedConsumerOffsets
 from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 
-NO_OFFSET: Final = -1
 FLUSH_CONSUMER_OFFSET_INTERVAL: Final = 5.0  # flushConsumerOffsetInterval
-
-TopicAndGroup = tuple[str, str]
-
-
-class OffsetTable:
-    """(topic, group) to queue id to consumer offset."""
-
-    def __init__(self) -> None:
-        self.offsets: dict[TopicAndGroup, dict[int, int]] = {}
-        self.change_count = 0
-        """Grows with every change, so that a writer knows whether there is something to write."""
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    def __iter__(self) -> Iterator[TopicAndGroup]:
-        return iter(self.offsets)
-
-    def commit(self, key: TopicAndGroup, queue_id: int, offset: int) -> int:
-        """Store an offset, a lower one too; returns the one before, or -1."""
-        queues = self.offsets.setdefault(key, {})
-        before = queues.get(queue_id, NO_OFFSET)
-        if before != offset:
-            queues[queue_id] = offset
-            self.change_count += 1
-        return before
-
-    def query(self, key: TopicAndGroup, queue_id: int) -> int:
-        """The offset, or -1."""
-        queues = self.offsets.get(key)
-        return NO_OFFSET if queues is None else queues.get(queue_id, NO_OFFSET)
-
-    def merge(self, other: Mapping[TopicAndGroup, Mapping[int, int]]) -> int:
-        """Take every offset of `other` that is higher than here; returns how many there were."""
-        raised = 0
-        for key, queues in other.items():
-            for queue_id, offset in queues.items():
-                if offset > self.query(key, queue_id):
-                    self.commit(key, queue_id, offset)
-                    raised += 1
-        return raised
-
-    def put_all(self, other: Mapping[TopicAndGroup, Mapping[int, int]]) -> None:
-        """Replace the queues of every key in `other`; other keys stay."""
-        for key, queues in other.items():
-            if self.offsets.get(key) != queues:
-                self.offsets[key] = dict(queues)
-                self.change_count += 1
-
-    def remove(self, *, topic: str | None = None, group: str | None = None) -> int:
-        """Forget all entries of a topic, of a group, or of a group on a topic; returns how many there were."""
-        assert topic is not None or group is not None
-        gone = [key for key in self.offsets if topic in (None, key[0]) and group in (None, key[1])]
-        for key in gone:
-            del self.offsets[key]
-        self.change_count += len(gone)
-        return len(gone)
+SNAPSHOT_NAME: Final = "rocketrioOffsets.json"
+CHECKSUMS_KEPT: Final = 16
+"""Of what we wrote last: `.bak` may be a few writes old."""
+CLAIMS_LIMIT: Final = 100_000
+"""Queues of groups whose owner is known; the oldest claims are forgotten, and made again when they matter."""
 
 
 class ConsumerOffsetManager:
-    """The table of one broker, with its file."""
+    """The table of one broker, with its files."""
 
     def __init__(
         self,
@@ -93,9 +51,16 @@ class ConsumerOffsetManager:
         flush_interval: float = FLUSH_CONSUMER_OFFSET_INTERVAL,
     ) -> None:
         self._file = file
+        self._snapshot_file = ConfigFile(file.path.with_name(SNAPSHOT_NAME), disk=disk)
+        self._journal = OffsetJournal(file.path.parent, disk=disk)
         self._disk = disk
         self._flush_interval = flush_interval
         self._written = 0
+        self._checksums: list[int] = []
+        self._claims: dict[tuple[str, str, int], str] = {}
+        self._claim_count = 0
+        self._is_foreign = False
+        """The offsets are those of a broker without versions: slaves may know better which generation they are of."""
         self.table = OffsetTable()
 
     @property
@@ -104,23 +69,81 @@ class ConsumerOffsetManager:
         return self.table.offsets
 
     def load(self) -> None:
-        """Take over what the file holds."""
+        """Take over what the files hold."""
+        snapshot = self._snapshot_file.load(ConsumerOffsetSnapshot)
         stored = self._file.load(ConsumerOffsetWrapper)
-        if stored is not None:
-            self.table.put_all(offsets_by_key(stored))
+        if snapshot is not None:
+            self.table = OffsetTable.from_body(snapshot)
+            self._checksums = snapshot.checksums
+        if stored is not None and _checksum(stored.offset_table) not in self._checksums:
+            self._is_foreign = snapshot is None
+            before = {} if snapshot is None else offsets_by_key(snapshot)
+            self.table.observe(before, offsets_by_key(stored))
+            if snapshot is not None:
+                logger.warning(
+                    "consumer offsets were changed by another program file=%s", self._file
+                )
+        for key, queue_id, version in self._journal.load():
+            self.table.join_version(key, queue_id, version)
+
+    # ------------------------------------------------------------------------------------- commits
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store a group's offset; the last commit wins."""
-        before = self.table.commit((topic, group), queue_id, offset)
+        """Store a plain commit: the last one wins."""
+        key = topic, group
+        before = self.table.commit(key, queue_id, offset)
+        if before == offset:
+            return
+        self._journal.append(key, queue_id, self.table.version(key, queue_id))
         if offset < before:
             logger.warning(
                 "consumer offset lowered group=%s topic=%s queue_id=%d offset=%d before=%d",
                 group, topic, queue_id, offset, before,
             )  # fmt: skip
 
+    def commit_version(
+        self, group: str, topic: str, queue_id: int, commit: Commit
+    ) -> tuple[CommitOutcome, Version]:
+        """Store a commit by the rules of versions; what became of it, and what stands."""
+        key = topic, group
+        before = self.table.version(key, queue_id)
+        outcome = self.table.apply(key, queue_id, commit)
+        after = self.table.version(key, queue_id)
+        if after != before:
+            self._journal.append(key, queue_id, after)
+            if after.offset < before.offset:
+                logger.warning(
+                    "consumer offset %s group=%s topic=%s queue_id=%d offset=%d before=%d",
+                    "reset" if commit.is_reset else "lowered by a seek",
+                    group, topic, queue_id, after.offset, before.offset,
+                )  # fmt: skip
+        return outcome, after
+
+    def claim(self, group: str, topic: str, queue_id: int, client_id: str) -> str:
+        """A client takes a queue over from whoever had it; returns what its commits are to carry."""
+        where = group, topic, queue_id
+        self._claim_count += 1
+        # With the client's id: another run of this broker, which counts anew, knows none of the claims of this one.
+        ownership = f"{self._claim_count}@{client_id}"
+        self._claims.pop(where, None)
+        self._claims[where] = ownership
+        if len(self._claims) > CLAIMS_LIMIT:
+            del self._claims[next(iter(self._claims))]
+        return ownership
+
+    def is_owner(self, group: str, topic: str, queue_id: int, ownership: str) -> bool:
+        """Whether nobody else claimed the queue here since."""
+        return self._claims.get((group, topic, queue_id)) == ownership
+
+    # --------------------------------------------------------------------------------------- reads
+
     def query_offset(self, group: str, topic: str, queue_id: int) -> int:
         """The group's offset; -1 when it never committed."""
         return self.table.query((topic, group), queue_id)
+
+    def query_version(self, group: str, topic: str, queue_id: int) -> Version:
+        """The group's offset with its generation; -1 when it never committed."""
+        return self.table.version((topic, group), queue_id)
 
     def query_offsets(self, group: str, topic: str) -> dict[int, int]:
         """The group's offsets on all queues of a topic."""
@@ -134,93 +157,139 @@ class ConsumerOffsetManager:
         """Groups that have committed on the topic."""
         return [group for committed, group in self.table if committed == topic]
 
+    # ------------------------------------------------------------------------------------ operators
+
     def clone_offset(self, source_group: str, destination_group: str, topic: str) -> None:
-        """Give one group the offsets of another."""
-        queues = self.table.offsets.get((topic, source_group))
-        if queues is not None:
-            self.table.put_all({(topic, destination_group): dict(queues)})
+        """Give one group the offsets of another, as an operator's reset of each queue."""
+        for queue_id, offset in self.query_offsets(source_group, topic).items():
+            self.commit_version(destination_group, topic, queue_id, Commit(offset, is_reset=True))
 
     def remove_topic(self, topic: str) -> None:
         """Forget all offsets on a topic, at once in the file too: a topic made anew is read from its beginning.
 
         Raises ConfigFileError; they are as before then.
         """
-        kept = {key: dict(queues) for key, queues in self.table.offsets.items() if key[0] == topic}
-        if not self.table.remove(topic=topic):
-            return
+        self._remove(topic=topic)
+
+    def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group, at once in the file too. Raises ConfigFileError; they are as before then."""
+        self._remove(group=group)
+
+    def _remove(self, *, topic: str | None = None, group: str | None = None) -> None:
+        before = self.versioned()
+        self.table.remove(topic=topic, group=group)
         try:
             self.persist()
         except ConfigFileError:
-            self.table.put_all(kept)
+            changes = self.table.change_count
+            self.table = OffsetTable.from_body(before)
+            self.table.change_count += changes
             raise
 
-    def remove_group(self, group: str) -> None:
-        """Forget all offsets of a group."""
-        self.table.remove(group=group)
+    # ---------------------------------------------------------------------------------- other brokers
 
-    def merge(
-        self,
-        wrapper: ConsumerOffsetWrapper,
-        *,
-        queue_end: Callable[[str, int], int] | None = None,
+    def join(self, other: OffsetTable) -> int:
+        """Take what is newer at a master with versions, queue by queue; returns how many queues changed."""
+        return self.table.join(other)
+
+    def take_over(
+        self, body: VersionedConsumerOffsets, *, queue_end: QueueEnd | None = None
     ) -> int:
-        """Take what is higher than here, queue by queue: for a master that comes back. Returns how many there were.
+        """Take what is newer at a slave, for a master that comes back; returns how many queues changed.
 
-        What lies beyond `queue_end` of a queue belongs to an earlier topic of that name, and is left out.
+        From a body without versions, an Apache slave's, only what is higher and was never lowered here. With
+        `queue_end` nothing beyond the end of its queue: messages that come there would be skipped.
         """
-        offsets = offsets_by_key(wrapper)
-        if queue_end is not None:
-            offsets = {
-                key: {id_: at for id_, at in queues.items() if at <= queue_end(key[0], id_)}
-                for key, queues in offsets.items()
-            }
-        raised = self.table.merge(offsets)
-        if raised:
-            self._persist_or_later()
-        return raised
+        if body.rocketrio_versions is None:
+            changed = self.table.join_plain(offsets_by_key(body), queue_end=queue_end)
+        else:
+            other = OffsetTable.from_body(body)
+            if self._is_foreign:
+                self._adopt_generations(other)
+            changed = self.table.join(other, queue_end=queue_end)
+        self._persist_or_later()
+        return changed
 
-    def replace(self, wrapper: ConsumerOffsetWrapper) -> None:
-        """Take over a master's offsets, key by key: for a slave."""
-        self.table.put_all(offsets_by_key(wrapper))
+    def _adopt_generations(self, other: OffsetTable) -> None:
+        """Ours are progress of an unknown generation: of the one that a broker with versions knows."""
+        for key, queue_id, version in other.versions():
+            here = self.table.query(key, queue_id)
+            if here >= 0 and version.generation > FIRST:
+                self.table.join_version(key, queue_id, Version(here, version.generation))
+
+    def observe(
+        self,
+        before: Mapping[TopicAndGroup, Mapping[int, int]],
+        now: Mapping[TopicAndGroup, Mapping[int, int]],
+    ) -> None:
+        """Follow an Apache master between two looks at its offsets."""
+        self.table.observe(before, now)
 
     def wrapper(self) -> ConsumerOffsetWrapper:
-        """All offsets: the answer to 43, and the file's content."""
-        return ConsumerOffsetWrapper(
-            {f"{topic}@{group}": queues for (topic, group), queues in self.table.offsets.items()}
-        )
+        """All offsets: the answer to 43, and the content of consumerOffset.json."""
+        return ConsumerOffsetWrapper(self.table.offset_body())
+
+    def versioned(self) -> VersionedConsumerOffsets:
+        """All offsets with their versions: the answer to 43 for those who ask for them."""
+        return VersionedConsumerOffsets(self.table.offset_body(), self.table.versions_body())
+
+    # --------------------------------------------------------------------------------------- files
 
     def persist(self) -> None:
-        """Write the file if there is something new."""
-        if self._written != self.table.change_count:
-            written = self.table.change_count
-            self._file.write(self.wrapper())
-            self._written = written
+        """Write the files if there is something new."""
+        if self._written == self.table.change_count:
+            return
+        written = self.table.change_count
+        self._journal.rotate()
+        wrapper = self.wrapper()
+        # The snapshot first: whoever finds an older consumerOffset.json knows by its checksum that we wrote it.
+        checksum = _checksum(wrapper.offset_table)
+        self._checksums = [*self._checksums, checksum][-CHECKSUMS_KEPT:]
+        snapshot = ConsumerOffsetSnapshot(
+            wrapper.offset_table, self.table.versions_body(), self._checksums
+        )
+        self._snapshot_file.write(snapshot)
+        self._file.write(wrapper)
+        self._written = written
 
-    def close(self) -> None:
-        """Write the file for the last time, when nobody commits any more. Raises ConfigFileError."""
-        self.persist()
-        self._file.sync()
-
-    def _persist_or_later(self) -> bool:
-        """Write the file; if that fails the offsets stay in memory for the next round, and a full disk ends nothing."""
+    def _persist_or_later(self) -> None:
         try:
             self.persist()
         except ConfigFileError as error:
-            logger.debug("will try again at the next round: %s", error)
-            return False
-        return True
+            # They stay in memory and are written with the next round: a full disk must not end a broker.
+            logger.debug("consumer offsets not written, will retry error=%s", error)
+
+    def _sync(self) -> None:
+        self._snapshot_file.sync()
+        self._file.sync()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write the file on a period; the last time, when nobody commits any more, is the owner's."""
+        """Write the files on a period; the last time, when nobody commits any more, is `close`."""
+        self._journal.open()
         task_status.started()
         async for _ in every(self._flush_interval):
-            if self._persist_or_later():
-                with suppress(ConfigFileError):  # Logged there, and tried again at the next round.
-                    self._file.renew()
-                    await self._disk.run(self._file.sync)
+            try:
+                self._snapshot_file.renew()
+                self._file.renew()
+                self.persist()
+                await self._disk.run(self._sync)
+                self._journal.clear_old()
+            except (OSError, ConfigFileError) as error:
+                # They stay in memory and are written with the next round: a full disk must not end a broker.
+                logger.debug("consumer offsets not written, will retry error=%s", error)
+
+    def close(self) -> None:
+        """Write the files for the last time, when nobody commits any more. Raises ConfigFileError."""
+        is_covered = False
+        try:
+            self.persist()
+            self._sync()
+            is_covered = True
+        finally:
+            self._journal.close(is_covered=is_covered)
 
 
-def offsets_by_key(wrapper: ConsumerOffsetWrapper) -> dict[TopicAndGroup, dict[int, int]]:
-    """The body of 43 with its keys taken apart; keys of another form are left out."""
-    parts = ((key.split("@"), queues) for key, queues in wrapper.offset_table.items())
-    return {(names[0], names[1]): queues for names, queues in parts if len(names) == 2}
+def _checksum(offset_table: Mapping[str, Mapping[int, int]]) -> int:
+    """Of the offsets themselves, however a file writes them down."""
+    parts = sorted((key, sorted(queues.items())) for key, queues in offset_table.items())
+    return zlib.crc32(repr(parts).encode())

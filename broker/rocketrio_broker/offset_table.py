@@ -11,6 +11,8 @@ Answers to: ConsumerOffsetManager.offsetTable.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+import attrs
+
 from rocketrio_broker.offset_version import (
     FIRST,
     NO_OFFSET,
@@ -129,9 +131,11 @@ class OffsetTable:
         for key, queue_id, version in other.versions():
             if not version.is_newer_than(self.version(key, queue_id)):
                 continue
-            if queue_end is not None:
+            if queue_end is not None and version.offset:
                 end = min(version.offset, queue_end(key[0], queue_id))
-                version = Version(end, version.generation, version.lowered_from)
+                if not end:
+                    continue  # No such queue, or none yet: nobody can have read from it.
+                version = attrs.evolve(version, offset=end)
             changed += self.join_version(key, queue_id, version)
         return changed
 

@@ -2,34 +2,38 @@ from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.broker.parts import config_file, exchanges_of, read
+from tests.broker.parts import exchanges_of, read
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager, OffsetTable
-from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.kill_switch import KillSwitch
+from rocketrio_broker.offset_version import Commit, Generation
+from rocketrio_broker.store.disk import Disk, InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 FILE = Path("/data/config/consumerOffset.json")
 
-keys = st.tuples(st.sampled_from(["T", "U"]), st.sampled_from(["G", "H"]))
-tables = st.dictionaries(keys, st.dictionaries(st.integers(0, 3), st.integers(0, 9)))
 
-
-def manager(disk: MemoryDisk | None = None) -> ConsumerOffsetManager:
+def manager(disk: Disk | None = None) -> ConsumerOffsetManager:
     disk = MemoryDisk() if disk is None else disk
-    return ConsumerOffsetManager(file=config_file(FILE.name, disk), disk=disk)
+    return ConsumerOffsetManager(file=ConfigFile(FILE, disk=disk), disk=disk)
 
 
-def table(offsets: dict[tuple[str, str], dict[int, int]]) -> OffsetTable:
-    made = OffsetTable()
-    made.put_all(offsets)
-    return made
+def loaded(disk: Disk) -> ConsumerOffsetManager:
+    offsets = manager(disk)
+    offsets.load()
+    return offsets
+
+
+def apache_writes(disk: MemoryDisk, table: dict[str, dict[int, int]]) -> None:
+    """As an Apache broker that ran on the directory leaves it: its own file, and no word of ours."""
+    ConfigFile(FILE, disk=disk).write(ConsumerOffsetWrapper(table))
 
 
 def test_a_group_that_never_committed_has_no_offset() -> None:
@@ -45,42 +49,6 @@ def test_the_last_commit_wins_a_lower_one_too() -> None:
     offsets.commit_offset("G", "T", 0, 5)
     offsets.commit_offset("G", "T", 0, 3)
     assert offsets.query_offset("G", "T", 0) == 3
-
-
-@settings(max_examples=30)
-@given(tables, tables)
-def test_merging_takes_the_higher_offset_of_every_queue(
-    ours: dict[tuple[str, str], dict[int, int]], theirs: dict[tuple[str, str], dict[int, int]]
-) -> None:
-    merged = table(ours)
-    merged.merge(theirs)
-    for key in ours.keys() | theirs.keys():
-        for queue_id in ours.get(key, {}).keys() | theirs.get(key, {}).keys():
-            expected = max(
-                ours.get(key, {}).get(queue_id, -1), theirs.get(key, {}).get(queue_id, -1)
-            )
-            assert merged.query(key, queue_id) == expected
-
-
-@settings(max_examples=30)
-@given(tables, tables)
-def test_merging_again_changes_nothing(
-    ours: dict[tuple[str, str], dict[int, int]], theirs: dict[tuple[str, str], dict[int, int]]
-) -> None:
-    merged = table(ours)
-    merged.merge(theirs)
-    changes = merged.change_count
-    assert merged.merge(theirs) == 0
-    assert merged.change_count == changes
-
-
-def test_a_slave_replaces_whole_keys_and_keeps_others() -> None:
-    offsets = manager()
-    offsets.commit_offset("G", "T", 0, 9)
-    offsets.commit_offset("G", "T", 1, 9)
-    offsets.commit_offset("G", "U", 0, 9)
-    offsets.replace(ConsumerOffsetWrapper({"T@G": {0: 4}}))
-    assert offsets.offset_table == {("T", "G"): {0: 4}, ("U", "G"): {0: 9}}
 
 
 def test_offsets_of_a_topic_or_a_group_are_forgotten() -> None:
@@ -103,7 +71,7 @@ def test_a_clone_does_not_follow_its_source() -> None:
     assert offsets.query_offsets("H", "T") == {0: 4}
 
 
-async def test_the_file_is_written_on_a_period(
+async def test_the_file_is_written_on_a_period_and_at_the_end(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     disk = MemoryDisk()
@@ -116,9 +84,9 @@ async def test_the_file_is_written_on_a_period(
         await trio.sleep(5)
         assert b"{0:4" in read(disk, FILE)
         offsets.commit_offset("G", "T", 0, 5)
-        await trio.sleep(5)
-        assert b"{0:5" in read(disk, FILE)
         nursery.cancel_scope.cancel()
+    offsets.close()
+    assert b"{0:5" in read(disk, FILE)
 
 
 def test_an_unchanged_table_is_not_written() -> None:
@@ -184,28 +152,193 @@ def test_a_removed_topics_offsets_do_not_come_back_after_a_kill() -> None:
     assert again.query_offset("G", "T", 0) == -1
 
 
-def test_a_topic_whose_offsets_cannot_be_removed_from_the_file_keeps_them() -> None:
-    class FullDisk(MemoryDisk):
-        full = False
+def generation(offsets: ConsumerOffsetManager, queue_id: int = 0) -> str:
+    return str(offsets.query_version("G", "T", queue_id).generation)
 
-        def rename(self, old: Path, new: Path) -> None:
-            if self.full:
-                raise OSError(28, "No space left on device")
-            super().rename(old, new)
 
-    disk = FullDisk()
+def test_versions_are_kept_beside_apache_s_file() -> None:
+    disk = MemoryDisk()
     offsets = manager(disk)
-    offsets.commit_offset("G", "T", 0, 5)
-    offsets.commit_offset("G", "T", 1, 6)
+    offsets.commit_offset("G", "T", 0, 100)
+    offsets.commit_version("G", "T", 0, Commit(10, is_reset=True))
+    offsets.remove_group("H")
     offsets.persist()
-    disk.full = True
-    with pytest.raises(ConfigFileError, match=r"consumerOffset\.json cannot be written"):
-        offsets.remove_topic("T")
-    assert offsets.query_offsets("G", "T") == {0: 5, 1: 6}
-    # What comes from peers is kept for the next round.
-    assert offsets.merge(ConsumerOffsetWrapper({"T@G": {0: 9}})) == 1
-    disk.full = False
+    assert b"ersion" not in read(disk, FILE)
+    again = loaded(disk)
+    assert again.query_version("G", "T", 0) == offsets.query_version("G", "T", 0)
+    assert again.versioned() == offsets.versioned()
+    assert generation(again) == "1.0"
+
+
+async def test_commits_that_were_answered_survive_kill_9(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk, switch = MemoryDisk(), KillSwitch()
+    offsets = manager(switch.disk(disk))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(offsets.run)
+        for period in range(4):
+            for queue_id in range(3):
+                offsets.commit_offset("G", "T", queue_id, 100 + period)
+            await trio.sleep(5)
+        offsets.commit_offset("G", "T", 0, 200)
+        offsets.commit_offset("G", "T", 1, 7)
+        offsets.commit_version("G", "T", 2, Commit(3, is_reset=True))
+        switch.kill()
+        offsets.commit_offset("G", "T", 0, 300)
+        nursery.cancel_scope.cancel()
+    again = loaded(disk)
+    assert again.query_offsets("G", "T") == {0: 200, 1: 7, 2: 3}
+    assert [generation(again, queue_id) for queue_id in range(3)] == ["0.0", "0.1", "1.0"]
+
+
+async def test_the_journal_holds_only_what_no_snapshot_on_the_disk_has(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    journals = [FILE.with_name(f"rocketrioOffsets.{number}.log") for number in range(2)]
+
+    def size() -> int:
+        return sum(len(read(disk, path)) for path in journals)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(offsets.run)
+        await trio.sleep(1)
+        for offset in range(50):
+            offsets.commit_offset("G", "T", 0, offset)
+        assert 1000 < size() < 3000
+        await trio.sleep(5)
+        assert size() == 0
+        offsets.commit_offset("G", "T", 0, 60)
+        assert 0 < size() < 100
+        nursery.cancel_scope.cancel()
+    offsets.close()
+    assert size() == 0
+
+
+async def test_a_torn_journal_is_read_up_to_where_it_is_whole(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    disk, switch = MemoryDisk(), KillSwitch()
+    offsets = manager(switch.disk(disk))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(offsets.run)
+        await trio.sleep(1)
+        offsets.commit_offset("G", "T", 0, 5)
+        offsets.commit_offset("G", "T", 0, 6)
+        switch.kill()
+        nursery.cancel_scope.cancel()
+    path = FILE.with_name("rocketrioOffsets.0.log")
+    file = disk.open(path)
+    file.truncate(file.size - 3)
+    file.close()
+    assert loaded(disk).query_offset("G", "T", 0) == 5
+
+
+def test_an_apache_broker_s_changes_are_followed_and_versions_stay() -> None:
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    for queue_id in range(4):
+        offsets.commit_offset("G", "T", queue_id, 100)
+    offsets.commit_offset("G", "T", 0, 90)
+    offsets.commit_offset("G", "U", 0, 1)
     offsets.persist()
-    again = manager(disk)
-    again.load()
-    assert again.query_offsets("G", "T") == {0: 9, 1: 6}
+    apache_writes(disk, {"T@G": {0: 95, 1: 10, 2: 100, 4: 3}})
+    again = loaded(disk)
+    assert again.offset_table == {("T", "G"): {0: 95, 1: 10, 2: 100, 4: 3}}
+    assert [generation(again, queue_id) for queue_id in (0, 1, 2, 4)] == [
+        "0.1",
+        "0.1",
+        "0.0",
+        "0.0",
+    ]
+
+
+async def test_commits_apache_never_saw_are_not_lost_to_its_file(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Killed before it wrote them; then an Apache broker ran on the directory for a while."""
+    disk, switch = MemoryDisk(), KillSwitch()
+    offsets = manager(switch.disk(disk))
+    async with trio.open_nursery() as nursery:
+        offsets.commit_offset("G", "T", 0, 50)
+        offsets.commit_offset("G", "T", 1, 50)
+        await nursery.start(offsets.run)
+        await trio.sleep(1)
+        offsets.commit_offset("G", "T", 0, 100)
+        offsets.commit_offset("G", "T", 1, 100)
+        switch.kill()
+        nursery.cancel_scope.cancel()
+    apache_writes(disk, {"T@G": {0: 70, 1: 20}})
+    assert loaded(disk).query_offsets("G", "T") == {0: 100, 1: 20}
+
+
+def test_an_older_file_of_ours_is_not_taken_for_apache_s() -> None:
+    """The newest consumerOffset.json is torn by a power cut; its backup is older than the snapshot."""
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    for offset in (10, 20, 30):
+        offsets.commit_offset("G", "T", 0, offset)
+        offsets.persist()
+    file = disk.open(FILE)
+    file.truncate(5)
+    file.close()
+    again = loaded(disk)
+    assert again.query_offset("G", "T", 0) == 30
+    assert generation(again) == "0.0"
+
+
+def test_a_slave_of_ours_knows_the_generation_of_an_apache_broker_s_offsets() -> None:
+    """The first start on Apache's directory: its progress counts in the generation that the slave followed it into."""
+    disk = MemoryDisk()
+    apache_writes(disk, {"T@G": {0: 100, 1: 5}})
+    slave = manager()
+    slave.commit_offset("G", "T", 0, 120)
+    slave.commit_offset("G", "T", 0, 90)
+    slave.commit_offset("G", "T", 1, 7)
+    offsets = loaded(disk)
+    assert offsets.take_over(slave.versioned(), queue_end=lambda topic, queue_id: 200) == 1
+    assert offsets.query_offsets("G", "T") == {0: 100, 1: 7}
+    assert generation(offsets) == "0.1"
+    assert loaded(disk).query_offsets("G", "T") == {0: 100, 1: 7}
+
+
+def test_only_the_last_claim_counts_and_none_of_another_run() -> None:
+    offsets = manager()
+    first = offsets.claim("G", "T", 0, "me")
+    assert offsets.is_owner("G", "T", 0, first)
+    assert not offsets.is_owner("G", "T", 1, first)
+    second = offsets.claim("G", "T", 0, "you")
+    assert offsets.is_owner("G", "T", 0, second)
+    assert not offsets.is_owner("G", "T", 0, first)
+    assert not manager().is_owner("G", "T", 0, second)
+
+
+def test_what_became_of_a_commit_is_told() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 100)
+    late = Commit(10, Generation(), is_owner=False, is_seek=True)
+    outcome, stands = offsets.commit_version("G", "T", 0, late)
+    assert (outcome, stands.offset) == (CommitOutcome.UNCLAIMED, 100)
+    offsets.commit_version("G", "T", 0, Commit(10, is_reset=True))
+    outcome, stands = offsets.commit_version("G", "T", 0, Commit(101, Generation(), is_owner=True))
+    assert (outcome, stands.offset, str(stands.generation)) == (CommitOutcome.RESET, 10, "1.0")
+
+
+def test_a_clone_wins_over_what_running_members_had() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 4)
+    offsets.commit_offset("H", "T", 0, 9)
+    offsets.clone_offset("G", "H", "T")
+    outcome, stands = offsets.commit_version("H", "T", 0, Commit(10, Generation(), is_owner=True))
+    assert (outcome, stands.offset) == (CommitOutcome.RESET, 4)
+
+
+def test_the_answer_to_43_has_versions_only_where_they_say_something() -> None:
+    offsets = manager()
+    offsets.commit_offset("G", "T", 0, 4)
+    body = fastjson.dumps(offsets.versioned())
+    assert body.startswith(b'{"offsetTable":{"T@G":{0:4}},"rocketrioVersions":{')
+    assert fastjson.loads(body, ConsumerOffsetWrapper) == offsets.wrapper()
+    assert fastjson.loads(body, VersionedConsumerOffsets) == offsets.versioned()

@@ -1,11 +1,11 @@
 """A master that comes back takes over what was committed to its slaves while it was away, before it serves.
 
-It asks the name servers (106) which slaves its name has, and each slave (43) for its offsets; per queue the higher
-one counts. Who cannot be asked is tried again until a time limit; then the master serves without, and says so.
+It asks the name servers (106) which slaves its name has, and each slave (43) for its offsets; per queue the newer
+version counts (docs/decisions/0014), of an Apache slave, which has no versions, the higher offset. Who cannot be
+asked is tried again until a time limit; then the master serves without, and says so.
 
-Invariant: no committed offset of this master is lowered.
-Invariant: none is taken that lies beyond the end of its queue here (`queue_end`): a slave may remember a topic that
-was deleted and made anew, and its readers would skip messages.
+Invariant: no committed offset of this master is lowered but by a reset or seek that the slave took.
+Invariant: none is taken that lies beyond the end of its queue here (`queue_end`): its readers would skip messages.
 Unlike Java: Apache's master comes back with what it last knew, and the periodic copy then lowers its slaves' offsets.
 """
 
@@ -24,9 +24,9 @@ from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.route import ClusterInfo
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 Answer = TypeVar("Answer")
 
@@ -45,7 +45,7 @@ class GatheredOffsets:
     slaves_asked: list[str] = attrs.field(factory=list)
     """Addresses of the slaves that answered."""
     raised: int = 0
-    """Queues whose offset is now higher."""
+    """Queues whose offset is now a newer one."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
     """Name servers and slaves that could not be asked, and why."""
 
@@ -113,8 +113,9 @@ class _Gathering:
                 nursery.start_soon(self._ask_slave, slave)
 
     async def _ask_slave(self, addr: str) -> None:
-        offsets = await self._ask(addr, GetAllConsumerOffsetRequestHeader(), ConsumerOffsetWrapper)
-        self.result.raised += self._consumer_offsets.merge(offsets, queue_end=self._queue_end)
+        request = GetAllConsumerOffsetRequestHeader(versions=True)
+        offsets = await self._ask(addr, request, VersionedConsumerOffsets)
+        self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=self._queue_end)
         self.result.slaves_asked.append(addr)
 
     async def _ask(self, addr: str, request: RequestHeader, kind: type[Answer]) -> Answer:

@@ -1,9 +1,9 @@
 """A slave's copies of what the log does not hold: topics, consumer offsets, delay offsets, consumer groups.
 
-One round asks 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs; an
-offset is taken over only where it is higher than the slave's own; the body of 45 goes to delayOffset.json as it is.
+One round asks 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs;
+offsets follow by their versions, both ways (offset_copy.py); the body of 45 goes to delayOffset.json as it is.
 
-Invariant: an offset never falls on a slave: what was committed here while the master was away stays.
+Invariant: what was committed here while the master was away stays, unless a reset there is newer.
 Answers to: SlaveSynchronize; RocketMQ reference, section 7.
 Unlike Java: a round also starts as soon as a master is known and whenever replication connects, not only on a period.
 Unlike Java: an error ends the round and is reported once, where each of Java's steps swallows its own for ever.
@@ -20,6 +20,7 @@ from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.offset_copy import OffsetCopy
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import fastjson
@@ -33,9 +34,9 @@ from rocketrio_protocol.commands.admin import (
 )
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.topic_config import (
-    ConsumerOffsetWrapper,
     DelayOffsetWrapper,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
@@ -92,7 +93,7 @@ class SlaveSynchronize:
         self._master = master
         self._topics = topics
         self._groups = groups
-        self._consumer_offsets = consumer_offsets
+        self._offset_copy = OffsetCopy(consumer_offsets)
         self._delay_offset_file = delay_offset_file
         self._connected = connected
         self._period = period
@@ -139,14 +140,23 @@ class SlaveSynchronize:
         topics = await self._ask(addr, GetAllTopicConfigRequestHeader())
         if self._topics.replace(fastjson.loads(topics, TopicConfigSerializeWrapper, what="topics")):
             logger.info("topics copied master=%s", addr)
-        offsets = await self._ask(addr, GetAllConsumerOffsetRequestHeader())
-        self._consumer_offsets.merge(
-            fastjson.loads(offsets, ConsumerOffsetWrapper, what="consumer offsets")
-        )
+        await self._copy_consumer_offsets(addr)
         await self._copy_delay_offsets(addr)
         groups = await self._ask(addr, GetAllSubscriptionGroupConfigRequestHeader())
         if self._groups.replace(fastjson.loads(groups, SubscriptionGroupWrapper, what="groups")):
             logger.info("consumer groups copied master=%s", addr)
+
+    async def _copy_consumer_offsets(self, addr: str) -> None:
+        contact = addr, self._connected.value
+        body = await self._ask(addr, GetAllConsumerOffsetRequestHeader(versions=True))
+        offsets = fastjson.loads(body, VersionedConsumerOffsets, what="consumer offsets")
+        for newer_here in self._offset_copy.take(offsets, contact=contact):
+            answer = await self._call(addr, newer_here, timeout=CALL_TIMEOUT)
+            logger.info(
+                "offset told to the master group=%s topic=%s queue_id=%d offset=%d answer=%d",
+                newer_here.consumer_group, newer_here.topic, newer_here.queue_id,
+                newer_here.commit_offset, answer.code,
+            )  # fmt: skip
 
     async def _copy_delay_offsets(self, addr: str) -> None:
         response = await self._call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)
@@ -175,6 +185,7 @@ class SlaveSynchronize:
         self.rounds.advance(self.rounds.value + 1)
 
     def _log_failure(self, addr: str, error: Error | OSError) -> None:
+        self._offset_copy.lost_contact()
         if self._problem is None:
             logger.warning("tables not copied, will retry master=%s reason=%s", addr, error)
         else:

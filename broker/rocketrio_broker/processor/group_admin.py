@@ -109,7 +109,11 @@ class GroupAdminProcessor:
     # ----------------------------------------------------------------------------------- offsets
 
     def all_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.response(body=fastjson.dumps(self._consumer_offsets.wrapper()))
+        header = request.header(admin.GetAllConsumerOffsetRequestHeader)
+        offsets = self._consumer_offsets
+        return request.response(
+            body=fastjson.dumps(offsets.versioned() if header.versions else offsets.wrapper())
+        )
 
     def all_delay_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         stored = self._delay_offset_file.load(DelayOffsetWrapper) or DelayOffsetWrapper()

@@ -3,11 +3,14 @@
 Answers to: ConsumerManageProcessor, AdminBrokerProcessor; RocketMQ reference, section 2.4.
 Unlike Java: a commit that can mean no progress is refused, where 4.x stores all and 5.x what names a known topic: a
 negative offset would read as none afterwards, a name with `@` would not come back from the file of offsets.
+Unlike Java: our clients claim a queue with 14 and name their claim and generation with 15 (docs/decisions/0014); who
+does not gets the answers and the rule of Apache's brokers, where the last commit wins.
 """
 
 from typing import Final
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.offset_version import NO_OFFSET, Commit, Generation
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
 from rocketrio_broker.topics import TopicConfigManager
@@ -49,28 +52,60 @@ class OffsetProcessor:
 
     def query_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.QueryConsumerOffsetRequestHeader)
-        known = self._consumer_offsets.query_offset(
-            header.consumer_group, header.topic, header.queue_id
-        )
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        known = self._consumer_offsets.query_offset(group, topic, queue_id)
         if known < 0 and self._starts_at_zero(header):
             known = 0
+        answer = offset.QueryConsumerOffsetResponseHeader(known if known >= 0 else None)
+        if header.claim is not None:
+            version = self._consumer_offsets.query_version(group, topic, queue_id)
+            answer.generation = str(version.generation)
+            answer.ownership = self._consumer_offsets.claim(group, topic, queue_id, header.claim)
         if known < 0:
             return request.response(
+                answer,
                 code=ResponseCode.QUERY_NOT_FOUND,
-                remark=f"Not found, the group {header.consumer_group} has committed nothing on "
-                f"queue {header.queue_id} of {header.topic}",
+                remark=f"Not found, the group {group} has committed nothing on "
+                f"queue {queue_id} of {topic}",
             )
-        return request.response(offset.OffsetResponseHeader(known))
+        return request.response(answer)
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.UpdateConsumerOffsetRequestHeader)
         problem = _commit_problem(header)
         if problem is not None:
             raise BrokerSystemError(f"The offset is not stored: {problem}")
-        self._consumer_offsets.commit_offset(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        commit = self._versioned_commit(header)
+        if commit is None:
+            self._consumer_offsets.commit_offset(group, topic, queue_id, header.commit_offset)
+            return request.response()
+        outcome, stands = self._consumer_offsets.commit_version(group, topic, queue_id, commit)
+        return request.response(
+            offset.UpdateConsumerOffsetResponseHeader(
+                outcome.value,
+                str(stands.generation),
+                stands.offset if stands.offset >= 0 else None,
+            )
         )
-        return request.response()
+
+    def _versioned_commit(self, header: offset.UpdateConsumerOffsetRequestHeader) -> Commit | None:
+        """A commit of our own clients, operators and slaves; None for a plain one."""
+        if header.reset:
+            return Commit(header.commit_offset, is_reset=True)
+        if header.generation is None:
+            return None
+        generation = Generation.parse(header.generation)
+        if header.ownership is None:
+            # A slave tells what it has. Beyond our end it knows of messages that we lost, or of another topic.
+            end = self._store.next_queue_offset(header.topic, header.queue_id)
+            return Commit(min(header.commit_offset, end) if end else NO_OFFSET, generation)
+        is_owner = self._consumer_offsets.is_owner(
+            header.consumer_group, header.topic, header.queue_id, header.ownership
+        )
+        return Commit(
+            header.commit_offset, generation, is_owner=is_owner, is_seek=bool(header.seek)
+        )
 
     def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.SearchOffsetRequestHeader)

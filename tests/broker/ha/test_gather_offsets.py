@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_offsets
+from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
@@ -185,3 +186,40 @@ async def test_an_offset_beyond_the_queues_end_is_of_an_earlier_topic(
         queue_end=lambda topic, queue_id: 100,
     )
     assert kept.query_offsets("billing", "orders") == {0: 32, 1: 99}
+
+
+async def test_a_reset_or_seek_that_a_slave_took_is_taken_over_and_an_old_copy_is_not(
+    autojump_clock: MockClock,
+) -> None:
+    apache = ConsumerOffsetWrapper({"orders@billing": {0: 32, 1: 90}})
+    slave = manager()
+    slave.commit_version("billing", "orders", 0, Commit(5, is_reset=True))
+    peers = Peers(
+        {
+            NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}),
+            SLAVE: fastjson.dumps(slave.versioned()),
+            OTHER_SLAVE: fastjson.dumps(apache),
+        }
+    )
+    kept = manager()
+    kept.commit_version("billing", "orders", 1, Commit(7, is_reset=True))
+    await gather(peers, kept)
+    assert kept.query_offsets("billing", "orders") == {0: 5, 1: 7}
+
+
+async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
+    autojump_clock: MockClock,
+) -> None:
+    """It was made anew and has as many messages; its readers would skip them."""
+    peers = Peers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: fastjson.dumps(manager().versioned())})
+    kept = manager()
+    kept.remove_topic("orders")
+    await gather_slave_offsets(
+        call=peers.call,
+        name_servers=[NAME_SERVER],
+        broker_name="broker-a",
+        own_addr=OWN,
+        consumer_offsets=kept,
+        queue_end=lambda topic, queue_id: 200,
+    )
+    assert kept.query_offsets("billing", "orders") == {}

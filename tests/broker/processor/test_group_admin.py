@@ -64,6 +64,8 @@ async def test_all_offsets_are_told(autojump_clock: MockClock) -> None:
         answer = await one.ask(admin.GetAllConsumerOffsetRequestHeader())
         assert bytes(answer.body) == b'{"offsetTable":{"T@G":{1:7}}}'
         assert fastjson.loads(answer.body, ConsumerOffsetWrapper).offset_table == {"T@G": {1: 7}}
+        versioned = await one.ask(admin.GetAllConsumerOffsetRequestHeader(versions=True))
+        assert b'"rocketrioVersions":{' in bytes(versioned.body)
         delays = await one.ask(admin.GetAllDelayOffsetRequestHeader())
         assert fastjson.loads(delays.body, DelayOffsetWrapper).offset_table == {}
 

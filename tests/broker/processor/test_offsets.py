@@ -130,3 +130,103 @@ async def test_a_slave_takes_commits_too(autojump_clock: MockClock) -> None:
         slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
         await slave.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
         assert await committed(slave) == 5
+
+
+async def claim(one: Asking, client_id: str) -> offset.QueryConsumerOffsetResponseHeader:
+    query = offset.QueryConsumerOffsetRequestHeader("G", "T", 0, False, client_id)
+    return (await one.ask(query)).header(offset.QueryConsumerOffsetResponseHeader)
+
+
+async def commit(
+    one: Asking,
+    value: int,
+    claimed: offset.QueryConsumerOffsetResponseHeader,
+    *,
+    seek: bool | None = None,
+) -> tuple[str | None, str | None, int | None]:
+    header = offset.UpdateConsumerOffsetRequestHeader(
+        "G", "T", 0, value, claimed.generation, claimed.ownership, seek
+    )
+    answer = (await one.ask(header)).header(offset.UpdateConsumerOffsetResponseHeader)
+    return answer.outcome, answer.generation, answer.standing_offset
+
+
+async def test_who_claims_nothing_gets_apache_s_answers(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        stored = await one.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
+        assert stored.ext_fields == {}
+        query = offset.QueryConsumerOffsetRequestHeader("G", "T", 0)
+        assert (await one.ask(query)).ext_fields == {"offset": "5"}
+        query = offset.QueryConsumerOffsetRequestHeader("G", "T", 1, False)
+        assert (await one.ask(query)).ext_fields == {}
+
+
+async def test_a_claim_is_answered_also_where_nothing_was_committed(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        first = await claim(one, "me")
+        assert (first.offset, first.generation) == (None, "0.0")
+        assert await commit(one, 7, first) == ("stored", "0.0", 7)
+        again = await claim(one, "me")
+        assert (again.offset, again.generation) == (7, "0.0")
+        assert again.ownership != first.ownership
+
+
+async def test_a_late_commit_of_who_lost_the_queue_does_not_lower(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        old = await claim(one, "old")
+        await commit(one, 100, old)
+        new = await claim(one, "new")
+        await commit(one, 120, new)
+        assert await commit(one, 110, old) == ("stored", "0.0", 120)
+        assert await commit(one, 50, old, seek=True) == ("unclaimed", "0.0", 120)
+        assert await commit(one, 50, new, seek=True) == ("stored", "0.1", 50)
+        assert await commit(one, 130, old) == ("unclaimed", "0.1", 50)
+        assert await committed(one) == 50
+
+
+async def test_an_owner_that_does_not_know_of_a_plain_lowering_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    """As when a Java member's last commit comes after ours took its queue over."""
+    async with asking() as one:
+        owner = await claim(one, "me")
+        await commit(one, 100, owner)
+        await one.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 90))
+        assert await committed(one) == 90
+        assert await commit(one, 110, owner) == ("stored", "0.1", 110)
+
+
+async def test_a_reset_overrules_running_consumers_until_they_have_heard_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        owner = await claim(one, "me")
+        await commit(one, 100, owner)
+        reset = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 10, reset=True)
+        assert (await one.ask(reset)).ext_fields["rocketrioGeneration"] == "1.0"
+        assert await commit(one, 110, owner) == ("reset", "1.0", 10)
+        assert await commit(one, 50, owner, seek=True) == ("reset", "1.0", 10)
+        again = await claim(one, "me")
+        assert again.offset == 10
+        assert await commit(one, 20, again) == ("stored", "1.0", 20)
+
+
+async def test_a_slave_tells_no_offset_beyond_the_end_of_the_queue(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        one.put("T", b"a", b"b", b"c")
+        for queue_id, told, stands in ((0, 2, 2), (0, 9, 3), (1, 4, None)):
+            header = offset.UpdateConsumerOffsetRequestHeader("G", "T", queue_id, told, "0.0")
+            await one.ask(header)
+            assert await committed(one, zero=False, queue_id=queue_id) == stands
+
+
+async def test_what_is_no_generation_is_refused(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        header = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 4, "first")
+        assert (await one.ask(header)).code == ResponseCode.SYSTEM_ERROR

@@ -1,0 +1,68 @@
+"""How a slave's consumer offsets follow its master's, and what it tells the master of its own.
+
+A master of ours sends versions: both tables are joined. What is newer here, committed while clients could not reach
+the master, is told to it (15 with a generation), so that it also arrives if the master could not ask when it came back.
+
+An Apache master sends plain offsets: what fell between two looks was lowered by somebody entitled, and is lowered
+here. After any gap in between (`contact`) it may have been restarted with less than it had: then it lowers nothing.
+
+Invariant: what was committed here while the master was away stays, unless a reset there is newer.
+Unlike Java: Apache's slave takes whatever the master has, and never tells it anything.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.offset_table import OffsetTable, TopicAndGroup, offsets_by_key
+from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
+from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
+
+TELL_LIMIT: Final = 500
+"""Offsets told to the master in one round: ours; they are asked one after the other, and the rest comes next time."""
+
+
+class OffsetCopy:
+    """One slave's memory of what it saw at its master."""
+
+    def __init__(self, consumer_offsets: ConsumerOffsetManager) -> None:
+        self._consumer_offsets = consumer_offsets
+        self._seen: Mapping[TopicAndGroup, Mapping[int, int]] | None = None
+        self._contact: object = None
+
+    def lost_contact(self) -> None:
+        """The master did not answer: what it says next may be less than it had."""
+        self._seen = None
+
+    def take(
+        self, body: VersionedConsumerOffsets, *, contact: object
+    ) -> list[UpdateConsumerOffsetRequestHeader]:
+        """Follow the master's table; returns what it is to be told.
+
+        `contact` stays equal while the master cannot have been restarted or replaced.
+        """
+        offsets = self._consumer_offsets
+        if body.rocketrio_versions is not None:
+            self._seen = None
+            master = OffsetTable.from_body(body)
+            offsets.join(master)
+            return self._newer_here(master)
+        now = offsets_by_key(body)
+        before = self._seen if contact == self._contact else None
+        offsets.observe(before or {}, now)
+        self._seen, self._contact = now, contact
+        return []
+
+    def _newer_here(self, master: OffsetTable) -> list[UpdateConsumerOffsetRequestHeader]:
+        newer = []
+        for key, queue_id, version in self._consumer_offsets.table.versions():
+            if version.is_newer_than(master.version(key, queue_id)):
+                topic, group = key
+                newer.append(
+                    UpdateConsumerOffsetRequestHeader(
+                        group, topic, queue_id, version.offset, str(version.generation)
+                    )
+                )
+                if len(newer) == TELL_LIMIT:
+                    break
+        return newer

@@ -1,0 +1,109 @@
+"""Commits since the last snapshot of the offsets, a line each, so that kill -9 takes none back that was answered.
+
+    config/rocketrioOffsets.0.log, .1.log    ["topic","group",queue,"generation",offset,lowered_from]
+
+Lines go to one of the two; a snapshot makes the other one current, and what it covers is cleared once it is on the
+disk itself. Lines are joined, so that reading one twice, or an old one, changes nothing.
+
+Invariant: a line is in the page cache before its commit is answered.
+Unlike Java: Apache's broker loses the commits of up to five seconds with its process.
+"""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rocketrio_broker.offset_table import TopicAndGroup
+from rocketrio_broker.offset_version import Generation, Version
+from rocketrio_broker.store.disk import Disk, DiskFile
+from rocketrio_protocol.errors import RemoteProtocolError
+
+logger = logging.getLogger("rocketrio_broker.consumer_offsets")
+
+Line = tuple[str, str, int, str, int, int]
+_decode: Final = msgspec.json.Decoder(Line).decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class OffsetJournal:
+    """The two files; written only between `open` and `close`."""
+
+    def __init__(self, directory: Path, *, disk: Disk) -> None:
+        self._paths = [directory / f"rocketrioOffsets.{number}.log" for number in range(2)]
+        self._disk = disk
+        self._files: list[DiskFile] = []
+        self._sizes = [0, 0]
+        self._current = 0
+        self._is_failing = False
+
+    def load(self) -> Iterator[tuple[TopicAndGroup, int, Version]]:
+        """All whole lines of both files; what a kill cut short was never answered."""
+        for path in self._paths:
+            if not self._disk.exists(path):
+                continue
+            file = self._disk.open(path)
+            try:
+                lines = file.pread(file.size, 0).split(b"\n")
+            finally:
+                file.close()
+            for line in lines[:-1]:
+                try:
+                    topic, group, queue_id, generation, offset, lowered_from = _decode(line)
+                    version = Version(offset, Generation.parse(generation), lowered_from)
+                except (msgspec.DecodeError, UnicodeDecodeError, RemoteProtocolError) as error:
+                    logger.warning("offset journal damaged file=%s error=%s", path, error)
+                    break
+                yield (topic, group), queue_id, version
+
+    def open(self) -> None:
+        """Write from now on, behind what is there."""
+        try:
+            self._disk.make_directory(self._paths[0].parent)
+            files = [self._disk.open(path, create=True) for path in self._paths]
+        except OSError as error:
+            logger.warning("no offset journal, kill -9 takes the last commits error=%s", error)
+            return
+        self._files = files
+        self._sizes = [file.size for file in files]
+
+    def append(self, key: TopicAndGroup, queue_id: int, version: Version) -> None:
+        """Keep one commit."""
+        if not self._files:
+            return
+        line = (*key, queue_id, str(version.generation), version.offset, version.lowered_from)
+        data = _encode(line) + b"\n"
+        current = self._current
+        try:
+            self._files[current].pwrite(data, self._sizes[current])
+        except OSError as error:
+            # Answered all the same: it is in memory, and in the next snapshot if that can be written.
+            if not self._is_failing:
+                logger.warning("commits not in the offset journal error=%s", error)
+            self._is_failing = True
+        else:
+            self._sizes[current] += len(data)
+            self._is_failing = False
+
+    def rotate(self) -> None:
+        """A snapshot is made now: lines that come later belong to the next one."""
+        other = 1 - self._current
+        if self._files and not self._sizes[other]:
+            self._current = other
+
+    def clear_old(self) -> None:
+        """The last snapshot is on the disk: what it covers is needed no more."""
+        other = 1 - self._current
+        if self._files and self._sizes[other]:
+            self._files[other].truncate(0)
+            self._sizes[other] = 0
+
+    def close(self, *, is_covered: bool) -> None:
+        """Write no more; if the last snapshot on the disk has everything, nothing is left here."""
+        for number, file in enumerate(self._files):
+            if is_covered and self._sizes[number]:
+                file.truncate(0)
+            file.close()
+        self._files.clear()

@@ -1,0 +1,89 @@
+"""A slave's offsets against a master's of ours and of Apache's, look by look."""
+
+from tests.broker.parts import config_file
+
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.ha.offset_copy import TELL_LIMIT, OffsetCopy
+from rocketrio_broker.offset_version import Commit
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
+from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
+
+
+def manager(offset: int | None = None) -> ConsumerOffsetManager:
+    disk = MemoryDisk()
+    offsets = ConsumerOffsetManager(file=config_file("consumerOffset.json", disk), disk=disk)
+    if offset is not None:
+        offsets.commit_offset("G", "T", 0, offset)
+    return offsets
+
+
+def apache(offset: int) -> VersionedConsumerOffsets:
+    return VersionedConsumerOffsets({"T@G": {0: offset}})
+
+
+def offset_of(offsets: ConsumerOffsetManager) -> int:
+    return offsets.query_offset("G", "T", 0)
+
+
+def test_a_master_with_less_is_told_and_does_not_lower() -> None:
+    master, slave = manager(32), manager(120)
+    told = OffsetCopy(slave).take(master.versioned(), contact=1)
+    assert offset_of(slave) == 120
+    assert told == [UpdateConsumerOffsetRequestHeader("G", "T", 0, 120, "0.0")]
+
+
+def test_a_reset_at_the_master_goes_down_and_nothing_is_told() -> None:
+    master, slave = manager(100), manager(90)
+    master.commit_version("G", "T", 0, Commit(10, is_reset=True))
+    assert OffsetCopy(slave).take(master.versioned(), contact=1) == []
+    assert offset_of(slave) == 10
+
+
+def test_a_topic_deleted_at_the_master_goes_and_is_not_told_again() -> None:
+    master, slave = manager(100), manager(120)
+    master.remove_topic("T")
+    copy = OffsetCopy(slave)
+    assert copy.take(master.versioned(), contact=1) == []
+    assert offset_of(slave) == -1
+    slave.commit_offset("G", "T", 0, 3)  # The topic was made anew, and the master went away.
+    (told,) = copy.take(master.versioned(), contact=1)
+    assert (told.commit_offset, told.generation) == (3, "1.0")
+
+
+def test_what_is_told_in_one_round_is_limited() -> None:
+    slave = manager()
+    for queue_id in range(TELL_LIMIT + 1):
+        slave.commit_offset("G", "T", queue_id, 1)
+    assert len(OffsetCopy(slave).take(manager().versioned(), contact=1)) == TELL_LIMIT
+
+
+def test_an_apache_master_s_reset_is_followed_while_it_is_watched() -> None:
+    slave = manager()
+    copy = OffsetCopy(slave)
+    for offset in (100, 110, 10, 20):
+        assert copy.take(apache(offset), contact=1) == []
+        assert offset_of(slave) == offset
+
+
+def test_an_apache_master_that_comes_back_with_less_lowers_nothing() -> None:
+    for loses_contact in (True, False):
+        slave = manager()
+        copy = OffsetCopy(slave)
+        copy.take(apache(32), contact=1)
+        slave.commit_offset("G", "T", 0, 120)
+        if loses_contact:
+            copy.lost_contact()
+        copy.take(apache(30), contact=1 if loses_contact else 2)
+        assert offset_of(slave) == 120
+        copy.take(apache(31), contact=1 if loses_contact else 2)
+        assert offset_of(slave) == 120
+
+
+def test_a_queue_that_an_apache_master_forgets_is_forgotten() -> None:
+    slave = manager()
+    copy = OffsetCopy(slave)
+    copy.take(VersionedConsumerOffsets({"T@G": {0: 5}, "U@G": {0: 6}}), contact=1)
+    slave.commit_offset("G", "U", 0, 9)  # Committed here: not the master's to forget.
+    copy.take(VersionedConsumerOffsets(), contact=1)
+    assert slave.offset_table == {("U", "G"): {0: 9}}
