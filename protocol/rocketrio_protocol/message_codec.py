@@ -39,7 +39,7 @@ from rocketrio_protocol.record_encoding import (
     RECORD_OVERHEAD,
     encode_padding,
     encode_record,
-    encode_records,
+    record_shape,
     record_size,
 )
 
@@ -57,8 +57,8 @@ __all__ = [
     "decode_messages",
     "encode_padding",
     "encode_record",
-    "encode_records",
     "pack_host",
+    "record_shape",
     "record_size",
     "scan_record",
     "unpack_host",

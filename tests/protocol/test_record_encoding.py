@@ -1,7 +1,7 @@
 import pytest
 
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.message_codec import encode_record, encode_records, pack_host
+from rocketrio_protocol.message_codec import encode_record, pack_host, record_shape
 
 IPV4 = pack_host("127.0.0.1", 10911)
 IPV6 = pack_host("::1", 10911)
@@ -22,7 +22,6 @@ def test_a_batch_of_records_is_the_records_one_by_one(
         "store_host": hosts[1],
         "reconsume_times": 2,
         "prepared_transaction_offset": 99,
-        "topic": topic,
     }
     expected = b""
     for number, (flag, body, properties) in enumerate(ENTRIES):
@@ -32,25 +31,14 @@ def test_a_batch_of_records_is_the_records_one_by_one(
             properties=properties,
             queue_offset=40 + number,
             physical_offset=5000 + len(expected),
+            topic=topic,
             **common,  # type: ignore[arg-type]
         )
-    together = encode_records(ENTRIES, queue_offset=40, physical_offset=5000, **common)  # type: ignore[arg-type]
+    shape = record_shape(topic, len(hosts[0]), len(hosts[1]))
+    together = shape.records(ENTRIES, queue_offset=40, physical_offset=5000, **common)  # type: ignore[arg-type]
     assert together == expected
 
 
 def test_a_host_of_another_size_is_refused() -> None:
     with pytest.raises(LocalProtocolError, match="8 or 20 bytes"):
-        encode_records(
-            ENTRIES,
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
-            sys_flag=0,
-            born_timestamp_ms=0,
-            born_host=b"four",
-            store_timestamp_ms=0,
-            store_host=IPV4,
-            reconsume_times=0,
-            prepared_transaction_offset=0,
-            topic=b"orders",
-        )
+        record_shape(b"orders", len(b"four"), len(IPV4))

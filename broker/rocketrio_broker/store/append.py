@@ -26,15 +26,14 @@ from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage, PutStatus
 from rocketrio_protocol.message_codec import (
     PADDING_HEAD_SIZE,
-    encode_record,
-    encode_records,
-    record_size,
+    record_shape,
 )
 from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
+_PUT_OK: Final = PutStatus.PUT_OK  # naming a member of an enumeration costs as much as a call
 _SEPARATOR: Final = 2  # the byte between properties
 _DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
 
@@ -77,49 +76,52 @@ class Appender:
     def append(self, put: PutMessage) -> AppendResult:
         """Store one message."""
         topic, body, properties = put.topic.encode(), put.body, put.properties
-        size = record_size(
-            len(body), len(topic), len(properties), len(put.born_host), len(put.store_host)
-        )
-        refused = self._refused(len(topic), len(body), len(properties), size)
+        born_host, store_host = put.born_host, put.store_host
+        refused = self._refused(len(topic), len(body), len(properties))
         if refused is not None:
             return refused
-        log = self._log
+        shape = record_shape(topic, len(born_host), len(store_host))
+        size = shape.overhead + len(body) + len(properties)
+        if size > self._largest_record:
+            return self._too_large(len(body))
+        log, table = self._log, self._table
         try:
             physical_offset = log.claim(size)
         except OSError as error:
             return self._no_space(error)
         key = (put.topic, put.queue_id)
-        visible = has_queue_entry(put.sys_flag)
-        queue = self._table.by_key.get(key) or self._table.queue(*key)
+        sys_flag = put.sys_flag
+        visible = sys_flag & TRANSACTION_MASK == 0 or has_queue_entry(sys_flag)
+        queue = table.by_key.get(key) or table.queue(*key)
         queue_offset = queue.max_offset if visible else 0
-        # Never before the last one: a clock set back must not make times fall along a queue.
-        store_ms = max(self._now_ms(), self._dispatched.store_timestamp_ms)
-        record = encode_record(
-            queue_id=put.queue_id,
-            flag=put.flag,
-            queue_offset=queue_offset,
-            physical_offset=physical_offset,
-            sys_flag=put.sys_flag,
-            born_timestamp_ms=put.born_timestamp_ms,
-            born_host=put.born_host,
-            store_timestamp_ms=store_ms,
-            store_host=put.store_host,
-            reconsume_times=put.reconsume_times,
-            prepared_transaction_offset=put.prepared_transaction_offset,
-            body=body,
-            topic=topic,
-            properties=properties,
+        store_ms = self._store_ms()
+        record = shape.record(
+            put.queue_id,
+            put.flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            put.born_timestamp_ms,
+            born_host,
+            store_ms,
+            store_host,
+            put.reconsume_times,
+            put.prepared_transaction_offset,
+            body,
+            properties,
         )
         end = log.append(record)
         if visible:
-            if put.tags is UNKNOWN_TAGS or put.topic == SCHEDULE_TOPIC:
+            if put.topic == SCHEDULE_TOPIC:
                 code = entry_tags_code(put.topic, properties, store_ms, self._levels)
+            elif put.tags is UNKNOWN_TAGS:
+                code = stored_tags_code(properties)
             else:
                 code = tags_code(put.tags)
             queue.append(physical_offset, size, code)
-            self._table.grown.add(key)
+            table.grown.add(key)
         self._mark(end, store_ms, 1, size)
-        return AppendResult(PutStatus.PUT_OK, physical_offset, size, queue_offset, store_ms, 1, end)
+        return AppendResult(_PUT_OK, physical_offset, size, queue_offset, store_ms, 1, end)
 
     def append_batch(
         self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
@@ -127,29 +129,29 @@ class Appender:
         """Store (flag, body, properties) entries as one unit; `put.properties` is added to each."""
         topic = put.topic.encode()
         entries = _with_common_properties(entries, put.properties)
-        overhead = record_size(0, len(topic), 0, len(put.born_host), len(put.store_host))
-        sizes = [overhead + len(body) + len(properties) for _, body, properties in entries]
-        total = sum(sizes)
-        refused = self._refused(
-            len(topic),
-            sum([len(body) for _, body, _ in entries]),
-            max([len(properties) for _, _, properties in entries], default=0),
-            total,
-        )
+        body_size = sum([len(body) for _, body, _ in entries])
+        most_properties = max([len(properties) for _, _, properties in entries], default=0)
+        refused = self._refused(len(topic), body_size, most_properties)
         if refused is None:
             refused = self._refused_as_batch(put, entries)
         if refused is not None:
             return refused
-        log = self._log
+        shape = record_shape(topic, len(put.born_host), len(put.store_host))
+        overhead = shape.overhead
+        sizes = [overhead + len(body) + len(properties) for _, body, properties in entries]
+        total = sum(sizes)
+        if total > self._largest_record:
+            return self._too_large(body_size)
+        log, table = self._log, self._table
         try:
             start = log.claim(total)
         except OSError as error:
             return self._no_space(error)
         key = (put.topic, put.queue_id)
-        queue = self._table.by_key.get(key) or self._table.queue(*key)
+        queue = table.by_key.get(key) or table.queue(*key)
         first = queue.max_offset
-        store_ms = max(self._now_ms(), self._dispatched.store_timestamp_ms)
-        records = encode_records(
+        store_ms = self._store_ms()
+        records = shape.records(
             entries,
             queue_id=put.queue_id,
             queue_offset=first,
@@ -161,17 +163,19 @@ class Appender:
             store_host=put.store_host,
             reconsume_times=put.reconsume_times,
             prepared_transaction_offset=put.prepared_transaction_offset,
-            topic=topic,
         )
         end = log.append(records)
         offsets = list(accumulate(sizes[:-1], initial=start))
         codes = [stored_tags_code(properties) for _, _, properties in entries]
         queue.append_many(b"".join(map(ENTRY.pack, offsets, sizes, codes)), len(entries), end)
-        self._table.grown.add(key)
+        table.grown.add(key)
         self._mark(end, store_ms, len(entries), total)
-        return AppendResult(
-            PutStatus.PUT_OK, start, total, first, store_ms, len(entries), end, offsets
-        )
+        return AppendResult(_PUT_OK, start, total, first, store_ms, len(entries), end, offsets)
+
+    def _store_ms(self) -> int:
+        """Now, but never before the last one: a clock set back must not make times fall along a queue."""
+        now_ms, last_ms = self._now_ms(), self._dispatched.store_timestamp_ms
+        return now_ms if now_ms > last_ms else last_ms
 
     def _mark(self, end: int, store_ms: int, count: int, size: int) -> None:
         self._dispatched.store_timestamp_ms = store_ms
@@ -183,7 +187,7 @@ class Appender:
     # --- refusing ----------------------------------------------------------------------------
 
     def _refused(
-        self, topic_size: int, body_size: int, properties_size: int, size: int
+        self, topic_size: int, body_size: int, properties_size: int
     ) -> AppendResult | None:
         if self.is_slave or self.refusal or self.disk_refusal:
             why = self.refusal or self.disk_refusal or "this broker is a slave"
@@ -193,17 +197,20 @@ class Appender:
                 PutStatus.MESSAGE_ILLEGAL,
                 f"a topic has 1 to {self._max_topic_length} bytes, not {topic_size}",
             )
-        if body_size > self._max_message_size or size > self._largest_record:
-            limit = min(self._max_message_size, self._largest_record)
-            return self._refuse(
-                PutStatus.MESSAGE_ILLEGAL, f"{body_size} bytes of body; {limit} is the limit"
-            )
+        if body_size > self._max_message_size:
+            return self._too_large(body_size)
         if properties_size > MAX_PROPERTIES_SIZE:
             return self._refuse(
                 PutStatus.PROPERTIES_SIZE_EXCEEDED,
                 f"{properties_size} bytes of properties; {MAX_PROPERTIES_SIZE} is the limit",
             )
         return None
+
+    def _too_large(self, body_size: int) -> AppendResult:
+        limit = min(self._max_message_size, self._largest_record)
+        return self._refuse(
+            PutStatus.MESSAGE_ILLEGAL, f"{body_size} bytes of body; {limit} is the limit"
+        )
 
     def _refused_as_batch(
         self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
