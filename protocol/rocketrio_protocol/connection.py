@@ -31,7 +31,8 @@ TAKE_SIZE: Final = 256 * 1024
 """Bytes of several frames that are joined to be sent together."""
 
 _OPAQUE_LIMIT: Final = 2**31 - 1
-_OWN_CODECS: Final = SerializeType.MSGPACK.name
+_MSGPACK: Final = SerializeType.MSGPACK  # naming a member of an enumeration costs as much as a call
+_OWN_CODECS: Final = _MSGPACK.name
 
 CallT = TypeVar("CallT")
 
@@ -115,7 +116,7 @@ class RemotingConnection(Generic[CallT]):
             else:
                 if command.has_field(CODECS_FIELD):
                     self._hear_codecs(command)
-                elif command.serialize_type is SerializeType.MSGPACK:
+                elif command.serialize_type is _MSGPACK:
                     self._agree_on_msgpack()
                 requests.append(command)
         if requests:

@@ -132,13 +132,10 @@ class FrameDecoder:
             if frame_end > end:
                 self._wanted = frame_end - position
                 break
-            frames.append(
-                Frame(
-                    type_and_header >> 24,
-                    bytes(chunk[header_start:body_start]),
-                    chunk[body_start:frame_end],
-                )
-            )
+            header = chunk[header_start:body_start]
+            if type(header) is not bytes:
+                header = bytes(header)
+            frames.append(Frame(type_and_header >> 24, header, chunk[body_start:frame_end]))
             position = frame_end
         else:
             # Too little for a prefix; a length that is there is judged all the same, as it will be later.

@@ -49,6 +49,10 @@ MAX_RECONSUME_TIMES_VERSION: Final = 121
 """3.4.9: from this version on a sender's own limit of redeliveries counts (MQVersion.V3_4_9)."""
 
 _CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
+# Plain names where every send passes: a member of an enumeration costs as much as a call.
+_SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
+_SEND_BATCH_MESSAGE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_PUT_OK: Final = PutStatus.PUT_OK
 _MULTI_TAGS: Final = int(SysFlag.MULTI_TAGS)
 _MULTI_TAG_TOPIC: Final = "MULTI_TAG"
 
@@ -106,7 +110,7 @@ class SendMessageProcessor:
     def _send(self, channel: Channel, request: RemotingCommand) -> None:
         code = request.code
         header: SendHeader
-        if code == RequestCode.SEND_MESSAGE:
+        if code == _SEND_MESSAGE:
             header = request.header(SendMessageRequestHeader)
         else:
             header = request.header(SendMessageRequestHeaderV2)
@@ -124,7 +128,7 @@ class SendMessageProcessor:
             queue_id = self._checked_queue_id(queue_id, topic, channel)
         if topic.topic_name.startswith(RETRY_PREFIX):
             topic, queue_id = self._retried(header, request.version, topic, queue_id)
-        is_batch = code == RequestCode.SEND_BATCH_MESSAGE or bool(header.batch)
+        is_batch = code == _SEND_BATCH_MESSAGE or bool(header.batch)
         if header.sys_flag & TRANSACTION_MASK or may_be_special(header.properties):
             self._check_is_built(header)
         properties, waits = stored_properties(
@@ -146,7 +150,7 @@ class SendMessageProcessor:
         )
         store = self._store
         result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
-        if result.status is not PutStatus.PUT_OK:
+        if result.status is not _PUT_OK:
             raise Refused(_CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}")
         if request.flag & FLAG_ONEWAY:
             return
