@@ -7,7 +7,7 @@ Unlike Java: a batch's header carries no unique id, because 5.3.3 would file eve
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -34,6 +34,10 @@ _SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # Four bytes are the most a cha
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _WAIT: Final = "WAIT\x01true\x02"
 _WAIT_NOT: Final = "WAIT\x01false\x02"
+
+
+Entry: TypeAlias = tuple[int, bytes, bytes]
+"""Flag, body and properties of one message of a batch."""
 
 
 @attrs.define
@@ -103,15 +107,20 @@ def encode_single(
 
 def encode_entry(
     message: Message, unique_id: str, max_message_size: int = MAX_MESSAGE_SIZE
-) -> tuple[int, bytes, bytes]:
+) -> Entry:
     """One message as an entry of a batch; batches are not compressed. Raises LocalProtocolError."""
-    properties = wire_properties(message, unique_id)
-    if len(message.body) > max_message_size or len(properties) > _SURELY_SHORT:
+    tail = _properties_tail(message.tags, message.wait_store_ok)
+    if message.keys or message.properties or message.delay_level or not tail:
+        properties = wire_properties(message, unique_id)
+    else:
+        properties = f"UNIQ_KEY\x01{unique_id}\x02{tail}"
+    body = message.body
+    if len(body) > max_message_size or len(properties) > _SURELY_SHORT:
         _check_sizes(message, properties, max_message_size)
-    if isinstance(message.body, str):
+    if isinstance(body, str):
         raise _not_bytes(message)
     try:
-        return message.flag, message.body, properties.encode()
+        return message.flag, body, properties.encode()
     except UnicodeEncodeError:
         raise _no_unicode(message) from None
 
@@ -127,7 +136,7 @@ def batch_problem(message: Message) -> str | None:
 
 def batch_outgoing(
     topic: str,
-    entries: Sequence[tuple[int, bytes, bytes]],
+    entries: Sequence[Entry],
     message_ids: tuple[str, ...],
     *,
     wait_store_ok: bool = True,
@@ -147,15 +156,16 @@ def encode_messages(
     if not messages:
         raise LocalProtocolError("a batch needs at least one message")
     first = messages[0]
+    topic, wait_store_ok = first.topic, first.wait_store_ok
     for message in messages:
-        if message.topic != first.topic or message.wait_store_ok != first.wait_store_ok:
+        if message.topic != topic or message.wait_store_ok != wait_store_ok:
             raise LocalProtocolError(
-                "messages of one batch must have one topic and one `wait_store_ok`",
-                topic=first.topic,
+                "messages of one batch must have one topic and one `wait_store_ok`", topic=topic
             )
-        problem = batch_problem(message)
-        if problem is not None:
-            raise LocalProtocolError(problem, topic=first.topic)
+        if message is first or message.delay_level:
+            problem = batch_problem(message)
+            if problem is not None:
+                raise LocalProtocolError(problem, topic=topic)
     entries = [
         encode_entry(message, unique_id, max_message_size)
         for message, unique_id in zip(messages, unique_ids, strict=True)

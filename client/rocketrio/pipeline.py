@@ -20,7 +20,6 @@ import trio
 from rocketrio.outgoing import (
     Outgoing,
     batch_outgoing,
-    batch_problem,
     check_topic,
     encode_entry,
     encode_single,
@@ -31,6 +30,7 @@ from rocketrio.send_result import SendStatus, is_worth_another_broker
 from rocketrio_protocol.batch import ENTRY_OVERHEAD
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rocketrio.producer import Producer
@@ -135,7 +135,7 @@ class SendPipeline:
         if sharding_key is None and queue is None:
             if not topic.is_free_served:
                 await self._serve_free(message.topic, topic)
-            self._append(topic.free_line, message)
+            self._append(topic, topic.free_line, message)
             if topic.idle:
                 topic.idle.popleft().wake()
             return
@@ -149,7 +149,7 @@ class SendPipeline:
                 f"{queue} is no queue of {message.topic!r}, or sharding_key= is given too"
             )
         worker = topic.by_queue.get(queue) or self._hire(topic, queue, takes_free=False)
-        self._append(worker.line, message)
+        self._append(topic, worker.line, message)
         worker.wake()
 
     async def flush(self) -> None:
@@ -180,7 +180,7 @@ class SendPipeline:
         topic = self._topics.get(name)
         if topic is None:
             check_topic(name)
-            topic = self._topics[name] = Topic()
+            topic = self._topics[name] = Topic(takes_batches=not name.startswith(RETRY_PREFIX))
         elif self._producer.routes.cached(name) is None:
             topic.is_free_served = False  # The route changed: there may be new queues.
         return topic
@@ -204,9 +204,9 @@ class SendPipeline:
         self._nursery.start_soon(self._work, topic, worker)
         return worker
 
-    def _append(self, line: Line, message: Message) -> None:
+    def _append(self, topic: Topic, line: Line, message: Message) -> None:
         unique_id = self._next_id()
-        if message.delay_level or batch_problem(message) is not None:
+        if message.delay_level or not topic.takes_batches:
             line.waiting.append(Waiting(message, unique_id, None, len(message.body)))
             line.size += len(message.body)
             line.odd_count += 1

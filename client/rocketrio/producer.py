@@ -161,10 +161,9 @@ class Producer:
         """
         for topic in {message.topic for message in messages}:
             check_topic(topic)
-        ids = self.client.unique_ids
         outgoing = encode_messages(
             messages,
-            unique_ids=[ids.next() for _ in messages],
+            unique_ids=self.client.unique_ids.take(len(messages)),
             max_message_size=self.max_message_size,
         )
         return await self._send(outgoing, sharding_key, queue, timeout)

@@ -24,19 +24,19 @@ _PROPERTIES_SIZE: Final = Struct(">h")
 def encode_batch(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """The batch body of (flag, body, encoded properties) entries."""
     parts: list[bytes] = []
+    shape, head, tail_head = (-1, -1, -1), b"", b""
     for flag, body, properties in entries:
-        body_size, properties_size = len(body), len(properties)
-        if properties_size > MAX_PROPERTIES_SIZE:
-            raise LocalProtocolError(
-                f"the properties of batch entry {len(parts) // 4} have {properties_size} bytes;"
-                f" {MAX_PROPERTIES_SIZE} is the limit"
-            )
-        parts += (
-            _HEAD.pack(ENTRY_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size),
-            body,
-            _PROPERTIES_SIZE.pack(properties_size),
-            properties,
-        )
+        # Messages of one producer are often alike: their lengths are packed once.
+        if (flag, len(body), len(properties)) != shape:
+            shape = _, body_size, properties_size = flag, len(body), len(properties)
+            if properties_size > MAX_PROPERTIES_SIZE:
+                raise LocalProtocolError(
+                    f"the properties of batch entry {len(parts) // 4} have {properties_size} bytes;"
+                    f" {MAX_PROPERTIES_SIZE} is the limit"
+                )
+            head = _HEAD.pack(ENTRY_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size)
+            tail_head = _PROPERTIES_SIZE.pack(properties_size)
+        parts += (head, body, tail_head, properties)
     return b"".join(parts)
 
 

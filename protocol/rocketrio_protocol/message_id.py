@@ -21,6 +21,7 @@ BATCH_ID_SEPARATOR: Final = ","
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_SIZE: Final = 8
+_COUNTER_END: Final = 1 << 16
 
 
 def offset_message_id(host: bytes | bytearray | memoryview, physical_offset: int) -> str:
@@ -82,6 +83,17 @@ class UniqueIdGenerator:
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
         return f"{self._head}{counter:04X}"
+
+    def take(self, count: int) -> list[str]:
+        """The next ids; those of one call are of one millisecond, as far as that has so many."""
+        if count > _COUNTER_END:
+            return [self.next() for _ in range(count)]
+        now_ms = self._wall_clock_ms()
+        if now_ms != self._head_ms:
+            self._begin_millisecond(now_ms)
+        head, first = self._head, self._counter
+        self._counter = (first + count) % _COUNTER_END
+        return [f"{head}{number % _COUNTER_END:04X}" for number in range(first, first + count)]
 
     def _begin_millisecond(self, now_ms: int) -> None:
         """Make what all ids of this millisecond begin with."""

@@ -88,3 +88,10 @@ def test_a_counter_keeps_ids_of_one_millisecond_apart_and_wraps() -> None:
     ids = [generator.next() for _ in range(65536)]
     assert len(set(ids)) == 65536
     assert generator.next() == ids[0]
+
+
+def test_ids_taken_together_are_those_that_come_one_by_one() -> None:
+    together, one_by_one = _generator(_Clock(5)), _generator(_Clock(5))
+    for count in (3, 0, 65_500, 100):  # The counter wraps inside the last ones.
+        assert together.take(count) == [one_by_one.next() for _ in range(count)]
+    assert len(together.take(65_537)) == 65_537
