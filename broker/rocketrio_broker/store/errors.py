@@ -19,6 +19,21 @@ class StoreDamagedError(StoreError):
     remedy = "Restore the directory from a copy, or start with an empty one and let it replicate"
 
 
+class SyncFailedError(StoreError):
+    """The disk did not take what was written: what it has only the next recovery can tell."""
+
+    remedy = (
+        "Look at the disk, then start the broker again: recovery finds what is there. Nothing that was"
+        " acknowledged as flushed is affected"
+    )
+
+
+class NotClosedError(StoreError):
+    """A store that could not be closed cleanly; its directory stays marked as crashed."""
+
+    remedy = "Nothing is lost by that: the next start recovers, once the disk takes writes again"
+
+
 class LogDamagedError(StoreDamagedError):
     """The commit log holds something that is not a record, where a record was stored."""
 

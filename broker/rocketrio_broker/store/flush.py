@@ -5,6 +5,8 @@ appended meanwhile shares the next sync. That is group commit without a timer or
 
 Invariant: `flushed` moves only after the sync that covers it has returned.
 Invariant: a checkpoint is written only after everything it vouches for was synced.
+What cannot be written waits in memory for the next round. A sync that fails ends the store: the system may have dropped
+the pages, and a second sync would report success for what is not there.
 Answers to: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService.
 """
 
@@ -25,6 +27,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, sync_paths
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Arguments, Disk
+from rocketrio_broker.store.errors import SyncFailedError
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
@@ -47,7 +50,10 @@ async def _run_to_the_end(
 ) -> None:
     """Run a sync that a cancel must not prevent: what it covers has been taken off the list of the unsynced."""
     with trio.CancelScope(shield=True):
-        await disk.run(work, *arguments)
+        try:
+            await disk.run(work, *arguments)
+        except OSError as error:
+            raise SyncFailedError(f"a sync failed: {error}") from error
 
 
 class FlushService:
@@ -134,30 +140,46 @@ class CheckpointService:
         self._disk = disk
         self._write_interval = config.flush_interval_consume_queue
         self._sync_interval = config.flush_consume_queue_thorough_interval
+        self._problem = ""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         next_sync = trio.current_time() + self._sync_interval
         async for _ in every(self._write_interval, first_after=self._write_interval):
             try:
-                await self.write_queues()
+                if trio.current_time() >= next_sync:
+                    await self.checkpoint()
+                    next_sync = trio.current_time() + self._sync_interval
+                else:
+                    await self.write_queues()
             except OSError as error:
                 # The entries stay in memory and in the log; a full disk is refused elsewhere.
-                _LOG.warning("event=consume_queue_write_failed error=%s", error)
-                continue
-            if trio.current_time() >= next_sync:
-                await self.checkpoint()
-                next_sync = trio.current_time() + self._sync_interval
+                self._note(error)
+            else:
+                self._note(None)
+
+    def _note(self, error: OSError | None) -> None:
+        """Tell people of the first of a row of equal problems, and of its end."""
+        problem = "" if error is None else str(error)
+        if problem != self._problem:
+            _LOG.warning("event=consume_queue_write error=%s", problem or "none any more")
+        self._problem = problem
 
     async def write_queues(self) -> None:
-        """Hand new entries of all queues to their files."""
+        """Hand new entries of all queues to their files; raises what went wrong with one of them at the end."""
         written = 0
+        failure: OSError | None = None
         for queue in list(self._table):
             if queue.has_unwritten:
-                queue.write_tail()
+                try:
+                    queue.write_tail()
+                except OSError as error:
+                    failure = failure or error
                 written += 1
                 if written % _QUEUES_A_TURN == 0:
                     await trio.lowlevel.checkpoint()
+        if failure is not None:
+            raise failure
 
     def lower(self, end: int) -> None:
         """Take back what the checkpoint on the disk says about addresses from `end` on; blocks."""
@@ -178,12 +200,15 @@ class CheckpointService:
         self.synced_position = offset
 
     async def checkpoint(self) -> None:
-        """Sync log, queues and index, then note how far that goes."""
+        """Sync log, queues and index, then note how far that goes.
+
+        Raises OSError for what cannot be written, to be tried again, and SyncFailedError, after which nothing can.
+        """
         log, index = self._log, self._index
         truncations = log.truncations
         position, time_ms = self._dispatched.value, self._dispatched.store_timestamp_ms
-        await self.write_queues()
         await self._flush_service.flush()
+        await self.write_queues()
         await _run_to_the_end(self._disk, sync_paths, self._disk, self._table.unsynced_paths())
         index_position, index_time_ms = index.position.value, index.position.store_timestamp_ms
         await _run_to_the_end(self._disk, index.sync, index.take_unsynced())

@@ -47,18 +47,20 @@ class MappedFile:
         self.end_offset = start_offset + size
         self.reserved = 0
         self._file = disk.open(path, create=create)
-        if create:
-            self._file.truncate(0)
-            self._file.truncate(size)
-            self._file.fdatasync()
-        elif self._file.size != size:
-            found = self._file.size
+        try:
+            if create:
+                self._file.truncate(0)
+                self._file.truncate(size)
+                self._file.fdatasync()
+            elif self._file.size != size:
+                raise StoreDamagedError(
+                    f"{path} has {self._file.size} bytes instead of {size}",
+                    remedy="Set mapped_file_size_commit_log as it was when the directory was written",
+                )
+            self.mapping: mmap.mmap = self._file.map()
+        except BaseException:
             self._file.close()
-            raise StoreDamagedError(
-                f"{path} has {found} bytes instead of {size}",
-                remedy="Set mapped_file_size_commit_log as it was when the directory was written",
-            )
-        self.mapping: mmap.mmap = self._file.map()
+            raise
         self.view = memoryview(self.mapping)
 
     def __repr__(self) -> str:

@@ -1,11 +1,13 @@
 """The commit log's files in order: which one holds an address, what comes after the last, what goes.
 
 Invariant: a file gets its name once its length is on the disk, so that it is never found shorter.
+Invariant: a file that could not be made or named leaves nothing behind; the next attempt begins anew.
 Invariant: files follow each other without a gap; all have the same size; a name is the address of the first byte.
 Answers to: MappedFileQueue, and the file part of AllocateMappedFileService.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rocketrio_broker.store.disk import Disk
@@ -99,13 +101,19 @@ class MappedFileQueue:
         """The next file of the address space: the prepared one, or one made now. Its name is not yet synced."""
         assert start_offset % self.file_size == 0
         assert not self.files or start_offset == self.end_offset
-        if not self.has_prepared(start_offset):
-            file = self._make(start_offset, reserve, self._making_path)
-        else:
-            assert self._prepared is not None
-            file, self._prepared = self._prepared, None
         path = self.directory / file_name(start_offset)
-        self._disk.rename(file.path, path)
+        if self.has_prepared(start_offset):
+            assert self._prepared is not None
+            file = self._prepared
+            self._disk.rename(file.path, path)
+            self._prepared = None
+        else:
+            file = self._make(start_offset, reserve, self._making_path)
+            try:
+                self._disk.rename(file.path, path)
+            except BaseException:
+                self._discard(file)
+                raise
         file.path = path
         self.has_unsynced_names = True
         self.files.append(file)
@@ -116,11 +124,16 @@ class MappedFileQueue:
         self._disk.sync_directory(self.directory)
 
     def _make(self, start_offset: int, reserve: int, path: Path) -> MappedFile:
-        file = MappedFile(self._disk, path, self.file_size, start_offset, create=True)
+        file: MappedFile | None = None
         try:
+            file = MappedFile(self._disk, path, self.file_size, start_offset, create=True)
             file.reserve(reserve)
         except BaseException:
-            file.close()
+            if file is not None:
+                file.close()
+            # On a full disk the blocks it got are those that others need.
+            with suppress(OSError):
+                self._disk.unlink(path)
             raise
         return file
 

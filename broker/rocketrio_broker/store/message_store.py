@@ -24,7 +24,7 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Buffer, Disk
 from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
-from rocketrio_broker.store.errors import LogDamagedError
+from rocketrio_broker.store.errors import LogDamagedError, NotClosedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
@@ -197,10 +197,13 @@ class MessageStore:
             self.key_index.build_all()
         except LogDamagedError as damage:
             self.health.found(damage)
-        await self.checkpoint()
-        self.commit_log.files.drop_prepared()
-        if self.health.is_good:
-            self.directory.mark_clean()
+        try:
+            await self.checkpoint()
+            self.commit_log.files.drop_prepared()
+            if self.health.is_good:
+                self.directory.mark_clean()
+        except OSError as error:
+            raise NotClosedError(f"{self.directory.root} was not closed: {error}") from error
 
     async def checkpoint(self) -> None:
         """Sync log, queues and index, and note how far they go: a crash later costs no more than what follows."""

@@ -5,6 +5,8 @@
     used  > 85 %   the oldest go whatever their age
     used  > 90 %   messages are refused as well, until it is less again
 
+A disk that cannot be looked at, or from which a file cannot be deleted, is tried again with the next round.
+
 Invariant: the last file stays; queue and index files go once all they name is gone.
 Answers to: CleanCommitLogService, CleanConsumeQueueService.
 Unlike Java: a file's age is the store time of what comes after it, not when the file was last changed.
@@ -95,8 +97,11 @@ class RetentionService:
         await self.look_at_disk()
         task_status.started()
         async for _ in every(self.config.clean_resource_interval):
-            await self.look_at_disk()
-            await self.delete_old_files()
+            try:
+                await self.look_at_disk()
+                await self.delete_old_files()
+            except OSError as error:
+                _LOG.error("event=retention_failed error=%s", error)
 
     async def look_at_disk(self) -> None:
         """See how full the disk is and open or close the store for messages."""
@@ -137,9 +142,11 @@ class RetentionService:
         limit = last[-1].end_offset if last else 0
         while len(files.files) > 1 and files.files[0].end_offset <= min(limit, self._synced()):
             _LOG.info("event=log_file_deleted file=%s", files.files[0].path.name)
-            files.remove_first()
+            try:
+                files.remove_first()
+            finally:
+                self._forget_gone()  # Gone from the log even if its name is still there.
             deleted += 1
-            self._forget_gone()
             if files.files[0].end_offset <= limit:
                 await trio.sleep(DELETE_FILES_INTERVAL)
         return deleted
