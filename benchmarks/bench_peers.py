@@ -1,0 +1,65 @@
+"""The same work done by ours and by the real peer in one run: `python benchmarks/bench_peers.py [PART ...] [--small]`.
+
+    rocketmq    Apache RocketMQ 5.3.3, name server + master + slave, with its Java client: sends, consuming, memory,
+                time to start
+    replicated  the same with synchronous replication: single sends
+    spark       Spark's Kafka source on Kafka 3.9.1 against our source, on local[2]
+
+`value` is ours divided by theirs; `hold` and `aim` are what performance.md asks for (less is better for memory). The
+sides take turns, after a warm-up, and each figure is the median of the rounds; `spread` is the slowest and the fastest.
+CPU µs a message or row are those of all processes of a side together: they depend less on what else the machine does,
+which `load_average` tells. The peers come from Maven Central, once, into a cache folder. Without Java or Maven a peer
+is left out, a line says why, and the exit code is 0. `--small` is for the test that keeps this true.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # for tests.interop, which knows how to get and run the real peers
+
+from peers import rocketmq, spark  # noqa: E402
+from peers.figures import tell_left_out  # noqa: E402
+from tests.interop.jars import UnavailableError  # noqa: E402
+
+
+def run_rocketmq(small: bool) -> None:
+    rocketmq.measure(rocketmq.SMALL if small else rocketmq.FULL)
+
+
+def run_replicated(small: bool) -> None:
+    rocketmq.measure_synchronous(rocketmq.SMALL if small else rocketmq.FULL)
+
+
+def run_spark(small: bool) -> None:
+    spark.measure(spark.SMALL if small else spark.FULL)
+
+
+PARTS: dict[str, Callable[[bool], None]] = {
+    "rocketmq": run_rocketmq,
+    "replicated": run_replicated,
+    "spark": run_spark,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}: all")
+    parser.add_argument("--small", action="store_true", help="few messages, one round")
+    chosen = parser.parse_args()
+    if unknown := sorted(set(chosen.parts) - set(PARTS)):
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    for name in chosen.parts or PARTS:
+        try:
+            PARTS[name](chosen.small)
+        except UnavailableError as error:
+            tell_left_out(name, error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

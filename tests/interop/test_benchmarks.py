@@ -1,0 +1,66 @@
+"""The comparison with the real peers runs, briefly, so that it stays true."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.interop.jars import UnavailableError, apache_jars
+
+ROOT = Path(__file__).parent.parent.parent
+TIME_LIMIT = 300
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+
+def _figures(part: str) -> list[dict[str, object]]:
+    try:
+        apache_jars("5.3.3")
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "bench_peers.py", part, "--small"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines: list[dict[str, object]] = [json.loads(line) for line in done.stdout.splitlines()]
+    if "left_out" in lines[0]:
+        pytest.skip(str(lines[0]["left_out"]))
+    return lines
+
+
+def _assert_compared(lines: list[dict[str, object]], names: set[str]) -> None:
+    assert {str(line["name"]).removeprefix("peers.") for line in lines} == names
+    for line in lines:
+        ours, theirs = float(str(line["ours"])), float(str(line["theirs"]))
+        assert ours > 0
+        assert theirs > 0
+        assert float(str(line["value"])) == pytest.approx(ours / theirs, rel=0.05)
+
+
+def test_apache_and_we_do_the_same_work() -> None:
+    names = {
+        "send_in_flight_64",
+        "send_batched_by_the_client",
+        "send_batches_of_100",
+        "consume_one_by_one",
+        "consume_batches",
+        "consume_columns",
+        "resident_idle",
+        "resident_full",
+        "start_to_serving",
+    }
+    _assert_compared(_figures("rocketmq"), names)
+
+
+@pytest.mark.spark
+def test_kafka_source_and_ours_read_the_same_rows() -> None:
+    lines = _figures("spark")
+    _assert_compared(lines, {"spark_aggregate_100", "spark_noop_100"})
+    assert len(lines) == 2 * 3
