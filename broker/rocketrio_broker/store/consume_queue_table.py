@@ -8,10 +8,25 @@ Answers to: ConsumeQueueStore, DefaultMessageStore.consumeQueueTable, CommitLog.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.open_files import OpenFiles
+
+NAME_LIMIT: Final = 255
+"""Bytes of a folder's name on all usual file systems."""
+
+
+def can_have_folder(topic: str, queue_id: int) -> bool:
+    """Whether there can be such a queue: names come from peers, and must not lead out of our folder."""
+    return (
+        queue_id >= 0
+        and 0 < len(topic.encode()) <= NAME_LIMIT
+        and topic not in (".", "..")
+        and "/" not in topic
+        and "\0" not in topic
+    )
 
 
 class ConsumeQueueTable:

@@ -1,11 +1,13 @@
 """From a stored record to its queue entry: the one rule for appends, replication and recovery.
 
 Invariant: prepared and rolled-back transaction records have no entry and do not advance the queue.
+Invariant: a record whose topic cannot be a folder has no entry; nobody could ask for it.
 Invariant: entry n of a queue is the message whose record says queue offset n.
 Answers to: CommitLog.checkMessageAndReturnSize's second half, CommitLogDispatcherBuildConsumeQueue.
 Unlike Java: a gap is filled, not closed up; queue offset 0 past the queue's end means the topic was made anew.
 """
 
+import logging
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
@@ -14,13 +16,15 @@ from typing import Final
 import numpy as np
 
 from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
-from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
 from rocketrio_broker.store.record_columns import RecordColumns, stretches
 from rocketrio_protocol.properties import property_value, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 TRANSACTION_MASK: Final = 0xC
 _SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
@@ -130,6 +134,8 @@ class QueueDispatcher:
             row, last = int(rows[start]), end - 1
             topic, queue_id = columns.topics[row], int(columns.queue_ids[row])
             queue = self._queue(topic, queue_id)
+            if queue is None:
+                continue
             if (
                 offsets[start] == queue.max_offset
                 and breaks[start] == breaks[last]
@@ -178,10 +184,14 @@ class QueueDispatcher:
             queue.append_many(b"".join(run), len(run), end)
             self._table.grown.add(queue.key)
 
-    def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+    def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            queue = self._table.queue(topic.decode("utf-8", "replace"), queue_id)
+            name = topic.decode("utf-8", "replace")
+            if not can_have_folder(name, queue_id):
+                _LOG.warning("event=record_without_queue topic=%.100r queue_id=%d", name, queue_id)
+                return None
+            queue = self._table.queue(name, queue_id)
             self._queues[topic, queue_id] = queue
         return queue
 
@@ -195,7 +205,7 @@ class QueueDispatcher:
     ) -> ConsumeQueue | None:
         """The queue, standing at this offset; None if it has the record already, or can have no such one."""
         queue = self._queue(topic, queue_id)
-        if physical_offset < queue.last_physical_end:
+        if queue is None or physical_offset < queue.last_physical_end:
             return None
         if queue_offset != queue.max_offset and not self._line_up(queue, queue_offset):
             return None

@@ -39,7 +39,7 @@ class ReputMessageService:
         start = self._dispatched.value
         walk = LogWalk(self._log, start)
         try:
-            count, last_ms = self._dispatcher.dispatch(walk.records(max_bytes))
+            count, last_ms = self._dispatcher.dispatch_from(walk, max_bytes)
         except LogDamagedError:
             if walk.position == start:
                 raise

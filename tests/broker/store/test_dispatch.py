@@ -1,13 +1,18 @@
 from pathlib import Path
 
+import attrs
 import pytest
+import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.store.generated_logs import generated
+from tests.broker.store.support import SMALL, opened, put_of, stored
+from trio.testing import MockClock
 
 from rocketrio_broker.store import record_columns
 from rocketrio_broker.store.commit_log import CommitLog
-from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
+from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.dispatch import (
     DelayLevels,
     QueueDispatcher,
@@ -171,3 +176,30 @@ def test_columns_make_the_queues_that_single_records_make(
             for columns in (True, False)
         ]
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("messages", [1, 300], ids=["one by one", "as columns"])
+async def test_no_topic_of_a_master_leads_out_of_the_folder(
+    messages: int, tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
+    evil = [("../../outside", 0), ("..", 0), ("a/b", 0), ("a\0b", 0), ("negative", -1)]
+    assert not any(can_have_folder(*key) for key in [*evil, ("", 0), ("\ufffd" * 100, 0)])
+    async with opened(MemoryDisk(), config) as master:
+        for topic, queue_id in [*evil, ("orders", 0)]:
+            for _ in range(messages):
+                stored(master.append(put_of(topic=topic, queue_id=queue_id)))
+        log = master.read_log(0, 1 << 20)
+        assert log is not None
+        root = tmp_path / "data" / "broker"
+        async with opened(InlineDisk(), config, root=root) as slave:
+            slave.is_slave = True
+            slave.append_raw(0, log)
+            await trio.sleep(70)
+            assert slave.queues().keys() == {"orders"}
+            assert slave.next_queue_offset("orders", 0) == messages
+            assert slave.health.is_good
+    names = InlineDisk().list_directory
+    assert names(root / "consumequeue") == ["orders"]
+    assert (names(tmp_path), names(tmp_path / "data")) == (["data"], ["broker"])
+    assert "topic='../../outside'" in caplog.text
