@@ -29,6 +29,7 @@ from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
@@ -165,12 +166,13 @@ async def open_broker(
 ) -> AsyncGenerator[Broker]:
     """A broker that serves for as long as the body runs; leaving it is a clean stop.
 
-    Raises ConfigError for an address that cannot be had, StoreLockedError when another process has the data
-    directory. A cancel stops it cleanly too.
+    Raises ConfigError for an address that cannot be had or a key that cannot be read, StoreLockedError when another
+    process has the data directory. A cancel stops it cleanly too.
     """
     disk = RealDisk() if disk is None else disk
     wall_clock = SystemWallClock() if wall_clock is None else wall_clock
     rng = random.Random() if rng is None else rng
+    security = _link_security(config)
     listeners = await _listen(config.listen, listen)
     try:
         listeners.append(await listen(config.ha_listen_for(listeners[0].addr)))
@@ -216,6 +218,7 @@ async def open_broker(
                     wall_clock=wall_clock,
                     config=_ha_config(config),
                     group_transfer=group_transfer,
+                    security=security,
                 )
                 slave: SlaveReplication | None = None
                 gather = partial(
@@ -230,7 +233,14 @@ async def open_broker(
                 for service in (*parts.services(), ha_service):
                     await nursery.start(service.run)
                 if config.is_slave:
-                    slave = _slave_replication(config, parts, registration, pool, dial, wall_clock)
+                    slave = _slave_replication(
+                        config,
+                        parts,
+                        registration,
+                        pool,
+                        secured_dial(dial, security),
+                        wall_clock,
+                    )
                     await nursery.start(slave.run)
                 else:
                     await gather()
@@ -282,19 +292,28 @@ def _ha_config(config: BrokerConfig) -> HAConfig:
     )
 
 
+def _link_security(config: BrokerConfig) -> LinkSecurity:
+    return load_link_security(
+        secret_file=config.ha_secret_file,
+        certificate_file=config.ha_tls_certificate_file,
+        key_file=config.ha_tls_key_file,
+        authority_file=config.ha_tls_authority_file,
+    )
+
+
 def _slave_replication(
     config: BrokerConfig,
     parts: BrokerParts,
     registration: BrokerRegistration,
     pool: ChannelPool,
-    dial: Dial,
+    ha_dial: Dial,
     wall_clock: WallClock,
 ) -> SlaveReplication:
     master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
     client = HAClient(
         parts.store,
         address=ha_master,
-        dial=dial,
+        dial=ha_dial,
         wall_clock=wall_clock,
         config=_ha_config(config),
     )

@@ -161,6 +161,26 @@ class BrokerConfig:
     ha_master_address: str | None = _field(
         None, "Replication address of the master, where the slave shall not ask the name server."
     )
+    ha_secret_file: Path | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "File with a secret, 16 bytes or more, that both ends of a replication connection prove to know; "
+            "Apache's brokers cannot."
+        },
+    )
+    ha_tls_certificate_file: Path | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "This broker's certificate (PEM): replication then speaks TLS, both ends checked."
+        },
+    )
+    ha_tls_key_file: Path | None = attrs.field(
+        default=None, metadata={"help": "Its key, where that is not in the same file."}
+    )
+    ha_tls_authority_file: Path | None = attrs.field(
+        default=None,
+        metadata={"help": "What signs the brokers of this cluster and nobody else (PEM)."},
+    )
     slave_sync_period: float = _field(
         10.0, "Seconds between a slave's copies of topics, groups and offsets.", _positive
     )

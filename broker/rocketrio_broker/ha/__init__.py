@@ -4,6 +4,7 @@
     connection          the master's end of one slave
     group_transfer      what enough slaves have: the address that synchronous puts wait for
     client              HAClient: the slave's end
+    link_security       who may replicate, and who may listen in
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
     gather_offsets      a restarted master learns from its slaves what was committed there
     master_address      where the master is, as a slave knows it
@@ -24,6 +25,7 @@ from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
 from rocketrio_broker.ha.errors import ReplicationError
 from rocketrio_broker.ha.group_transfer import GroupTransferService, GroupTransferStatistics
+from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachable, ProtocolError
@@ -33,6 +35,9 @@ logger = logging.getLogger("rocketrio_broker.ha")
 
 SLAVES_LIMIT: Final = 64
 """Connections served at once; a master has a handful of slaves, and each costs a stream of the whole log."""
+
+ARRIVALS_LIMIT: Final = 64
+"""Connections at once whose other end has yet to prove who it is; they take no place of a slave's."""
 
 
 @attrs.frozen
@@ -58,8 +63,9 @@ class HAService:
         wall_clock: WallClock,
         config: HAConfig | None = None,
         group_transfer: GroupTransferService | None = None,
+        security: LinkSecurity | None = None,
     ) -> None:
-        """`group_transfer` is told what the slaves have, for those who wait for them."""
+        """`group_transfer` is told what the slaves have, for those who wait; `security` says who may be a slave."""
         self.ha_address = listener.addr
         """`host:port` that slaves dial."""
         self.connections: list[HAConnection] = []
@@ -73,6 +79,8 @@ class HAService:
         self.group_transfer = group_transfer or GroupTransferService(
             is_required=False, max_physical_offset=store.max_physical_offset
         )
+        self._security = security or LinkSecurity()
+        self._arriving = 0
         self._last_refusal: str | None = None
         self._refused: dict[str, type[Error]] = {}
 
@@ -103,14 +111,22 @@ class HAService:
             self._listener.close()
 
     async def _serve(self, transport: Transport) -> None:
-        if len(self.connections) >= SLAVES_LIMIT:
+        if len(self.connections) >= SLAVES_LIMIT or self._arriving >= ARRIVALS_LIMIT:
             logger.warning(
-                "slave refused slave=%s reason=already %d slaves",
-                transport.remote_addr,
-                SLAVES_LIMIT,
-            )
+                "slave refused slave=%s reason=already %d slaves, %d arriving",
+                transport.remote_addr, len(self.connections), self._arriving,
+            )  # fmt: skip
             await transport.aclose()
             return
+        addr = transport.remote_addr
+        self._arriving += 1
+        try:
+            transport = await self._security.accept(transport)
+        except Error as error:
+            self._log_end(addr, error)
+            return
+        finally:
+            self._arriving -= 1
         connection = HAConnection(
             transport,
             self._store,
@@ -126,11 +142,10 @@ class HAService:
         finally:
             self.connections.remove(connection)
             self.group_transfer.slave_left(connection.addr)
-        self._log_end(connection)
+        self._log_end(addr, connection.ended_by, connection.slave_ack_offset)
 
-    def _log_end(self, connection: HAConnection) -> None:
-        reason = connection.ended_by
-        host, _ = split_addr(connection.addr)
+    def _log_end(self, addr: str, reason: Error | None, ack_offset: int = 0) -> None:
+        host, _ = split_addr(addr)
         level = logging.INFO if type(reason) in (NotReachable, NoneType) else logging.WARNING
         if isinstance(reason, ReplicationError | ProtocolError):
             self._last_refusal = str(reason)
@@ -145,5 +160,5 @@ class HAService:
         logger.log(
             level,
             "slave disconnected slave=%s ack_offset=%d reason=%s",
-            connection.addr, connection.slave_ack_offset, reason,
+            addr, ack_offset, reason,
         )  # fmt: skip

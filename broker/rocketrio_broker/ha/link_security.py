@@ -41,7 +41,10 @@ for an acknowledgement, or has anything to send from there."""
 
 _NONCE_SIZE: Final = 32
 _PROOF_SIZE: Final = 32
-_SECRET_REMEDY: Final = "Give master and slaves the same ha_secret_file, or none of them any; Apache's brokers know no secret"
+_SECRET_REMEDY: Final = (
+    "Give master and slaves the same ha_secret_file, or none of them any; "
+    "Apache's brokers know no secret"
+)
 _TLS_REMEDY: Final = (
     "Give master and slaves certificates of one authority (ha_tls_*), or none of them any; "
     "Apache's brokers know no TLS here"

@@ -1,0 +1,129 @@
+"""A cluster whose replication is closed to strangers: the settings ha_secret_file and ha_tls_*."""
+
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+from tests.broker.ha.support import RawPeer
+from tests.cluster.support import caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import open_broker
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.ha.client import HAClientState
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.remoting.ports import join_addr
+
+STRANGER = "10.0.0.77"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text("a secret of more than sixteen bytes\n")
+    return path
+
+
+async def replicate(cluster: EmbeddedCluster) -> None:
+    """A message reaches the slave, which has had time to connect."""
+    await trio.sleep(1)
+    async with caller_of(cluster) as call:
+        answer = await call.send(cluster.master.broker.address, b"x" * 100)
+        assert answer.code == ResponseCode.SUCCESS
+    end = cluster.master.broker.store.max_physical_offset
+    await cluster.slaves[0].broker.store.appended.wait_reached(end)
+
+
+@pytest.mark.parametrize("role", ["async-master", "sync-master"])
+async def test_slave_with_the_secret_follows(
+    autojump_clock: MockClock, secret: Path, role: str
+) -> None:
+    async with EmbeddedCluster(slaves=1, role=role, ha_secret_file=secret) as cluster:
+        await replicate(cluster)
+
+
+async def test_slave_with_a_certificate_follows(autojump_clock: MockClock, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
+    authority.issue_cert("broker-a").private_key_and_cert_chain_pem.write_to_path(
+        tmp_path / "broker.pem"
+    )
+    async with EmbeddedCluster(
+        slaves=1,
+        ha_tls_certificate_file=tmp_path / "broker.pem",
+        ha_tls_authority_file=tmp_path / "authority.pem",
+    ) as cluster:
+        await replicate(cluster)
+
+
+async def test_stranger_gets_no_byte_and_the_master_says_who_it_was(
+    autojump_clock: MockClock, secret: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
+        await replicate(cluster)
+        ha_address = cluster.master.broker.ha_address
+        stranger = RawPeer(await cluster.dial_from(STRANGER)(ha_address))
+        await stranger.report(1)
+        assert await stranger.read(1) == b""
+        await stranger.wait_ended()
+        statistics = cluster.master.broker.ha_service.statistics()
+        assert len(statistics.connections) == 1
+        assert "knows of no secret" in (statistics.last_refusal or "")
+        assert STRANGER in caplog.text
+
+
+async def test_slave_without_the_secret_says_why_it_does_not_follow(
+    autojump_clock: MockClock, secret: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.write_text("quite another secret, as long")
+    async with EmbeddedCluster(ha_secret_file=secret) as cluster:
+        config = BrokerConfig(
+            role="slave",
+            broker_id=1,
+            listen=join_addr("10.0.0.11", 10911),
+            namesrv=cluster.name_server.addr,
+            data=Path("/slave"),
+            ha_secret_file=other,
+        )
+        host = cluster.memory_network.host("10.0.0.11")
+        async with open_broker(
+            config,
+            disk=cluster.make_disk(),
+            dial=host.dial,
+            listen=host.listen,
+            wall_clock=cluster.wall_clock,
+        ) as slave:
+            await trio.sleep(3)
+            assert slave.slave is not None
+            numbers = slave.slave.statistics().log
+            assert "another secret" in (numbers.last_problem or "")
+            assert numbers.state is not HAClientState.FOLLOWING
+            assert cluster.master.broker.ha_service.connections == []
+
+
+async def test_secret_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+    config = BrokerConfig(data=tmp_path / "data", ha_secret_file=tmp_path / "none")
+    with pytest.raises(ConfigError, match="ha_secret_file"):
+        async with open_broker(config):
+            pass
+
+
+async def test_silent_strangers_take_no_slaves_place(
+    autojump_clock: MockClock, secret: Path
+) -> None:
+    async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
+        dial = cluster.dial_from(STRANGER)
+        ha_address = cluster.master.broker.ha_address
+        for _ in range(200):
+            try:
+                await dial(ha_address)
+            except NotReachable:
+                break
+        await cluster.slaves[0].kill()
+        await trio.sleep(6)
+        await cluster.slaves[0].start()
+        await replicate(cluster)
