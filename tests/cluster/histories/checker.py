@@ -1,0 +1,232 @@
+"""Whether a history and what is left of it keep what was promised: pure functions, one an invariant.
+
+What an acknowledgement promises, as asked for by the modes:
+
+    SEND_OK, synchronous flush, WAIT     on the master's disk: survives everything
+    SEND_OK, synchronous master, WAIT    in the log of a slave too (on its disk, if slaves acknowledge that)
+    any other answer                     in the master's log: survives kill -9, and a power cut once it is flushed
+
+Invariant: an excuse is a fault in the history that explains the loss, never a kind of run that is not checked.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.cluster.histories.checker_offsets import check_offsets
+from tests.cluster.histories.events import (
+    Event,
+    MemberEnded,
+    MemberStarted,
+    Pulled,
+    Received,
+    SendAnswered,
+    SendStarted,
+)
+from tests.cluster.histories.known_gaps import (
+    any_divergent,
+    may_be_divergent,
+    slave_ahead_of_its_master_stays_divergent,
+    tail_losses,
+)
+from tests.cluster.histories.story import Story
+from tests.cluster.histories.violation import Violation, events_of
+
+
+def check(story: Story) -> list[Violation]:
+    """Everything that is wrong with a story."""
+    if story.crash is not None:
+        return [Violation("a broker or client ended by itself", story.crash)]
+    return [violation for invariant in INVARIANTS for violation in invariant(story)]
+
+
+def answers_wait_for_what_they_say(story: Story) -> Iterator[Violation]:
+    """Nothing is acknowledged as safe before it is."""
+    mode = story.schedule.mode
+    for answer in events_of(story, SendAnswered):
+        if answer.status != "SEND_OK" or not answer.waits:
+            continue
+        slaves = [holder for holder in answer.held_by if holder[0]]
+        flushed = {number: flushed for number, _, flushed in answer.held_by}.get(0)
+        if mode.flush == "sync" and flushed is not None and flushed <= answer.end_offset:
+            yield Violation("acknowledged before it was flushed", f"flushed={flushed}", answer)
+        if mode.role == "sync-master":
+            place = 2 if mode.acknowledge == "disk" else 1
+            holders = [slave for slave in slaves if slave[place] > answer.end_offset]
+            cut = [
+                end for end in events_of(story, MemberEnded)
+                if end.broker and end.how == "power cut" and answer.started <= end.at <= answer.at
+            ]  # fmt: skip
+            if not holders and not cut:
+                yield Violation("acknowledged before a slave had it", f"{slaves}", answer)
+
+
+def acknowledged_messages_are_there(story: Story) -> Iterator[Violation]:
+    """Each at the place that its answer named."""
+    master = story.final.brokers[0]
+    queues = [dict(queue) for queue in master.queues]
+    for answer in events_of(story, SendAnswered):
+        kept = [
+            queues[answer.queue_id].get(answer.queue_offset + index) == body
+            for index, body in enumerate(answer.bodies)
+        ]
+        if not all(kept) and not _may_be_lost(story, answer):
+            yield Violation("acknowledged and lost", "", answer)
+
+
+def _may_be_lost(story: Story, answer: SendAnswered) -> bool:
+    """Whether the master lost power before the message was on its disk, having promised no more than its log."""
+    is_promised = (
+        answer.waits and answer.status == "SEND_OK" and story.schedule.mode.flush == "sync"
+    )
+    return not is_promised and any(
+        end.broker == 0
+        and end.how == "power cut"
+        and end.at >= answer.started
+        and end.flushed <= answer.end_offset
+        for end in events_of(story, MemberEnded)
+    )
+
+
+def logs_are_identical(story: Story) -> Iterator[Violation]:
+    """Byte by byte, and as far as the master's, now that everything is mended."""
+    master = story.final.brokers[0]
+    for slave in story.final.brokers[1:]:
+        if may_be_divergent(story, slave.broker):
+            continue
+        begin, end = max(master.log_begin, slave.log_begin), min(master.log_end, slave.log_end)
+        ours = slave.log[begin - slave.log_begin : end - slave.log_begin]
+        theirs = master.log[begin - master.log_begin : end - master.log_begin]
+        if ours != theirs:
+            at = next(
+                i for i, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other
+            )
+            yield Violation("logs differ", f"broker {slave.broker} from address {begin + at} on")
+        if slave.log_end != master.log_end:
+            ends = f"broker {slave.broker} ends at {slave.log_end}, the master at {master.log_end}"
+            yield Violation("a slave is not level", f"{ends}: {slave.replication}")
+        if slave.queues != master.queues:
+            yield Violation("queues differ", f"broker {slave.broker}")
+
+
+def everything_came_to_rest(story: Story) -> Iterator[Violation]:
+    """After the faults slaves are level and the group has read and committed everything."""
+    if not story.final.came_to_rest and not any_divergent(story) and not tail_losses(story):
+        states = [
+            (state.log_end, state.offsets, state.replication) for state in story.final.brokers
+        ]
+        yield Violation(
+            "no rest", f"{states}, ends {[len(q) for q in story.final.brokers[0].queues]}"
+        )
+
+
+def queues_keep_the_order_of_sends(story: Story) -> Iterator[Violation]:
+    """A message that was sent after another was answered stands behind it."""
+    losses = set(tail_losses(story))
+    answered: dict[int, int] = {}  # by queue, where the messages answered so far end
+    least: dict[str, int] = {}  # by producer, where what it sends now may stand at least
+    for event in story.history.events:
+        if isinstance(event, MemberStarted) and event.at in losses:
+            answered.clear()
+            least.clear()
+        elif isinstance(event, SendStarted):
+            least[event.producer] = answered.get(event.queue_id, 0)
+        elif isinstance(event, SendAnswered):
+            if event.queue_offset < least.get(event.producer, 0):
+                yield Violation("out of order", f"sent behind {least[event.producer]}", event)
+            end = event.queue_offset + len(event.bodies)
+            answered[event.queue_id] = max(end, answered.get(event.queue_id, 0))
+
+
+def readers_see_what_a_master_appended(story: Story) -> Iterator[Violation]:
+    """Only what was sent, and at one place of a queue one message for ever."""
+    losses = tail_losses(story)
+    sent: set[tuple[int, bytes]] = set()
+    places: dict[tuple[int, int], tuple[bytes, float]] = {}
+    final = story.final.brokers[0].queues
+    end = story.history.events[-1].at
+    divergent = {
+        state.broker for state in story.final.brokers if may_be_divergent(story, state.broker)
+    }
+    for event in story.history.events:
+        if isinstance(event, SendStarted):
+            sent.update((event.queue_id, body) for body in event.bodies)
+        for queue_id, offset, body in _read(event):
+            if isinstance(event, Pulled) and event.broker in divergent:
+                continue
+            if (queue_id, body) not in sent:
+                yield Violation("read and never sent", f"{queue_id}/{offset} {body!r}", event)
+            before, at = places.setdefault((queue_id, offset), (body, event.at))
+            if before != body and not any(at <= loss <= event.at for loss in losses):
+                yield Violation("two messages at one place", f"{before!r} and {body!r}", event)
+    for queue_id, messages in enumerate(final):
+        found = dict(messages)
+        for (queue, offset), (body, at) in places.items():
+            if queue != queue_id or any(at <= loss <= end for loss in losses):
+                continue
+            if found.get(offset) != body:
+                yield Violation("read and gone", f"{queue}/{offset} {body!r} read at {at}")
+
+
+def _read(event: Event) -> Iterator[tuple[int, int, bytes]]:
+    if isinstance(event, Pulled):
+        for offset, body in event.messages:
+            yield event.queue_id, offset, body
+    elif isinstance(event, Received):
+        yield event.queue_id, event.queue_offset, event.body
+
+
+def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
+    """Whoever receives a message, all before it were received by somebody of the group."""
+    first_loss = min(tail_losses(story), default=float("inf"))
+    received: dict[int, set[int]] = {}
+    if any_divergent(story):
+        return
+    for event in events_of(story, Received):
+        if event.at >= first_loss:
+            return
+        seen = received.setdefault(event.queue_id, set())
+        seen.add(event.queue_offset)
+        if len(seen) != max(seen) + 1:
+            missing = sorted(set(range(max(seen))) - seen)
+            yield Violation("skipped", f"queue {event.queue_id} offsets {missing}", event)
+            return
+
+
+def metadata_converges(story: Story) -> Iterator[Violation]:
+    """Topics, groups and offsets are the same everywhere at the end."""
+    master = story.final.brokers[0]
+    for slave in story.final.brokers[1:]:
+        for name in ("topics", "groups", "offsets"):
+            ours, theirs = getattr(slave, name), getattr(master, name)
+            if ours != theirs:
+                only = f"only broker {slave.broker}: {set(ours) - set(theirs)}, only master: {set(theirs) - set(ours)}"
+                yield Violation(f"{name} differ", only)
+
+
+def started_members_have_what_they_must(story: Story) -> Iterator[Violation]:
+    """A broker comes back with its whole log, or after a power cut with what was flushed at least."""
+    ended: dict[int, MemberEnded] = {}
+    for event in story.history.events:
+        if isinstance(event, MemberEnded):
+            ended[event.broker] = event
+        elif isinstance(event, MemberStarted):
+            end = ended[event.broker]
+            least = end.flushed if end.how == "power cut" else end.log_end
+            # A slave may have been cut in a record; a master appends whole ones.
+            if event.kept < least and event.broker == 0:
+                yield Violation("came back with less", f"{least} before, by {end.how}", event)
+
+
+INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
+    answers_wait_for_what_they_say,
+    acknowledged_messages_are_there,
+    logs_are_identical,
+    everything_came_to_rest,
+    queues_keep_the_order_of_sends,
+    readers_see_what_a_master_appended,
+    the_group_skips_nothing,
+    check_offsets,
+    metadata_converges,
+    started_members_have_what_they_must,
+    slave_ahead_of_its_master_stays_divergent,
+)

@@ -1,0 +1,145 @@
+"""Whether committed offsets only rise where nobody lowered them, survive what they must, and mean what they say.
+
+A commit is in a broker's memory; its file follows within 5 s, and its slaves' memory within their period. So what
+was there for `SETTLED` seconds outlives a kill or a power cut; a clean stop loses nothing at all.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.cluster.histories.events import (
+    Committed,
+    FaultBegan,
+    FaultEnded,
+    Lowered,
+    MemberEnded,
+    MemberStarted,
+    OffsetsSeen,
+    Received,
+)
+from tests.cluster.histories.known_gaps import any_divergent, tail_losses
+from tests.cluster.histories.schedule import MOVABLE_QUEUE
+from tests.cluster.histories.story import Story
+from tests.cluster.histories.violation import Violation
+
+SETTLED: Final = 6.5
+"""Seconds: the file's period of 5 s, the period of looking, and a little."""
+
+
+def check_offsets(story: Story) -> Iterator[Violation]:
+    """All that is promised of offsets."""
+    yield from offsets_rise_in_memory(story)
+    yield from offsets_survive_restarts(story)
+    yield from confirmed_commits_are_somewhere(story)
+    yield from committed_was_received(story)
+
+
+def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
+    """While a broker runs its offsets fall only where somebody entitled lowered them."""
+    seen: dict[tuple[int, int], int] = {}
+    lowest_allowed: dict[int, int] = {}
+    for event in story.history.events:
+        match event:
+            case Lowered(queue_id=queue_id, offset=offset):
+                lowest_allowed[queue_id] = min(offset, lowest_allowed.get(queue_id, offset))
+            case MemberEnded(broker=broker):
+                seen = {key: offset for key, offset in seen.items() if key[0] != broker}
+            case OffsetsSeen(broker=broker, offsets=offsets):
+                for queue_id, offset in offsets:
+                    before = seen.get((broker, queue_id), -1)
+                    allowed = lowest_allowed.get(queue_id, before)
+                    if offset < before and offset < allowed:
+                        yield Violation(
+                            "offset went back", f"queue {queue_id}: {before} before", event
+                        )
+                    seen[broker, queue_id] = offset
+            case _:
+                pass
+
+
+def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
+    """What was settled is there again; what a clean stop had is there in any case."""
+    seen: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    least: dict[int, dict[int, int]] = {}
+    for event in story.history.events:
+        match event:
+            case OffsetsSeen(broker=broker, offsets=offsets):
+                for queue_id, offset in offsets:
+                    seen.setdefault((broker, queue_id), []).append((event.at, offset))
+            case MemberEnded(broker=broker, how=how, offsets=offsets):
+                if _has_bad_disk(story, event):
+                    continue
+                least[broker] = dict(offsets) if how == "stop" else _settled(seen, event)
+            case MemberStarted(broker=broker, offsets=offsets):
+                seen = {key: values for key, values in seen.items() if key[0] != broker}
+                found = dict(offsets)
+                for queue_id, offset in least.pop(broker, {}).items():
+                    if queue_id != MOVABLE_QUEUE and found.get(queue_id, -1) < offset:
+                        yield Violation(
+                            "offset forgotten", f"queue {queue_id}: {offset} before", event
+                        )
+            case _:
+                pass
+
+
+def _settled(
+    seen: dict[tuple[int, int], list[tuple[float, int]]], end: MemberEnded
+) -> dict[int, int]:
+    """Queue id to the offset that was there long enough to be on the broker's disk."""
+    settled = {}
+    for (broker, queue_id), offsets_at in seen.items():
+        old = [offset for at, offset in offsets_at if at <= end.at - SETTLED]
+        if broker == end.broker and old:
+            settled[queue_id] = old[-1]
+    return settled
+
+
+def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
+    """When a commit is confirmed a broker has it, or had it: one that ended since may have forgotten it."""
+    highest: dict[int, int] = {}
+    for event in story.history.events:
+        seen: tuple[tuple[int, int], ...] = ()
+        if isinstance(event, OffsetsSeen | MemberEnded | MemberStarted):
+            seen = event.offsets
+        elif isinstance(event, Committed):
+            seen = tuple((queue_id, offset) for _, queue_id, offset in event.held_by)
+        for queue_id, offset in seen:
+            highest[queue_id] = max(offset, highest.get(queue_id, -1))
+        if isinstance(event, Committed):
+            for queue_id, offset in event.offsets:
+                if highest.get(queue_id, -1) < offset:
+                    yield Violation(
+                        "confirmed and nowhere", f"queue {queue_id} offset {offset}", event
+                    )
+
+
+def committed_was_received(story: Story) -> Iterator[Violation]:
+    """No offset stands behind a message that nobody of the group was handed."""
+    first_loss = min(tail_losses(story), default=float("inf"))
+    if any_divergent(story):
+        return
+    ends: dict[int, int] = {}
+    for event in story.history.events:
+        if event.at >= first_loss:
+            return
+        if isinstance(event, Received):
+            ends[event.queue_id] = max(ends.get(event.queue_id, 0), event.queue_offset + 1)
+        elif isinstance(event, OffsetsSeen):
+            for queue_id, offset in event.offsets:
+                if offset > ends.get(queue_id, 0):
+                    yield Violation("committed and never received", f"queue {queue_id}", event)
+
+
+def _has_bad_disk(story: Story, end: MemberEnded) -> bool:
+    """Whether the broker could not write its file in the seconds before, or only slowly."""
+    name = "master" if end.broker == 0 else f"slave-{end.broker}"
+    bad = tuple(f"{kind} {name}" for kind in ("slow disk", "full disk"))
+    until: dict[str, float] = {}
+    for event in story.history.events:
+        if event.at > end.at:
+            break
+        if isinstance(event, FaultBegan) and event.fault.startswith(bad):
+            until[event.fault] = float("inf")
+        elif isinstance(event, FaultEnded) and event.fault in until:
+            until[event.fault] = event.at
+    return any(at >= end.at - SETTLED - 1.0 for at in until.values())

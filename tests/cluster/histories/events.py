@@ -1,0 +1,203 @@
+"""What happened in one run, in the order it happened, with virtual times: the history that the checker reads.
+
+Every event is a value that compares by its content, so that two runs of one seed can be compared whole.
+`broker` is a broker id: 0 is the master.
+"""
+
+import attrs
+import trio
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """Something that happened at a virtual time, in seconds since the run began."""
+
+    at: float
+
+    def __str__(self) -> str:
+        fields = attrs.asdict(self, recurse=False)
+        del fields["at"]
+        words = " ".join(f"{name}={value!r}" for name, value in fields.items())
+        return f"{self.at:10.4f}  {type(self).__name__:<16} {words}"
+
+
+# ------------------------------------------------------------------------------------------------ messages
+
+
+@attrs.frozen(kw_only=True)
+class SendStarted(Event):
+    """A producer sends one message, or several as a batch."""
+
+    producer: str
+    queue_id: int
+    bodies: tuple[bytes, ...]
+    waits: bool
+    """What the message's WAIT property says."""
+
+
+@attrs.frozen(kw_only=True)
+class SendAnswered(Event):
+    """The master has stored it, as safely as the status says."""
+
+    producer: str
+    queue_id: int
+    bodies: tuple[bytes, ...]
+    waits: bool
+    started: float
+    status: str
+    queue_offset: int
+    end_offset: int
+    """A physical address that the last message of it begins at, or lies behind."""
+    held_by: tuple[tuple[int, int, int], ...]
+    """At this moment: each broker, where its log ends, and how far it is on its disk."""
+
+
+@attrs.frozen(kw_only=True)
+class SendFailed(Event):
+    """Nobody knows whether it is stored."""
+
+    producer: str
+    queue_id: int
+    bodies: tuple[bytes, ...]
+    started: float
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class Received(Event):
+    """A member of the group was handed a message."""
+
+    consumer: str
+    queue_id: int
+    queue_offset: int
+    body: bytes
+
+
+@attrs.frozen(kw_only=True)
+class Pulled(Event):
+    """A client was answered with messages by a broker: what the broker says it has."""
+
+    reader: str
+    broker: int
+    queue_id: int
+    messages: tuple[tuple[int, bytes], ...]
+    """Queue offset and body."""
+
+
+# ------------------------------------------------------------------------------------------------- offsets
+
+
+@attrs.frozen(kw_only=True)
+class Committed(Event):
+    """A commit was confirmed, so a broker has at least this."""
+
+    consumer: str
+    offsets: tuple[tuple[int, int], ...]
+    held_by: tuple[tuple[int, int, int], ...]
+    """At this moment: broker, queue id, offset."""
+
+
+@attrs.frozen(kw_only=True)
+class CommitFailed(Event):
+    """Some of it may be stored."""
+
+    consumer: str
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class Lowered(Event):
+    """Somebody entitled sets an offset that may be lower: a consumer seeks, or an operator resets."""
+
+    who: str
+    queue_id: int
+    offset: int
+    outcome: str
+    """`begins`, `done`, or the error."""
+
+
+@attrs.frozen(kw_only=True)
+class OffsetsSeen(Event):
+    """The offsets in a broker's memory have changed since they were looked at last."""
+
+    broker: int
+    offsets: tuple[tuple[int, int], ...]
+    """Queue id and offset, where it changed."""
+
+
+# --------------------------------------------------------------------------------------- members and faults
+
+
+@attrs.frozen(kw_only=True)
+class MemberEnded(Event):
+    """A broker is down."""
+
+    broker: int
+    how: str
+    """`stop`, `kill` (as -9: written bytes stay) or `power cut` (what was not synced may be lost)."""
+    log_end: int
+    flushed: int
+    offsets: tuple[tuple[int, int], ...]
+
+
+@attrs.frozen(kw_only=True)
+class MemberStarted(Event):
+    """A broker serves again."""
+
+    broker: int
+    log_end: int
+    kept: int
+    """Where what it had when it ended, and has again, ends."""
+    others: tuple[tuple[int, int, int], ...]
+    """Before it started: all brokers, where their logs end, and how far they are on their disks."""
+    offsets: tuple[tuple[int, int], ...]
+
+
+@attrs.frozen(kw_only=True)
+class StartFailed(Event):
+    """A broker did not come up, and is started again a little later."""
+
+    broker: int
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class FaultBegan(Event):
+    """The schedule breaks something."""
+
+    fault: str
+
+
+@attrs.frozen(kw_only=True)
+class FaultEnded(Event):
+    """The schedule mends it."""
+
+    fault: str
+
+
+@attrs.frozen(kw_only=True)
+class Note(Event):
+    """Something worth reading in a history, which no invariant needs."""
+
+    who: str
+    text: str
+
+
+@attrs.define
+class History:
+    """The events of one run."""
+
+    seed: int
+    events: list[Event] = attrs.Factory(list)
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+
+    def text(self) -> str:
+        """One line an event."""
+        return "\n".join(str(event) for event in self.events)
+
+
+def now() -> float:
+    """The time of an event, without the noise of the last bits."""
+    return round(trio.current_time(), 6)

@@ -1,0 +1,120 @@
+"""Makes the faults of a schedule happen, and mends everything at its end."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import trio
+from tests.cluster.histories.disk import ScheduledDisk
+from tests.cluster.histories.events import FaultBegan, FaultEnded, now
+from tests.cluster.histories.schedule import Fault
+from tests.cluster.histories.world import World
+
+
+async def inject_faults(world: World) -> None:
+    """All faults of the schedule, each in its time; returns when the last is over and everything mended."""
+    async with trio.open_nursery() as nursery:
+        for number, fault in enumerate(world.schedule.faults):
+            nursery.start_soon(_inject, world, fault, number)
+        await trio.sleep_until(world.schedule.faults_end)
+    world.cluster.memory_network.heal()
+
+
+async def _inject(world: World, fault: Fault, number: int) -> None:
+    await trio.sleep_until(fault.at)
+    applied = _APPLIED[fault.kind]
+    async with applied(world, fault, number) as is_possible:
+        if not is_possible:
+            return
+        await trio.sleep(fault.lasts)
+    world.history.add(FaultEnded(at=now(), fault=str(fault)))
+
+
+def _note(world: World, fault: Fault) -> None:
+    world.history.add(FaultBegan(at=now(), fault=str(fault)))
+
+
+@asynccontextmanager
+async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
+    member = world.member(fault.who)
+    if not member.is_running:
+        yield False  # Another fault has it down already.
+        return
+    _note(world, fault)
+    seed = world.schedule.seed * 100 + number
+    await world.end(member, fault.kind, seed=seed, kept=fault.amount)
+    yield True
+    await world.start(member)
+
+
+@asynccontextmanager
+async def _name_server_down(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
+    if not world.name_server_is_running:
+        yield False
+        return
+    _note(world, fault)
+    world.name_server_is_running = False
+    await world.cluster.kill_name_server()
+    yield True
+    await world.cluster.restart_name_server()
+    world.name_server_is_running = True
+
+
+@asynccontextmanager
+async def _disk(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
+    member = world.member(fault.who)
+
+    def apply(seconds: float, is_full: bool) -> None:
+        disk = member.disk  # After a power cut it is another one.
+        assert isinstance(disk, ScheduledDisk)
+        if fault.kind == "slow disk":
+            disk.seconds = seconds
+        else:
+            disk.fill(is_full)
+
+    _note(world, fault)
+    apply(fault.amount, True)
+    yield True
+    apply(0.0, False)
+
+
+@asynccontextmanager
+async def _network(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
+    network = world.cluster.memory_network
+    host, other = world.host(fault.who), world.host(fault.other) if fault.other else ""
+    _note(world, fault)
+    match fault.kind:
+        case "partition":
+            network.partition(host, other)
+        case "one way":
+            network.partition(host, other, one_way=True)
+        case "delay":
+            network.delay(host, other, fault.amount)
+        case "cut":
+            network.cut(host, other)
+        case "half close":
+            network.half_close(host, other)
+        case "silence":
+            network.silence(host)
+    yield True
+    if fault.kind == "delay":
+        network.delay(host, other, 0)
+    elif other:
+        network.reconnect(host, other)
+    else:
+        network.reconnect(host)
+
+
+_APPLIED = {
+    "kill": _member_down,
+    "power cut": _member_down,
+    "stop": _member_down,
+    "slow disk": _disk,
+    "full disk": _disk,
+    "name server down": _name_server_down,
+    "partition": _network,
+    "one way": _network,
+    "delay": _network,
+    "cut": _network,
+    "half close": _network,
+    "silence": _network,
+}

@@ -1,0 +1,175 @@
+"""What a seed stands for: how the brokers are set, which faults happen when, and who sends and reads.
+
+Pure: the same seed gives the same schedule, whatever the machine. Times are virtual seconds since the run began.
+
+Invariant: every fault is over at `Schedule.faults_end`; what is checked afterwards must have come right by itself.
+"""
+
+import random
+from typing import Final, Literal, get_args
+
+import attrs
+
+QUEUES: Final = 4
+MOVABLE_QUEUE: Final = 3
+"""The one queue whose offsets are lowered on purpose; in all others they may only rise."""
+FIRST_FAULT: Final = 3.0
+USUAL_LENGTH: Final = 35.0
+LONG_LENGTH: Final = 150.0
+"""Enough for a name server or broker to give a silent peer up after 120 s."""
+
+BROKER_FAULTS = Literal["kill", "power cut", "stop", "slow disk", "full disk"]
+PAIR_FAULTS = Literal["partition", "one way", "delay", "cut", "half close"]
+HOST_FAULTS = Literal["silence"]
+OTHER_FAULTS = Literal["name server down"]
+FaultKind = BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS
+
+_WEIGHTS: Final[dict[str, int]] = {"kill": 4, "stop": 2, "power cut": 2, "partition": 3}
+
+
+@attrs.frozen
+class Fault:
+    """One thing that goes wrong, for a while."""
+
+    at: float
+    lasts: float
+    kind: FaultKind
+    who: str = ""
+    """A member: `master`, `slave-1`, `name server`, `producer-0`, `consumer-0`."""
+    other: str = ""
+    amount: float = 0.0
+    """Seconds of a delay or of a slow disk; after a power cut the share of unsynced changes that stayed."""
+
+    def __str__(self) -> str:
+        words = [self.kind, self.who, self.other, f"amount={self.amount:g}" if self.amount else ""]
+        return " ".join(word for word in words if word) + f" for {self.lasts:g} s"
+
+
+@attrs.frozen
+class Visit:
+    """One stay of a consumer in the group."""
+
+    begins: float
+    ends: float
+    crashes: bool
+    """It is gone without a word, as its network is; otherwise it takes leave."""
+    auto_commit: bool
+
+
+@attrs.frozen
+class Mode:
+    """How the brokers are set."""
+
+    flush: Literal["sync", "async"]
+    role: Literal["async-master", "sync-master"]
+    slaves: int
+    reads_at_slaves: bool
+    """Whether readers that are a little behind are sent to a slave."""
+    acknowledge: Literal["memory", "disk"] = "memory"
+    """What a slave's acknowledgement means."""
+
+
+@attrs.frozen
+class Schedule:
+    """Everything that a seed decides before the run."""
+
+    seed: int
+    mode: Mode
+    faults: tuple[Fault, ...]
+    consumers: tuple[tuple[Visit, ...], ...]
+    producers: int
+    sending_ends: float
+    resets: tuple[float, ...]
+    """When an operator resets the movable queue."""
+    faults_end: float
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}: {self.mode}"]
+        lines += [f"  at {fault.at:g}: {fault}" for fault in self.faults]
+        lines += [f"  consumer-{i}: {visits}" for i, visits in enumerate(self.consumers)]
+        return "\n".join([*lines, f"  resets: {self.resets}"])
+
+
+def make_schedule(seed: int) -> Schedule:
+    """The schedule of a seed."""
+    rng = random.Random(f"schedule {seed}")
+    mode = Mode(
+        flush=rng.choice(("sync", "async")),
+        role=rng.choice(("async-master", "sync-master")),
+        slaves=rng.choice((1, 1, 1, 2)),
+        reads_at_slaves=rng.random() < 0.5,
+        acknowledge=rng.choice(("memory", "disk")),
+    )
+    is_long = rng.random() < 0.05
+    length = LONG_LENGTH if is_long else USUAL_LENGTH
+    consumer_count = rng.choice((1, 2, 2, 3))
+    producer_count = rng.choice((1, 2))
+    faults = [
+        _fault(rng, length, mode.slaves, consumer_count, producer_count)
+        for _ in range(rng.randint(2, 7))
+    ]
+    if is_long:
+        silent = f"consumer-{rng.randrange(consumer_count)}"
+        faults.append(Fault(round(rng.uniform(4, 20), 3), 125.0, "silence", silent))
+    visits = [_visits(rng, length) for _ in range(consumer_count)]
+    resets = sorted(round(rng.uniform(5, length), 3) for _ in range(rng.choice((0, 0, 1, 2))))
+    return Schedule(
+        seed=seed,
+        mode=mode,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        consumers=tuple(visits),
+        producers=producer_count,
+        sending_ends=length,
+        resets=tuple(resets),
+        faults_end=length,
+    )
+
+
+def _fault(rng: random.Random, length: float, slaves: int, consumers: int, producers: int) -> Fault:
+    kinds = [kind for literal in get_args(FaultKind) for kind in get_args(literal)]
+    kind = rng.choices(kinds, [_WEIGHTS.get(kind, 1) for kind in kinds])[0]
+    at = round(rng.uniform(FIRST_FAULT, length - 10), 3)
+    # Short, longer than a call's 3 s, longer than replication's 20 s of patience; over before the end.
+    lasts = round(
+        min(rng.choice((0.3, 2.0, 5.0, 12.0, 25.0)) * rng.uniform(0.5, 1.5), length - at), 3
+    )
+    brokers = ["master", *(f"slave-{number + 1}" for number in range(slaves))]
+    clients = [
+        *(f"consumer-{number}" for number in range(consumers)),
+        *(f"producer-{number}" for number in range(producers)),
+    ]
+    amount = 0.0
+    if kind in get_args(BROKER_FAULTS):
+        who = rng.choice(("master", *brokers))
+        if kind == "power cut":
+            amount = rng.choice((0.0, 0.5, 1.0))
+        if kind == "slow disk":
+            amount = rng.choice((0.05, 1.0, 7.0))
+        return Fault(at, lasts, kind, who, amount=amount)
+    if kind == "silence":
+        return Fault(at, lasts, kind, rng.choice((*brokers, *clients, "name server")))
+    if kind == "name server down":
+        return Fault(at, lasts, kind, "name server")
+    who, other = rng.choice(
+        (
+            *((slave, "master") for slave in brokers[1:] * 3),
+            *((client, broker) for client in clients for broker in brokers),
+            *((broker, "name server") for broker in brokers),
+        )
+    )
+    if rng.random() < 0.5:
+        who, other = other, who
+    if kind == "delay":
+        amount = rng.choice((0.01, 0.3, 2.0))
+    return Fault(at, lasts, kind, who, other, amount)
+
+
+def _visits(rng: random.Random, length: float) -> tuple[Visit, ...]:
+    begins = rng.choice((0.0, round(rng.uniform(0, length / 2), 3)))
+    visits = []
+    while begins < length:
+        stays = rng.choice((8.0, 20.0, 2 * length)) * rng.uniform(0.7, 1.3)
+        ends = round(begins + stays, 3)
+        visits.append(Visit(begins, ends, rng.random() < 0.4, rng.random() < 0.7))
+        begins = round(ends + rng.uniform(0.5, 8.0), 3)
+    return tuple(visits)

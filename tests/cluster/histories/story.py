@@ -1,0 +1,159 @@
+"""One run of one seed: the cluster breaks by its schedule, is mended, comes to rest, and is looked at.
+
+until sending_ends   producers, consumers, an operator and the faults
+then                 everything is mended; consumers read to the end; brokers become alike
+at last              what every broker holds (`FinalState`), for the checker
+"""
+
+import traceback
+from typing import Final
+
+import attrs
+import trio
+from tests.broker.store.support import body_of, read_all
+from tests.cluster.histories.deterministic import run_deterministically
+from tests.cluster.histories.events import History, Note, now
+from tests.cluster.histories.injector import inject_faults
+from tests.cluster.histories.schedule import QUEUES, Schedule
+from tests.cluster.histories.workload import FILL, audit, operate, produce, visit
+from tests.cluster.histories.world import (
+    SLAVE_SYNC_PERIOD,
+    TOPIC,
+    World,
+    open_cluster,
+    whole_log,
+)
+
+from rocketrio_broker.embedded import Member
+from rocketrio_protocol.topic_config import TopicConfig
+
+REST_LIMIT: Final = 120.0
+"""Virtual seconds after the last fault within which everything must have come right."""
+REST: Final = 2 * SLAVE_SYNC_PERIOD + 2.0
+"""Seconds of rest before the last look: two rounds of the slaves' copying, and a little."""
+_LOOK_AGAIN: Final = 1.0
+
+
+@attrs.frozen
+class BrokerState:
+    """What a broker holds at the end."""
+
+    broker: int
+    log_begin: int
+    log: bytes
+    queues: tuple[tuple[tuple[int, bytes], ...], ...]
+    """By queue id: queue offset and body of each message."""
+    offsets: tuple[tuple[int, int], ...]
+    topics: tuple[str, ...]
+    groups: tuple[str, ...]
+    replication: str
+    """On a slave, how it follows and why it does not."""
+
+    @property
+    def log_end(self) -> int:
+        return self.log_begin + len(self.log)
+
+
+@attrs.frozen
+class FinalState:
+    """All brokers at the end, the master first."""
+
+    brokers: tuple[BrokerState, ...]
+    came_to_rest: bool
+    """Slaves were level and all was consumed within the limit."""
+
+
+@attrs.frozen
+class Story:
+    """What a seed did."""
+
+    schedule: Schedule
+    history: History
+    final: FinalState
+    crash: str | None = None
+    """How the run ended before its time, which none should."""
+
+
+def run_story(schedule: Schedule) -> Story:
+    """Run a schedule; two runs give equal stories."""
+    history = History(schedule.seed)
+    try:
+        final = run_deterministically(_run, schedule, history, seed=schedule.seed)
+    except Exception:  # Whatever it is, the history has to be told with it.
+        return Story(schedule, history, FinalState((), came_to_rest=False), traceback.format_exc())
+    return Story(schedule, history, final)
+
+
+async def _run(schedule: Schedule, history: History) -> FinalState:
+    async with open_cluster(schedule) as cluster:
+        world = World(schedule, cluster, history)
+        await world.create_topic()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.watch_offsets)
+            nursery.start_soon(audit, world)
+            async with trio.open_nursery() as consumers:
+                for number, visits in enumerate(schedule.consumers):
+                    consumers.start_soon(visit, world, number, visits)
+                async with trio.open_nursery() as broken:
+                    broken.start_soon(inject_faults, world)
+                    broken.start_soon(operate, world)
+                    for number in range(schedule.producers):
+                        broken.start_soon(produce, world, number)
+                world.is_ending = True
+                history.add(Note(at=now(), who="schedule", text="all faults are over"))
+                came_to_rest = await _rest(world)
+                consumers.cancel_scope.cancel()
+            await trio.sleep(REST)
+            world.look_at_offsets()
+            nursery.cancel_scope.cancel()
+        history.add(Note(at=now(), who="schedule", text="the last look"))
+        return FinalState(tuple(_state(world, member) for member in cluster.members), came_to_rest)
+
+
+async def _rest(world: World) -> bool:
+    """Wait until slaves are level and the group has committed everything; False when that never comes."""
+    with trio.move_on_after(REST_LIMIT):
+        while not _is_at_rest(world):  # noqa: ASYNC110
+            await trio.sleep(_LOOK_AGAIN)
+        return True
+    return False
+
+
+def _is_at_rest(world: World) -> bool:
+    master = world.cluster.master.broker.store
+    is_level = all(
+        slave.broker.store.dispatched.value == master.max_physical_offset
+        for slave in world.cluster.slaves
+    )
+    committed = dict(world.offsets(world.cluster.master))
+    ends = (master.queue_bounds(TOPIC, queue_id) or (0, 0) for queue_id in range(QUEUES))
+    return is_level and all(
+        committed.get(queue_id, 0) == end for queue_id, (_, end) in enumerate(ends)
+    )
+
+
+def _state(world: World, member: Member) -> BrokerState:
+    broker = member.broker
+    store, parts = broker.store, broker.parts
+    log_begin, log = whole_log(store)
+    slave = broker.statistics().slave
+    return BrokerState(
+        broker=member.config.broker_id,
+        log_begin=log_begin,
+        log=log,
+        queues=tuple(
+            tuple(
+                (int.from_bytes(record[20:28]), body_of(record).rstrip(FILL))
+                for record in read_all(store, TOPIC, queue_id)
+            )
+            for queue_id in range(QUEUES)
+        ),
+        offsets=world.offsets(member),
+        topics=tuple(sorted(map(_topic_text, parts.topics.topic_config_table.values()))),
+        groups=tuple(sorted(map(str, parts.groups.subscription_group_table.values()))),
+        replication="" if slave is None else f"{slave.log.state.value}; {slave.log.last_problem}",
+    )
+
+
+def _topic_text(topic: TopicConfig) -> str:
+    return f"{topic.topic_name} {topic.read_queue_nums}/{topic.write_queue_nums} {int(topic.perm)}"

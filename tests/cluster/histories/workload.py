@@ -1,0 +1,363 @@
+"""Who uses the cluster while it breaks: producers, members of one group, and an operator, all with our own client.
+
+Invariant: an actor takes its chances from its own source, so that one that waits longer changes nobody else's.
+"""
+
+import random
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+import attrs
+import trio
+from tests.cluster.histories.events import (
+    CommitFailed,
+    Committed,
+    Lowered,
+    Note,
+    Pulled,
+    Received,
+    SendAnswered,
+    SendFailed,
+    SendStarted,
+    now,
+)
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Visit
+from tests.cluster.histories.world import BROKER_NAME, GROUP, TOPIC, World
+from tests.cluster.support import SUBSCRIPTION
+
+from rocketrio import (
+    ClientInstance,
+    Consumer,
+    Error,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullResult,
+    SendResult,
+    open_client,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.api import ClientAPI
+from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.remoting.tasks import every
+
+SEND_PAUSE: Final = 0.5
+"""Mean seconds between two sends of a producer."""
+SEND_TIMEOUT: Final = 3.0
+BATCH: Final = 8
+FILL: Final = b" "
+"""What bodies are filled up with; histories leave it out."""
+IDLE: Final = 2.0
+"""Seconds without a message after which a consumer commits what it has."""
+OPEN_AGAIN_PAUSE: Final = 1.0
+AUTO_COMMIT_INTERVAL: Final = 2.0
+AUDIT_PERIOD: Final = 4.0
+
+
+def queue_of(queue_id: int) -> MessageQueue:
+    return MessageQueue(TOPIC, BROKER_NAME, queue_id)
+
+
+@asynccontextmanager
+async def client_at(world: World, host: str, who: str) -> AsyncGenerator[ClientInstance]:
+    """A client on a host of its own."""
+    async with open_client(
+        name_servers=world.cluster.name_servers,
+        client_id=f"{host}@1#{who}",
+        dial=world.cluster.dial_from(host),
+        wall_clock=world.cluster.wall_clock,
+        rng=world.rng(f"client {host} {who}"),
+    ) as client:
+        yield client
+
+
+# -------------------------------------------------------------------------------------------------- producers
+
+
+async def produce(world: World, number: int) -> None:
+    """One message or batch after the other, until sending ends."""
+    name = f"producer-{number}"
+    rng = world.rng(name)
+    async with (
+        client_at(world, world.host(name), name) as client,
+        open_producer(group="producers", client=client, timeout=SEND_TIMEOUT) as producer,
+    ):
+        count = 0
+        while trio.current_time() < world.schedule.sending_ends:
+            size = rng.choice((1, 1, 1, 1, 3, 6))
+            bodies = tuple(_body(rng, f"{number}.{count + index}") for index in range(size))
+            count += size
+            await _send(world, name, producer, rng.randrange(QUEUES), bodies, rng.random() < 0.85)
+            await trio.sleep(rng.expovariate(1 / SEND_PAUSE))
+
+
+def _body(rng: random.Random, name: str) -> bytes:
+    """A name nobody else uses, and enough bytes to cross a file's end now and then."""
+    return name.encode() + FILL * rng.choice((0, 10, 300))
+
+
+async def _send(
+    world: World,
+    name: str,
+    producer: Producer,
+    queue_id: int,
+    bodies: tuple[bytes, ...],
+    waits: bool,
+) -> None:
+    started = now()
+    messages = [Message(TOPIC, body, wait_store_ok=waits) for body in bodies]
+    last_size = len(bodies[-1])
+    bodies = tuple(body.rstrip(FILL) for body in bodies)
+    world.history.add(
+        SendStarted(at=started, producer=name, queue_id=queue_id, bodies=bodies, waits=waits)
+    )
+    try:
+        if len(messages) == 1:
+            result = await producer.send(messages[0], queue=queue_of(queue_id))
+        else:
+            result = await producer.send_batch(messages, queue=queue_of(queue_id))
+    except Error as error:
+        world.history.add(
+            SendFailed(
+                at=now(),
+                producer=name,
+                queue_id=queue_id,
+                bodies=bodies,
+                started=started,
+                error=f"{type(error).__name__}: {error}",
+            )
+        )
+        return
+    world.history.add(
+        SendAnswered(
+            at=now(),
+            producer=name,
+            queue_id=queue_id,
+            bodies=bodies,
+            waits=waits,
+            started=started,
+            status=result.status.name,
+            queue_offset=result.queue_offset,
+            end_offset=_end_offset(result, last_size),
+            held_by=world.log_ends(),
+        )
+    )
+
+
+def _end_offset(result: SendResult, last_size: int) -> int:
+    """An address inside the last record: who has it has the record, as records come whole."""
+    _, _, physical_offset = parse_offset_message_id(result.offset_message_ids[-1])
+    return physical_offset + last_size
+
+
+# -------------------------------------------------------------------------------------------------- consumers
+
+
+async def visit(world: World, number: int, visits: tuple[Visit, ...]) -> None:
+    """A consumer that comes and goes, each time from a host of its own; the last stay ends with the run."""
+    name = f"consumer-{number}"
+    for index, stay in enumerate(visits):
+        await trio.sleep_until(stay.begins)
+        host = world.new_host(name, index)
+        world.history.add(Note(at=now(), who=name, text=f"comes {stay}"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_consume, world, name, host, f"{name}/{index}", stay)
+            if stay.ends >= world.schedule.sending_ends:
+                await trio.sleep_forever()
+            await trio.sleep_until(stay.ends)
+            if stay.crashes:
+                world.cluster.memory_network.silence(host)
+            nursery.cancel_scope.cancel()
+        world.history.add(Note(at=now(), who=name, text="is gone"))
+
+
+async def _consume(world: World, name: str, host: str, who: str, stay: Visit) -> None:
+    """Open a consumer, again and again while the cluster is away, and work."""
+    rng = world.rng(who)
+    while True:
+        try:
+            async with (
+                client_at(world, host, who) as client,
+                open_consumer(
+                    TOPIC,
+                    group=GROUP,
+                    client=client,
+                    start_from="first",
+                    auto_commit=stay.auto_commit,
+                    auto_commit_interval=AUTO_COMMIT_INTERVAL,
+                ) as consumer,
+            ):
+                client.api = RecordingAPI(client.api.pool, world, name)
+                await _work(world, name, consumer, stay, rng)
+        except Error as error:
+            world.history.add(Note(at=now(), who=name, text=f"cannot read: {error}"))
+            await trio.sleep(OPEN_AGAIN_PAUSE)
+
+
+async def _work(
+    world: World, name: str, consumer: Consumer, stay: Visit, rng: random.Random
+) -> None:
+    while True:
+        batch: list[MessageExt] = []
+        with trio.move_on_after(IDLE):
+            batch = await consumer.receive_batch(BATCH)
+        for message in batch:
+            world.history.add(
+                Received(
+                    at=now(),
+                    consumer=name,
+                    queue_id=message.queue_id,
+                    queue_offset=message.queue_offset,
+                    body=message.body.rstrip(FILL),
+                )
+            )
+        if batch and rng.random() < 0.1:
+            await trio.sleep(rng.choice((0.5, 4.0)))
+        if not world.is_ending and rng.random() < 0.03:
+            await _seek(world, name, consumer, rng)
+        if not batch or not stay.auto_commit:
+            await _commit(world, name, consumer)
+
+
+async def _commit(world: World, name: str, consumer: Consumer) -> None:
+    assignment = consumer.assignment
+    positions = [(queue.queue_id, consumer.position(queue)) for queue in assignment]
+    try:
+        await consumer.commit()
+    except Error as error:
+        world.history.add(CommitFailed(at=now(), consumer=name, error=str(error)))
+        return
+    offsets = tuple((queue_id, offset) for queue_id, offset in positions if offset is not None)
+    if offsets:
+        world.history.add(
+            Committed(at=now(), consumer=name, offsets=offsets, held_by=world.all_offsets())
+        )
+
+
+async def _seek(world: World, name: str, consumer: Consumer, rng: random.Random) -> None:
+    queue = queue_of(MOVABLE_QUEUE)
+    if queue not in consumer.assignment:
+        return
+    position = consumer.position(queue)
+    if not position:
+        return
+    offset = rng.randrange(position)
+    with _lowering(world, name, offset) as outcome:
+        consumer.seek(queue, offset)
+        try:
+            await consumer.commit()
+            outcome.text = "done"
+        except Error as error:
+            outcome.text = str(error)
+
+
+# --------------------------------------------------------------------------------------------------- operator
+
+
+async def operate(world: World) -> None:
+    """Reset the movable queue at the master, as Apache's tools do: a commit without more, the last one wins."""
+    rng = world.rng("operator")
+    async with client_at(world, "10.0.3.0", "operator") as client:
+        for at in world.schedule.resets:
+            await trio.sleep_until(at)
+            committed = [
+                offset for _, queue_id, offset in world.all_offsets() if queue_id == MOVABLE_QUEUE
+            ]
+            offset = rng.randrange(max(committed, default=0) + 1)
+            header = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, MOVABLE_QUEUE, offset)
+            with _lowering(world, "operator", offset) as outcome:
+                try:
+                    await client.api.call(
+                        f"{world.cluster.master.host}:10911", header, what="reset"
+                    )
+                    outcome.text = "done"
+                except Error as error:
+                    outcome.text = str(error)
+
+
+@attrs.define
+class _Outcome:
+    text: str = "done"
+
+
+@contextmanager
+def _lowering(world: World, who: str, offset: int) -> Iterator[_Outcome]:
+    """Notes the beginning and the end of an attempt to lower an offset: it counts from its beginning on."""
+
+    def note(outcome: str) -> None:
+        world.history.add(
+            Lowered(at=now(), who=who, queue_id=MOVABLE_QUEUE, offset=offset, outcome=outcome)
+        )
+
+    note("begins")
+    outcome = _Outcome("cancelled")
+    yield outcome
+    note(outcome.text)
+
+
+# ---------------------------------------------------------------------------------------------------- readers
+
+
+@attrs.define
+class RecordingAPI(ClientAPI):
+    """Notes which broker answered which messages."""
+
+    world: World
+    reader: str
+
+    async def pull_message(
+        self, addr: str, header: PullMessageRequestHeader, *, timeout: float
+    ) -> PullResult:
+        result = await ClientAPI.pull_message(self, addr, header, timeout=timeout)
+        if result.body:
+            note_pulled(self.world, self.reader, addr, header.queue_id, result.body)
+        return result
+
+
+def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body) -> None:
+    """What a broker answered to a pull."""
+    host = addr.rpartition(":")[0]
+    broker_ids = [
+        member.config.broker_id for member in world.cluster.members if member.host == host
+    ]
+    world.history.add(
+        Pulled(
+            at=now(),
+            reader=reader,
+            broker=broker_ids[0],
+            queue_id=queue_id,
+            messages=tuple(
+                (message.queue_offset, message.body.rstrip(FILL))
+                for message in decode_messages(body)
+            ),
+        )
+    )
+
+
+async def audit(world: World) -> None:
+    """Read every broker as far as it goes, slaves above all, again and again."""
+    async with client_at(world, "10.0.3.1", "auditor") as client, trio.open_nursery() as nursery:
+        api = RecordingAPI(client.api.pool, world, "auditor")
+        for member in world.cluster.members:
+            nursery.start_soon(_audit, api, f"{member.host}:10911")
+
+
+async def _audit(api: RecordingAPI, addr: str) -> None:
+    positions = [0] * QUEUES
+    async for _ in every(AUDIT_PERIOD):
+        for queue_id, offset in enumerate(positions):
+            header = PullMessageRequestHeader(
+                "audit", TOPIC, queue_id, offset, 32, SUBSCRIPTION, 0, 0, 0, "*"
+            )
+            try:
+                result = await api.pull_message(addr, header, timeout=SEND_TIMEOUT)
+            except Error:
+                break
+            positions[queue_id] = result.next_begin_offset

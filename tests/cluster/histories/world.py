@@ -1,0 +1,254 @@
+"""The cluster of one run, the hosts of its clients, and what can be seen of it from above.
+
+`World` looks into brokers' memory without a request, so that looking changes nothing.
+"""
+
+import random
+from typing import Final
+
+import attrs
+import trio
+from tests.cluster.histories.disk import ScheduledDisk
+from tests.cluster.histories.events import (
+    History,
+    MemberEnded,
+    MemberStarted,
+    OffsetsSeen,
+    StartFailed,
+    now,
+)
+from tests.cluster.histories.schedule import QUEUES, Schedule
+
+from rocketrio import open_admin, open_client
+from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.message_store import MessageStore
+
+TOPIC: Final = "orders"
+GROUP: Final = "billing"
+BROKER_NAME: Final = "broker-a"
+SLAVE_SYNC_PERIOD: Final = 5.0
+LOOK_PERIOD: Final = 0.5
+"""Seconds between two looks at the offsets of all brokers."""
+START_AGAIN_PAUSE: Final = 1.0
+START_LIMIT: Final = 60.0
+"""Seconds a broker may take to come up; longer is a fault of ours."""
+
+
+def open_cluster(schedule: Schedule) -> EmbeddedCluster:
+    """Brokers with files so small that a run crosses the ends of many."""
+    mode = schedule.mode
+    store = StoreConfig(
+        flush_disk_type=mode.flush,
+        mapped_file_size_commit_log=16_384,
+        mapped_file_size_consume_queue=2000,
+        max_hash_slot_num=20,
+        max_index_num=100,
+        clean_file_forcibly_enable=False,
+        access_message_in_memory_max_bytes=2000 if mode.reads_at_slaves else None,
+    )
+    return EmbeddedCluster(
+        slaves=mode.slaves,
+        broker_name=BROKER_NAME,
+        store=store,
+        make_disk=ScheduledDisk,
+        seed=schedule.seed,
+        slave_read_enable=mode.reads_at_slaves,
+        slave_sync_period=SLAVE_SYNC_PERIOD,
+        register_name_server_period=10.0,
+        role=mode.role,
+        ha_acknowledge=mode.acknowledge,
+    )
+
+
+@attrs.define
+class World:
+    """One run."""
+
+    schedule: Schedule
+    cluster: EmbeddedCluster
+    history: History
+    name_server_is_running: bool = True
+    is_ending: bool = False
+    """The faults are over: nothing is lowered any more."""
+    _hosts: dict[str, str] = attrs.Factory(dict)
+    _starting: set[int] = attrs.Factory(
+        set
+    )  # they may serve already, and nobody knows how far they are
+    _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
+    _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
+    _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
+
+    def rng(self, who: str) -> random.Random:
+        """Chance for one actor, the same in each run of the seed whatever others draw."""
+        return random.Random(f"{self.schedule.seed} {who}")
+
+    def host(self, name: str) -> str:
+        """The address of a member or client of the schedule."""
+        kind, _, number = name.rpartition("-")
+        match kind:
+            case "slave":
+                return self.cluster.slaves[int(number) - 1].host
+            case "producer":
+                return f"10.0.1.{number}"
+            case "consumer":
+                return self._hosts.get(name) or self.new_host(name, 0)
+        return {"master": MASTER_HOST, "name server": NAME_SERVER_HOST}[name]
+
+    def new_host(self, name: str, index: int) -> str:
+        """The host of a consumer's next stay; faults of its name are its own from now on."""
+        host = self._hosts[name] = f"10.1.{name.rpartition('-')[2]}.{index}"
+        return host
+
+    def member(self, name: str) -> Member:
+        """A broker of the schedule."""
+        if name == "master":
+            return self.cluster.master
+        return self.cluster.slaves[int(name.removeprefix("slave-")) - 1]
+
+    async def create_topic(self) -> None:
+        """The topic of the run, before anything breaks."""
+        async with (
+            open_client(
+                name_servers=self.cluster.name_servers,
+                client_id="10.0.3.2@1#maker",
+                dial=self.cluster.dial_from("10.0.3.2"),
+                wall_clock=self.cluster.wall_clock,
+                rng=self.rng("maker"),
+            ) as client,
+            open_admin(client=client) as admin,
+        ):
+            await admin.create_topic(TOPIC, queues=QUEUES)
+
+    # --------------------------------------------------------------------------------- what can be seen
+
+    def log_ends(self) -> tuple[tuple[int, int, int], ...]:
+        """Each broker's log end and what of it is flushed: now, or what its disk kept when it went down."""
+        return tuple(
+            (number, *self._log_end(member))
+            for number, member in enumerate(self.cluster.members)
+            if number not in self._starting
+        )
+
+    def _log_end(self, member: Member) -> tuple[int, int]:
+        if member.is_running:
+            store = member.broker.store
+            return store.max_physical_offset, store.flushed.value
+        return self._ends.get(member.config.broker_id, (0, 0))
+
+    def offsets(self, member: Member) -> tuple[tuple[int, int], ...]:
+        """Queue id and offset of the group, as the broker has them in memory; nothing while it is down."""
+        if not member.is_running:
+            return ()
+        queues = member.broker.parts.consumer_offsets.query_offsets(GROUP, TOPIC)
+        return tuple(sorted(queues.items()))
+
+    def all_offsets(self) -> tuple[tuple[int, int, int], ...]:
+        """Broker, queue id, offset."""
+        return tuple(
+            (member.config.broker_id, queue_id, offset)
+            for member in self.cluster.members
+            for queue_id, offset in self.offsets(member)
+        )
+
+    async def watch_offsets(self) -> None:
+        """Note each change of the brokers' offsets; a task of the run."""
+        while True:
+            self.look_at_offsets()
+            await trio.sleep(LOOK_PERIOD)
+
+    def look_at_offsets(self) -> None:
+        """One look."""
+        for member in self.cluster.members:
+            broker_id = member.config.broker_id
+            changed = tuple(
+                (queue_id, offset)
+                for queue_id, offset in self.offsets(member)
+                if self._seen.get((broker_id, queue_id)) != offset
+            )
+            if changed:
+                for queue_id, offset in changed:
+                    self._seen[broker_id, queue_id] = offset
+                self.history.add(OffsetsSeen(at=now(), broker=broker_id, offsets=changed))
+
+    # ------------------------------------------------------------------------------- ends and starts
+
+    async def end(self, member: Member, how: str, *, seed: int = 0, kept: float = 1.0) -> None:
+        """Take a running broker down."""
+        self.look_at_offsets()
+        broker_id, store = member.config.broker_id, member.broker.store
+        log_end, flushed = store.max_physical_offset, store.flushed.value
+        self.history.add(
+            MemberEnded(
+                at=now(),
+                broker=broker_id,
+                how=how,
+                log_end=log_end,
+                flushed=flushed,
+                offsets=self.offsets(member),
+            )
+        )
+        self._ends[broker_id] = (flushed if how == "power cut" else log_end), flushed
+        self._logs[broker_id] = whole_log(store)[1]
+        if how == "stop":
+            await member.stop()
+            return
+        await member.kill()
+        if how == "power cut":
+            assert isinstance(member.disk, ScheduledDisk)
+            cut = member.disk.after_cut(seed, kept)
+            cut.seconds = member.disk.seconds
+            cut.fill(member.disk.is_full)
+            member.disk = cut
+
+    async def start(self, member: Member) -> None:
+        """Bring a broker back; one that cannot start now, as its disk is full, is tried again."""
+        broker_id = member.config.broker_id
+        others = self.log_ends()
+        with trio.fail_after(START_LIMIT):
+            while not member.is_running:
+                self._starting.add(broker_id)
+                try:
+                    await member.start()
+                except* OSError as error:
+                    assert isinstance(member.disk, ScheduledDisk)
+                    if not member.disk.is_full:
+                        raise
+                    self.history.add(StartFailed(at=now(), broker=broker_id, error=_text(error)))
+                    await trio.sleep(START_AGAIN_PAUSE)
+        self._starting.discard(broker_id)
+        for queue_id in range(QUEUES):
+            self._seen.pop((broker_id, queue_id), None)
+        self.history.add(
+            MemberStarted(
+                at=now(),
+                broker=broker_id,
+                log_end=self._log_end(member)[0],
+                kept=_common_size(self._logs[broker_id], whole_log(member.broker.store)[1]),
+                others=others,
+                offsets=self.offsets(member),
+            )
+        )
+        self.look_at_offsets()
+
+
+def whole_log(store: MessageStore) -> tuple[int, bytes]:
+    """The address that a log begins at, and all its bytes."""
+    begin, log = store.min_physical_offset, bytearray()
+    while (block := store.read_log(begin + len(log), 1 << 20)) is not None:
+        log += block
+    return begin, bytes(log)
+
+
+def _common_size(one: bytes, other: bytes) -> int:
+    """How many bytes are the same at the beginning of both."""
+    size = min(len(one), len(other))
+    if one[:size] == other[:size]:
+        return size
+    return next(at for at in range(size) if one[at] != other[at])
+
+
+def _text(group: BaseExceptionGroup[BaseException]) -> str:
+    """The errors of a group without its frames."""
+    one = group.exceptions[0]
+    return _text(one) if isinstance(one, BaseExceptionGroup) else f"{type(one).__name__}: {one}"
