@@ -12,6 +12,7 @@ from typing import Protocol
 
 import trio
 
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
@@ -78,6 +79,7 @@ class BrokerParts:
             flush_interval=config.flush_consumer_offset_interval,
         )
         self.delay_offset_file = file("delayOffset.json")
+        self.stats = BrokerStatsManager(lambda: self.config.broker.cluster_name)
         self.consumers = ConsumerManager()
         self.producers = ProducerManager()
         self.held_pulls = HeldPulls()
@@ -100,6 +102,7 @@ class BrokerParts:
             topics=self.topics,
             groups=self.groups,
             waiting=self.waiting_answers,
+            stats=self.stats,
             store_host=store_host,
             rng=rng,
         )
@@ -111,6 +114,7 @@ class BrokerParts:
             consumers=self.consumers,
             offsets=self.consumer_offsets,
             held=self.held_pulls,
+            stats=self.stats,
         )
 
     def load(self) -> None:
@@ -132,6 +136,7 @@ class BrokerParts:
                 self.held_pulls, self.pull, self.store, look_interval=self._look_interval
             ),
             self.clients,
+            self.stats,
         )
 
     def processor_table(
@@ -149,6 +154,7 @@ class BrokerParts:
             consumer_offsets=self.consumer_offsets,
             consumers=self.consumers,
             producers=self.producers,
+            stats=self.stats,
             registration=registration,
             delay_offset_file=self.delay_offset_file,
             waiting=self.waiting_answers,

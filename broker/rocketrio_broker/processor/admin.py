@@ -1,12 +1,13 @@
 """Everything that consoles, command-line tools and slaves ask a broker: the table of these codes.
 
     topic_admin    17 21 215 305 316 351        group_admin   43 45 200 201 203 204 207 308 314 352
-    consume_stats  202 208 300 303 317          broker_admin  25 26 28 306 329
+    consume_stats  202 208 300 303 315 317          broker_admin  25 26 28 306 329
     client_manage (34 35 38 46) and offsets (14 15 29-32) have tables of their own
 
 Answers to: AdminBrokerProcessor.
 """
 
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile
@@ -34,6 +35,7 @@ def admin_processors(
     consumer_offsets: ConsumerOffsetManager,
     consumers: ConsumerManager,
     producers: ProducerManager,
+    stats: BrokerStatsManager,
     registration: BrokerRegistration,
     delay_offset_file: ConfigFile,
     waiting: WaitingAnswers,
@@ -60,13 +62,14 @@ def admin_processors(
         producers=producers,
         delay_offset_file=delay_offset_file,
     )
-    stats = ConsumeStatsProcessor(
+    consume_stats = ConsumeStatsProcessor(
         config=config,
         store=store,
         topics=topics,
         groups=groups,
         consumer_offsets=consumer_offsets,
         consumers=consumers,
+        stats=stats,
         broker_addr=broker_addr,
         wall_clock=wall_clock,
     )
@@ -82,6 +85,6 @@ def admin_processors(
     return {
         **topic_admin.processors(),
         **group_admin.processors(),
-        **stats.processors(),
+        **consume_stats.processors(),
         **broker_admin.processors(),
     }

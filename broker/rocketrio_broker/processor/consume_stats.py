@@ -1,10 +1,11 @@
-"""How far topics and groups are: 202, 208, 300, 303, 317.
+"""How far topics and groups are: 202, 208, 300, 303, 317; how busy: 315.
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
 
 from collections.abc import Iterator
 
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
@@ -14,6 +15,7 @@ from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
+from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
@@ -42,6 +44,7 @@ class ConsumeStatsProcessor:
         groups: SubscriptionGroupManager,
         consumer_offsets: ConsumerOffsetManager,
         consumers: ConsumerManager,
+        stats: BrokerStatsManager,
         broker_addr: str,
         wall_clock: WallClock,
     ) -> None:
@@ -51,6 +54,7 @@ class ConsumeStatsProcessor:
         self._groups = groups
         self._consumer_offsets = consumer_offsets
         self._consumers = consumers
+        self._stats = stats
         self._broker_addr = broker_addr
         self._wall_clock = wall_clock
 
@@ -62,6 +66,7 @@ class ConsumeStatsProcessor:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.topic_consume_by_who,
             RequestCode.QUERY_CONSUME_TIME_SPAN: self.consume_time_span,
             RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.view_broker_stats_data,
         }
 
     def topic_stats_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -84,9 +89,11 @@ class ConsumeStatsProcessor:
         group = header.consumer_group
         topics = [header.topic] if header.topic else self._consumer_offsets.topics_of_group(group)
         table: dict[MessageQueue, OffsetWrapper] = {}
+        consume_tps = 0.0
         for topic in self._consumed_topics(group, topics):
             table |= self._progress(group, topic)
-        return request.response(body=ConsumeStats(table).to_json())
+            consume_tps += self._stats.group_get_tps(topic, group)
+        return request.response(body=ConsumeStats(table, consume_tps).to_json())
 
     def topic_consume_by_who(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.QueryTopicConsumeByWhoRequestHeader)
@@ -115,10 +122,20 @@ class ConsumeStatsProcessor:
                 config = self._topics.topic_config(topic)
                 if header.is_order and (config is None or not config.order):
                     continue
-                stats.append(ConsumeStats(self._progress(group, topic)))
+                consume_tps = self._stats.group_get_tps(topic, group)
+                stats.append(ConsumeStats(self._progress(group, topic), consume_tps))
             body.consume_stats_list.append({group: stats})
             body.total_diff += sum(each.total_diff for each in stats)
         return request.response(body=body.to_classic_json())
+
+    def view_broker_stats_data(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(admin.ViewBrokerStatsDataRequestHeader)
+        data = self._stats.stats_data(header.stats_name, header.stats_key)
+        if data is None:
+            raise BrokerSystemError(
+                f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            )
+        return request.response(body=data.to_json())
 
     def _consumed_topics(self, group: str, topics: list[str]) -> Iterator[str]:
         """Those that exist, and that the group still subscribes to if it is connected."""

@@ -14,6 +14,7 @@ from typing import Final
 
 import trio
 
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
@@ -86,6 +87,7 @@ class PullMessageProcessor:
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
         held: HeldPulls,
+        stats: BrokerStatsManager,
     ) -> None:
         self._store = store
         self._config = config
@@ -94,6 +96,7 @@ class PullMessageProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._held = held
+        self._stats = stats
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
@@ -149,6 +152,10 @@ class PullMessageProcessor:
                 code, suggested = _RETRY, group.broker_id
             else:
                 self._log_moved(channel, header, result)
+        if result.message_count:
+            self._stats.got(
+                header.topic, header.consumer_group, result.message_count, result.body_size
+            )
         answer = PullMessageResponseHeader(
             suggested, result.next_begin_offset, result.min_offset, result.max_offset
         )

@@ -14,6 +14,7 @@ import random
 from functools import lru_cache
 from typing import Final
 
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.processor.answers import SendAnswer, SendAnswers
@@ -82,6 +83,7 @@ class SendMessageProcessor:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         waiting: WaitingAnswers,
+        stats: BrokerStatsManager,
         store_host: bytes,
         rng: random.Random,
     ) -> None:
@@ -91,6 +93,7 @@ class SendMessageProcessor:
         self._topics = topics
         self._groups = groups
         self._waiting = waiting
+        self._stats = stats
         self._store_host = store_host
         self._answers_of: BrokerConfig | None = None
         self._rng = rng
@@ -152,6 +155,7 @@ class SendMessageProcessor:
         result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
         if result.status is not _PUT_OK:
             raise Refused(_CODE_BY_STATUS[result.status], f"{result.status.name}: {result.remark}")
+        self._stats.put(topic.topic_name, result.message_count, result.size)
         if request.flag & FLAG_ONEWAY:
             return
         answers = self._current_answers(broker)

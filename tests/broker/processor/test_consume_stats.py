@@ -1,13 +1,19 @@
+from typing import Any
+
 import trio
 from tests.broker.processor.asking import Asking, asking
+from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
+from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands import admin, client
 from rocketrio_protocol.commands.client import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.stats import (
+    BrokerStatsData,
+    BrokerStatsItem,
     ConsumeStats,
     GroupList,
     OffsetWrapper,
@@ -104,3 +110,43 @@ async def test_progress_of_all_groups(autojump_clock: MockClock) -> None:
         assert b'{{"brokerName":"broker-a","queueId":0,"topic":"T"}:{"brokerOffset":3' in body
         ordered = await one.ask(admin.GetBrokerConsumeStatsRequestHeader(is_order=True))
         assert b'"totalDiff":0' in bytes(ordered.body)
+
+
+async def test_what_was_sent_and_pulled_is_counted(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(cluster_name="lab") as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+
+        async def minute(name: str, key: str) -> BrokerStatsItem:
+            answer = await caller.pool.call(addr, admin.ViewBrokerStatsDataRequestHeader(name, key))
+            assert answer.code == ResponseCode.SUCCESS
+            return BrokerStatsData.from_json(answer.body).stats_minute
+
+        for number in range(30):
+            await caller.send(addr, bytes([number]) * 100)
+        pulled = await caller.pull(addr, 0, max_messages=20)
+        size = len(pulled.body)
+        await trio.sleep(10.5)
+        assert await minute("TOPIC_PUT_NUMS", "orders") == BrokerStatsItem(30, 3.0, 1.0)
+        stored = await minute("TOPIC_PUT_SIZE", "orders")
+        assert stored.sum == size * 30 // 20
+        assert await minute("GROUP_GET_NUMS", "orders@billing") == BrokerStatsItem(20, 2.0, 20.0)
+        assert (await minute("GROUP_GET_SIZE", "orders@billing")).sum == size
+        assert (await minute("BROKER_PUT_NUMS", "lab")).sum == 30
+        assert (await minute("BROKER_GET_NUMS", "lab")).sum == 20
+
+        await caller.commit(addr, 20)
+        answer = await caller.pool.call(addr, admin.GetConsumeStatsRequestHeader("billing"))
+        assert ConsumeStats.from_json(answer.body).consume_tps == 2.0
+        answer = await caller.pool.call(addr, admin.GetBrokerConsumeStatsRequestHeader(False))
+        listed = fastjson.loads(answer.body, dict[str, Any], what="stats")["consumeStatsList"]
+        assert [each["consumeTps"] for stats in listed for each in stats.get("billing", [])] == [
+            2.0
+        ]
+
+
+async def test_a_statistic_that_does_not_exist_is_said_to(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        header = admin.ViewBrokerStatsDataRequestHeader("TOPIC_PUT_NUMS", "T")
+        answer = await one.ask(header)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "The stats <TOPIC_PUT_NUMS> <T> not exist"

@@ -1,0 +1,181 @@
+"""How much came in by topic and went out by topic and group, over the last minute, hour and day.
+
+    every put or pull     adds to its key, the only work on their paths
+    every 10 s            what was counted becomes a round of the minute, and is added to
+    every 10 min, hour    the unfinished round of the hour, and of the day
+
+A round holds only the keys that were busy in it, so idle topics and groups cost nothing.
+
+Invariant: what was counted is in exactly one round of each window, or has left it.
+Answers to: BrokerStatsManager, StatsItem.
+Unlike Java: hour and day include their unfinished rounds, so they are never stale and reach back 50 to 60 minutes and
+23 to 24 hours; a key that was not busy for a day is unknown again; latency, reads from disk and commercial statistics
+are not counted.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.stats import BrokerStatsData, BrokerStatsItem
+
+SAMPLING_INTERVAL: Final = 10.0  # samplingInSeconds
+MINUTE_ROUNDS: Final = 6
+HOUR_ROUND_SAMPLES: Final = 60
+"""Samples in a round of the hour: ten minutes (samplingInMinutes)."""
+HOUR_ROUNDS: Final = 5
+DAY_ROUND_SAMPLES: Final = 360
+"""Samples in a round of the day: one hour (samplingInHour)."""
+DAY_ROUNDS: Final = 23
+
+TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
+GROUP_GET_SIZE: Final = "GROUP_GET_SIZE"
+BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
+
+
+@attrs.define(eq=False)
+class Counts:
+    """What was counted for one key: requests, and the messages and bytes in them."""
+
+    times: int = 0
+    messages: int = 0
+    size: int = 0
+
+    def add(self, other: "Counts") -> None:
+        self.times += other.times
+        self.messages += other.messages
+        self.size += other.size
+
+
+Table = dict[str, Counts]
+
+
+@attrs.define(eq=False)
+class _Round:
+    """What one span of time counted, by topic and by `topic@group`."""
+
+    puts: Table = attrs.Factory(dict)
+    gets: Table = attrs.Factory(dict)
+
+    def add(self, other: "_Round") -> None:
+        for mine, theirs in ((self.puts, other.puts), (self.gets, other.gets)):
+            for key, counts in theirs.items():
+                mine.setdefault(key, Counts()).add(counts)
+
+
+class _Window:
+    """The last rounds of one length, and the one that is not over."""
+
+    def __init__(self, *, round_samples: int, rounds: int) -> None:
+        self._round_samples = round_samples
+        self._rounds: deque[_Round] = deque(maxlen=rounds)
+        self._unfinished = _Round()
+        self._samples = 0
+
+    def add(self, sampled: _Round) -> None:
+        self._unfinished.add(sampled)
+        self._samples += 1
+        if self._samples == self._round_samples:
+            self._rounds.append(self._unfinished)
+            self._unfinished, self._samples = _Round(), 0
+
+    def rounds(self) -> tuple[list[_Round], float]:
+        """What counts now, and how many seconds it took."""
+        samples = len(self._rounds) * self._round_samples + self._samples
+        return [*self._rounds, self._unfinished], max(samples, 1) * SAMPLING_INTERVAL
+
+
+class BrokerStatsManager:
+    """The counters of one broker."""
+
+    def __init__(self, cluster_name: Callable[[], str]) -> None:
+        """`cluster_name` is the key of the statistics of the whole broker."""
+        self._cluster_name = cluster_name
+        self._counting = _Round()
+        self._minute = _Window(round_samples=1, rounds=MINUTE_ROUNDS)
+        self._hour = _Window(round_samples=HOUR_ROUND_SAMPLES, rounds=HOUR_ROUNDS)
+        self._day = _Window(round_samples=DAY_ROUND_SAMPLES, rounds=DAY_ROUNDS)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Sample until cancelled."""
+        task_status.started()
+        async for _ in every(SAMPLING_INTERVAL, first_after=SAMPLING_INTERVAL):
+            self.sample()
+
+    def put(self, topic: str, messages: int, size: int) -> None:
+        """A producer's request stored so many messages and bytes."""
+        counts = self._counting.puts.get(topic)
+        if counts is None:
+            counts = self._counting.puts[topic] = Counts()
+        counts.times += 1
+        counts.messages += messages
+        counts.size += size
+
+    def got(self, topic: str, group: str, messages: int, size: int) -> None:
+        """A consumer's pull was answered with so many messages and bytes."""
+        key = f"{topic}@{group}"
+        counts = self._counting.gets.get(key)
+        if counts is None:
+            counts = self._counting.gets[key] = Counts()
+        counts.times += 1
+        counts.messages += messages
+        counts.size += size
+
+    def sample(self) -> None:
+        """A round is over."""
+        sampled, self._counting = self._counting, _Round()
+        for window in (self._minute, self._hour, self._day):
+            window.add(sampled)
+
+    # --------------------------------------------------------------------------------------- asking
+
+    def stats_data(self, name: str, key: str) -> BrokerStatsData | None:
+        """One statistic of one key; None when the name is unknown or the key was not busy lately."""
+        cluster_name = self._cluster_name()
+        windows = (self._minute, self._hour, self._day)
+        items = [_item(window, name, key, cluster_name) for window in windows]
+        is_new = _counted(self._counting, name, key, cluster_name) is not None
+        if not is_new and not any(items):
+            return None
+        minute, hour, day = (item or BrokerStatsItem() for item in items)
+        return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
+
+    def group_get_tps(self, topic: str, group: str) -> float:
+        """Messages a second that the group got of the topic in the last minute."""
+        item = _item(self._minute, GROUP_GET_NUMS, f"{topic}@{group}", "")
+        return 0.0 if item is None else item.tps
+
+
+def _item(window: _Window, name: str, key: str, cluster_name: str) -> BrokerStatsItem | None:
+    rounds, seconds = window.rounds()
+    total, is_known = Counts(), False
+    for each in rounds:
+        counts = _counted(each, name, key, cluster_name)
+        if counts is not None:
+            is_known = True
+            total.add(counts)
+    if not is_known:
+        return None
+    value = total.size if name in (TOPIC_PUT_SIZE, GROUP_GET_SIZE) else total.messages
+    average = value / total.times if total.times else 0.0
+    return BrokerStatsItem(sum=value, tps=value / seconds, avgpt=average)
+
+
+def _counted(round_: _Round, name: str, key: str, cluster_name: str) -> Counts | None:
+    if name in (TOPIC_PUT_NUMS, TOPIC_PUT_SIZE):
+        return round_.puts.get(key)
+    if name in (GROUP_GET_NUMS, GROUP_GET_SIZE):
+        return round_.gets.get(key)
+    if key != cluster_name or name not in (BROKER_PUT_NUMS, BROKER_GET_NUMS):
+        return None
+    total = Counts()
+    for counts in (round_.puts if name == BROKER_PUT_NUMS else round_.gets).values():
+        total.add(counts)
+    return total
