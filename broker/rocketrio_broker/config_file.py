@@ -98,7 +98,6 @@ class ConfigFile:
         except OSError as error:
             self._sync_failed = True
             raise self._failed("synced", error) from error
-        self._note_success()
 
     def renew(self) -> None:
         """Write the content anew if a sync of it has failed: the next one could succeed for pages that were dropped."""

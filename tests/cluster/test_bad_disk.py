@@ -1,0 +1,181 @@
+"""Disks that are full or return damage, under a whole cluster: who is told what, and who goes on."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import trio
+from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.disk import Buffer, DiskFile
+from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryOpenFile
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
+
+STORE = StoreConfig(
+    mapped_file_size_commit_log=16_384,
+    mapped_file_size_consume_queue=400,
+    max_hash_slot_num=31,
+    max_index_num=200,
+    flush_consume_queue_thorough_interval=5.0,
+)
+
+
+class FullDisk(MemoryDisk):
+    """Has no block to give while it is full."""
+
+    full = False
+
+    def check(self) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+
+    def open(self, path: Path, *, create: bool = False) -> DiskFile:
+        if create and path not in self.files:
+            self.check()
+        file = super().open(path, create=create)
+        assert isinstance(file, MemoryOpenFile)
+        return _File(self, file)
+
+
+class _File(MemoryOpenFile):
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: FullDisk, file: MemoryOpenFile) -> None:
+        super().__init__(file.file)
+        self._disk = disk
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        self._disk.check()
+        super().pwrite(data, offset)
+
+    def reserve(self, offset: int, size: int) -> None:
+        self._disk.check()
+        super().reserve(offset, size)
+
+
+async def create_topic(caller: Caller, addr: str, topic: str) -> RemotingCommand:
+    header = CreateTopicRequestHeader(topic, "TBW102", 4, 4, 6, "SINGLE_TAG", order=False)
+    return await caller.pool.call(addr, header, timeout=10)
+
+
+async def read_queue(caller: Caller, addr: str) -> list[bytes]:
+    found: list[bytes] = []
+    offset = 0
+    while (answer := await caller.pull(addr, offset)).code == ResponseCode.SUCCESS:
+        found += bodies(answer)
+        offset = int(answer.ext_fields["nextBeginOffset"])
+    return found
+
+
+async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_rest(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with (
+        EmbeddedCluster(store=STORE, make_disk=FullDisk) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        addr, disk = cluster.master.broker.address, cluster.master.disk
+        assert isinstance(disk, FullDisk)
+        acknowledged: list[bytes] = []
+
+        async def send(number: int) -> RemotingCommand:
+            body = b"%d" % number + bytes(2000)
+            answer = await caller.send(addr, body, properties="KEYS\1k\2")
+            if answer.code == ResponseCode.SUCCESS:
+                acknowledged.append(body)
+            return answer
+
+        for number in range(20):
+            assert (await send(number)).code == ResponseCode.SUCCESS
+        disk.full = True
+        # What the log has reserved still takes messages; then they are refused as Apache refuses them.
+        codes = [(await send(number)).code for number in range(20, 60)]
+        assert codes[-1] == ResponseCode.SYSTEM_ERROR
+        assert set(codes) <= {ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR}
+        assert "No space left" in ((await send(60)).remark or "")
+
+        held: list[RemotingCommand] = []
+
+        async def hold() -> None:
+            end = len(acknowledged)
+            held.append(
+                await caller.pull(
+                    addr, end, sys_flag=SUBSCRIPTION | SUSPEND, suspend=600, timeout=700
+                )
+            )
+
+        nursery.start_soon(hold)
+        for _ in range(6):
+            await trio.sleep(60)
+            assert await read_queue(caller, addr) == acknowledged
+        # A group that nobody knows yet reads too, and is not kept.
+        assert (await caller.pull(addr, 0, group="new")).code == ResponseCode.SUCCESS
+        groups = cluster.master.broker.parts.groups
+        assert "new" not in groups.subscription_group_table
+        await caller.commit(addr, 7)
+        assert await caller.committed(addr) == 7
+        refused = await create_topic(caller, addr, "invoices")
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "/config/topics.json cannot be written: [Errno 28]" in (refused.remark or "")
+        refused = await caller.send(addr, b"first", topic="invoices")
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert cluster.master.broker.parts.topics.topic_config("invoices") is None
+
+        disk.full = False
+        await trio.sleep(10)
+        assert (await send(61)).code == ResponseCode.SUCCESS
+        await wait_all_tasks_blocked()
+        assert [bodies(answer) for answer in held] == [acknowledged[-1:]]
+        assert (await create_topic(caller, addr, "invoices")).code == ResponseCode.SUCCESS
+        await trio.sleep(10)
+        await cluster.kill_master()
+        await cluster.restart_master()
+        assert await read_queue(caller, addr) == acknowledged
+        assert await caller.committed(addr) == 7
+        assert cluster.master.broker.parts.topics.topic_config("invoices") is not None
+
+
+async def test_slave_with_damage_serves_what_it_has_until_a_restart_mends_it(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedCluster(slaves=1, store=STORE) as cluster, caller_of(cluster) as caller:
+        (slave,) = cluster.slaves
+        master_addr, slave_addr = cluster.master.broker.address, slave.broker.address
+        for number in range(30):
+            await caller.send(master_addr, b"%d" % number)
+        await trio.sleep(15)  # the tables are copied as well
+        assert len(await read_queue(caller, slave_addr)) == 30
+        # From here on the slave's memory is bad: what it appends is not what it got.
+        store = slave.broker.store
+        end = store.max_physical_offset
+        append = store.commit_log.append_raw
+
+        def append_badly(offset: int, data: Buffer) -> None:
+            append(offset, bytes(data[:4]) + b"\xff" + bytes(data[5:]))
+
+        store.commit_log.append_raw = append_badly  # type: ignore[method-assign]
+        for number in range(30, 40):
+            await caller.send(master_addr, b"%d" % number)
+        await trio.sleep(300)
+        assert slave.is_running
+        assert len(await read_queue(caller, slave_addr)) == 30
+        statistics = slave.broker.statistics().slave
+        assert statistics is not None
+        assert f"damaged at {end}" in (statistics.log.last_problem or "")
+        assert f"damaged at {end}" in slave.broker.store.runtime_info()["commitLogDamage"]
+        assert not cluster.master.broker.ha_service.connections
+        errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert len(errors) == 1
+        assert "start the broker again" in errors[0].getMessage()
+        # The master is untouched.
+        assert (await caller.send(master_addr, b"40")).code == ResponseCode.SUCCESS
+        await slave.stop()
+        await slave.start()
+        await trio.sleep(15)
+        assert await read_queue(caller, slave_addr) == [b"%d" % number for number in range(41)]
+        assert slave.broker.store.health.is_good
