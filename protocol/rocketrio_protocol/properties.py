@@ -81,14 +81,14 @@ def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None
 
 def stored_value(stored: bytes, label: bytes) -> bytes:
     """The same for a name followed by its 0x01, as it is stored; empty if there is none."""
-    limit = len(stored)
-    while (found := stored.rfind(label, 0, limit)) >= 0:
+    found = stored.rfind(label)
+    while found >= 0:
         if not found or stored[found - 1] == _PROPERTY_NUMBER:
             start = found + len(label)
             end = stored.find(_PROPERTY_BYTE, start)
             if value := stored[start:end] if end >= 0 else stored[start:]:
                 return value
-        limit = found  # an empty value, or the end of another name, does not count
+        found = stored.rfind(label, 0, found)  # an empty value, or the end of another name
     return b""
 
 

@@ -27,9 +27,9 @@ from rocketrio_broker.processor.stored_properties import (
 )
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
@@ -268,9 +268,9 @@ class SendMessageProcessor:
             )
 
 
-def _entries(request: RemotingCommand) -> list[tuple[int, bytes, bytes]]:
+def _entries(request: RemotingCommand) -> UniformEntries | MixedEntries:
     try:
-        return decode_batch(request.body)
+        return entries_of(request.body)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, error.what) from error
 

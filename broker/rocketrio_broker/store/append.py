@@ -5,15 +5,12 @@ Invariant: the messages of a batch lie next to each other in one file with conse
 Answers to: DefaultMessageStore.putMessage(s), CommitLog.asyncPutMessage(s), DefaultAppendMessageCallback.
 """
 
-from collections.abc import Sequence
-from itertools import accumulate
 from typing import Final
 
 import attrs
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.dispatch import (
     TRANSACTION_MASK,
@@ -23,19 +20,17 @@ from rocketrio_broker.store.dispatch import (
     stored_tags_code,
 )
 from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.put_batch import Batch, MixedEntries, UniformEntries, batch_of
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage, PutStatus
 from rocketrio_protocol.message_codec import (
     PADDING_HEAD_SIZE,
     record_shape,
 )
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, stored_value, tags_code
-from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL
+from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, tags_code
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
 _PUT_OK: Final = PutStatus.PUT_OK  # naming a member of an enumeration costs as much as a call
-_SEPARATOR: Final = 2  # the byte between properties
-_DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
 
 
 @attrs.define
@@ -123,54 +118,33 @@ class Appender:
         self._mark(end, store_ms, 1, size)
         return AppendResult(_PUT_OK, physical_offset, size, queue_offset, store_ms, 1, end)
 
-    def append_batch(
-        self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
-    ) -> AppendResult:
-        """Store (flag, body, properties) entries as one unit; `put.properties` is added to each."""
-        topic = put.topic.encode()
-        entries = _with_common_properties(entries, put.properties)
-        body_size = sum([len(body) for _, body, _ in entries])
-        most_properties = max([len(properties) for _, _, properties in entries], default=0)
-        refused = self._refused(len(topic), body_size, most_properties)
+    def append_batch(self, put: PutMessage, entries: UniformEntries | MixedEntries) -> AppendResult:
+        """Store the entries of a batch as one unit; `put.properties` is added to those of each."""
+        topic, batch = put.topic.encode(), batch_of(entries, put.properties)
+        refused = self._refused(len(topic), batch.body_size, batch.properties_size)
         if refused is None:
-            refused = self._refused_as_batch(put, entries)
+            refused = self._refused_as_batch(put, batch)
         if refused is not None:
             return refused
         shape = record_shape(topic, len(put.born_host), len(put.store_host))
-        overhead = shape.overhead
-        sizes = [overhead + len(body) + len(properties) for _, body, properties in entries]
-        total = sum(sizes)
-        if total > self._largest_record:
-            return self._too_large(body_size)
+        size = batch.size(shape)
+        if size > self._largest_record:
+            return self._too_large(batch.body_size)
         log, table = self._log, self._table
         try:
-            start = log.claim(total)
+            start = log.claim(size)
         except OSError as error:
             return self._no_space(error)
         key = (put.topic, put.queue_id)
         queue = table.by_key.get(key) or table.queue(*key)
-        first = queue.max_offset
+        first, count = queue.max_offset, batch.count
         store_ms = self._store_ms()
-        records = shape.records(
-            entries,
-            queue_id=put.queue_id,
-            queue_offset=first,
-            physical_offset=start,
-            sys_flag=put.sys_flag,
-            born_timestamp_ms=put.born_timestamp_ms,
-            born_host=put.born_host,
-            store_timestamp_ms=store_ms,
-            store_host=put.store_host,
-            reconsume_times=put.reconsume_times,
-            prepared_transaction_offset=put.prepared_transaction_offset,
-        )
+        records, addresses, queue_entries = batch.records(shape, put, first, start, store_ms)
         end = log.append(records)
-        offsets = list(accumulate(sizes[:-1], initial=start))
-        codes = [stored_tags_code(properties) for _, _, properties in entries]
-        queue.append_many(b"".join(map(ENTRY.pack, offsets, sizes, codes)), len(entries), end)
+        queue.append_many(queue_entries, count, end)
         table.grown.add(key)
-        self._mark(end, store_ms, len(entries), total)
-        return AppendResult(_PUT_OK, start, total, first, store_ms, len(entries), end, offsets)
+        self._mark(end, store_ms, count, size)
+        return AppendResult(_PUT_OK, start, size, first, store_ms, count, end, addresses)
 
     def _store_ms(self) -> int:
         """Now, but never before the last one: a clock set back must not make times fall along a queue."""
@@ -212,15 +186,13 @@ class Appender:
             PutStatus.MESSAGE_ILLEGAL, f"{body_size} bytes of body; {limit} is the limit"
         )
 
-    def _refused_as_batch(
-        self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
-    ) -> AppendResult | None:
+    def _refused_as_batch(self, put: PutMessage, batch: Batch) -> AppendResult | None:
         why = ""
-        if not entries:
+        if not batch.count:
             why = "an empty batch"
         elif put.sys_flag & TRANSACTION_MASK:
             why = "a batch cannot be part of a transaction"
-        elif any(map(_is_delayed, [properties for _, _, properties in entries])):
+        elif batch.is_delayed:
             why = "a batch cannot be delayed"
         return self._refuse(PutStatus.MESSAGE_ILLEGAL, why) if why else None
 
@@ -230,19 +202,3 @@ class Appender:
     def _refuse(self, status: PutStatus, why: str) -> AppendResult:
         self.counters.failures += 1
         return AppendResult(status, remark=why)
-
-
-def _with_common_properties(
-    entries: Sequence[tuple[int, bytes, bytes]], common: bytes
-) -> Sequence[tuple[int, bytes, bytes]]:
-    if not common:
-        return entries
-    return [
-        (flag, body, own + common if not own or own[-1] == _SEPARATOR else own + b"\x02" + common)
-        for flag, body, own in entries
-    ]
-
-
-def _is_delayed(properties: bytes) -> bool:
-    level = stored_value(properties, _DELAY)
-    return level.isdigit() and int(level) > 0

@@ -29,6 +29,7 @@ from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
 from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
 from rocketrio_broker.store.queue_reader import QueueReader
@@ -270,10 +271,8 @@ class MessageStore:
         self._appender.disk_refusal = self._retention.refusal
         return self._appender.append(put)
 
-    def append_batch(
-        self, put: PutMessage, entries: Sequence[tuple[int, bytes, bytes]]
-    ) -> AppendResult:
-        """Store the (flag, body, properties) entries of a batch next to each other, or none of them."""
+    def append_batch(self, put: PutMessage, entries: UniformEntries | MixedEntries) -> AppendResult:
+        """Store the entries of a batch next to each other, or none of them."""
         self._appender.disk_refusal = self._retention.refusal
         return self._appender.append_batch(put, entries)
 
