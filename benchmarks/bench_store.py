@@ -19,11 +19,12 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_broker.store.reput import ReputMessageService
 from rocketrio_protocol.message_codec import pack_host
 from rocketrio_protocol.remoting.ports import SystemWallClock
 
 HOST = pack_host("127.0.0.1", 10911)
-PROPERTIES = b"UNIQ_KEY\x017F000001000018B4AAC2000000000001\x02TAGS\x01A\x02"
+PROPERTIES = b"UNIQ_KEY\x017F000001000018B4AAC2%012X\x02TAGS\x01A\x02"
 CONFIG = StoreConfig(
     mapped_file_size_commit_log=256 << 20,
     max_transfer_count_on_message_in_memory=1024,
@@ -47,12 +48,12 @@ def best_cpu_us(work: Callable[[], int]) -> float:
     return best
 
 
-def put_of(body: bytes, queue_id: int = 0) -> PutMessage:
+def put_of(body: bytes, queue_id: int = 0, number: int = 0) -> PutMessage:
     return PutMessage(
         topic="bench",
         queue_id=queue_id,
         body=body,
-        properties=PROPERTIES,
+        properties=PROPERTIES % number,
         born_timestamp_ms=1_700_000_000_000,
         born_host=HOST,
         store_host=HOST,
@@ -68,7 +69,7 @@ def append(store: MessageStore, size: int, count: int) -> None:
         return count
 
     report("append.single", best_cpu_us(singles), "us", body=size)
-    entries: list[tuple[int, bytes, bytes]] = [(0, body, PROPERTIES)] * 32
+    entries: list[tuple[int, bytes, bytes]] = [(0, body, PROPERTIES % 0)] * 32
     common = put_of(b"")
     common.properties = b""
 
@@ -112,11 +113,36 @@ async def index(store: MessageStore, size: int) -> None:
     """What the background index costs for each message."""
     count = 20_000
     store.key_index.build_all()
-    for _ in range(count):
-        store.append(put_of(bytes(size)))
+    for number in range(count):
+        store.append(put_of(bytes(size), number % 4, number))
     start = time.process_time()
     store.key_index.build_all()
     report("index.message", (time.process_time() - start) / count * 1e6, "us", body=size)
+
+
+async def replicate(master: MessageStore, size: int, count: int) -> None:
+    """What a slave pays for a message beside copying its bytes, by transfers of so many messages."""
+    for per_transfer in (1, 32, 256, 2048):
+        start = master.max_physical_offset
+        for number in range(count):
+            master.append(put_of(bytes(size), number % 4, number))
+        step = (master.max_physical_offset - start) // count * per_transfer
+        with tempfile.TemporaryDirectory() as folder:
+            disk, clock = RealDisk(), SystemWallClock()
+            slave = MessageStore(CONFIG, Path(folder), disk=disk, wall_clock=clock)
+            slave.directory.take()
+            slave.recover()
+            reput = ReputMessageService(slave.commit_log, slave.dispatcher, slave.dispatched)
+            spent = 0.0
+            at = start
+            while (data := master.read_log(at, step)) is not None:
+                slave.append_raw(at, data)
+                at += len(data)
+                before = time.process_time()
+                reput.dispatch_all()
+                spent += time.process_time() - before
+            slave.release()
+        report("dispatch.message", spent / count * 1e6, "us", body=size, per_transfer=per_transfer)
 
 
 async def measure(size: int, count: int) -> None:
@@ -129,6 +155,7 @@ async def measure(size: int, count: int) -> None:
                 get(store, size, per_get, count)
             get_interleaved(store, size, max(count // 8, 1024))
             await index(store, size)
+            await replicate(store, size, min(count, 20_000))
             start = time.perf_counter()
             await store.wait_flushed(store.max_physical_offset)
             report("flush.all", time.perf_counter() - start, "s", bytes=store.max_physical_offset)
@@ -141,8 +168,8 @@ async def recover(size: int, log_bytes: int) -> None:
         body = bytes(size)
         async with open_message_store(CONFIG, root, disk=disk, wall_clock=clock) as store:
             while store.max_physical_offset < log_bytes:
-                for queue_id in range(100):
-                    store.append(put_of(body, queue_id % 4))
+                for number in range(100):
+                    store.append(put_of(body, number % 4, store.max_physical_offset))
                 await trio.lowlevel.checkpoint()
             end = store.max_physical_offset
         start = time.perf_counter()

@@ -10,7 +10,6 @@ Unlike Java: a gap is filled, not closed up; queue offset 0 past the queue's end
 import logging
 from collections.abc import Iterable
 from functools import lru_cache
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -123,30 +122,39 @@ class QueueDispatcher:
             return
         entries = np.empty(len(rows), _ENTRY_TYPE)
         entries["address"] = addresses = columns.addresses[rows]
-        entries["size"] = columns.sizes[rows]
+        entries["size"] = sizes = columns.sizes[rows]
         entries["code"] = tags_code_column(columns.properties)[rows]
         packed = entries.tobytes()
         offsets = columns.queue_offsets[rows]
         # Per row how many did not continue the row before: between two rows of equal number is no gap.
-        breaks = np.append(0, np.cumsum(np.diff(offsets) != 1))
-        ends = addresses + columns.sizes[rows]
-        for start, end in pairwise(bounds):
-            row, last = int(rows[start]), end - 1
-            topic, queue_id = columns.topics[row], int(columns.queue_ids[row])
-            queue = self._queue(topic, queue_id)
+        breaks = np.zeros(len(rows), np.int64)
+        np.cumsum(offsets[1:] - offsets[:-1] != 1, out=breaks[1:])
+        starts, lasts = bounds[:-1], bounds[1:] - 1
+        for start, last, row, offset, address, end, is_whole in zip(
+            starts.tolist(),
+            lasts.tolist(),
+            rows[starts].tolist(),
+            offsets[starts].tolist(),
+            addresses[starts].tolist(),
+            (addresses[lasts] + sizes[lasts]).tolist(),
+            (breaks[starts] == breaks[lasts]).tolist(),
+            strict=True,
+        ):
+            topic = columns.topics[row]
+            queue = self._queue(topic, int(columns.queue_ids[row]))
             if queue is None:
                 continue
             if (
-                offsets[start] == queue.max_offset
-                and breaks[start] == breaks[last]
-                and addresses[start] >= queue.last_physical_end
+                is_whole
+                and offset == queue.max_offset
+                and address >= queue.last_physical_end
                 and topic != _SCHEDULE_TOPIC_BYTES
             ):
-                part = packed[ENTRY.size * start : ENTRY.size * end]
-                queue.append_many(part, end - start, int(ends[last]))
+                part = packed[ENTRY.size * start : ENTRY.size * (last + 1)]
+                queue.append_many(part, last + 1 - start, end)
                 self._table.grown.add(queue.key)
             else:
-                self.dispatch(columns.records(rows[start:end].tolist()))
+                self.dispatch(columns.records(rows[start : last + 1].tolist()))
 
     def dispatch(self, records: Iterable[LogRecord]) -> tuple[int, int]:
         """Add the entries that the queues do not have; returns how many records there were, and the last store time."""

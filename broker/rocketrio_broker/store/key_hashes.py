@@ -60,26 +60,28 @@ def _head_hash(topic: bytes, head: bytes) -> int:
 
 def key_hash_columns(topics: list[bytes], properties: PropertyColumns) -> tuple[Int64s, Int64s]:
     """(hash, row) of every unique id and key of many records, in the order in which they are indexed."""
-    keys = properties.values(_UNIQUE_LABEL)
+    codes = _topic_codes(topics)
+    unique = properties.values(_UNIQUE_LABEL)
+    hashes, rows = _key_hashes(topics, codes, properties, unique), unique.owners
     words = properties.words(properties.values(_KEYS_LABEL))
     if len(words.owners):
-        both = np.concatenate((keys.owners, words.owners))
-        order = np.argsort(both, kind="stable")
-        keys = Values(
-            both[order],
-            np.concatenate((keys.starts, words.starts))[order],
-            np.concatenate((keys.ends, words.ends))[order],
-        )
-    codes = _topic_codes(topics)[keys.owners] * power_of_31(keys.ends - keys.starts)
-    codes += properties.hashes(keys)
-    signed = codes.view(np.int32).astype(np.int64)
-    hashes: Int64s = np.abs(signed)
-    hashes[hashes == 1 << 31] = 0
+        rows = np.concatenate((rows, words.owners))
+        hashes = np.concatenate((hashes, _key_hashes(topics, codes, properties, words)))
+        order = np.argsort(rows, kind="stable")
+        hashes, rows = hashes[order], rows[order]
+    return hashes, rows
+
+
+def _key_hashes(
+    topics: list[bytes], codes: UInt32s, properties: PropertyColumns, keys: Values
+) -> Int64s:
+    sums = codes[keys.owners] * power_of_31(keys.ends - keys.starts) + properties.hashes(keys)
+    hashes: Int64s = np.abs(sums.view(np.int32).astype(np.int64))
+    hashes[hashes == 1 << 31] = 0  # Java has no absolute value of its lowest number
     for number in properties.beyond_ascii(keys):
         key = properties.piece(int(keys.starts[number]), int(keys.ends[number]))
-        topic = topics[int(keys.owners[number])]
-        hashes[number] = _key_hash(topic, key)
-    return hashes, keys.owners
+        hashes[number] = _key_hash(topics[int(keys.owners[number])], key)
+    return hashes
 
 
 def _topic_codes(topics: list[bytes]) -> UInt32s:

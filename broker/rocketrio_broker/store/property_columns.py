@@ -175,11 +175,11 @@ class PropertyColumns:
     def _short_hashes(self, ends: Int64s, sizes: Int64s, longest: int) -> UInt32s:
         # A row for each piece, flush right; what stands before a shorter one counts nothing.
         rows = _items(self._text, f"V{longest}")[ends - longest].view(np.uint8)
-        matrix = rows.reshape(-1, longest).astype(np.uint32)
-        matrix *= _FALLING[_SHORT - longest :]
+        matrix = rows.reshape(-1, longest)
         if not (sizes == longest).all():
-            matrix *= np.arange(longest) >= longest - sizes[:, None]
-        hashes: UInt32s = matrix.sum(axis=1, dtype=np.uint32)
+            matrix = matrix * (np.arange(longest) >= longest - sizes[:, None])
+        powers = _FALLING[_SHORT - longest :]
+        hashes: UInt32s = np.einsum("ij,j->i", matrix.astype(np.uint32), powers)
         return hashes
 
     def _running_sums(self) -> UInt32s:
