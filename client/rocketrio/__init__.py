@@ -17,6 +17,7 @@ from rocketrio.pipeline import MessagesNotStored, SendPipeline
 from rocketrio.producer import Producer, open_producer
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio.queue_claim import CommitRefused
 from rocketrio.send_result import SendResult, SendStatus
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
@@ -38,6 +39,7 @@ __all__ = [
     "BrokerError",
     "ClientInstance",
     "ClosedError",
+    "CommitRefused",
     "ConfigError",
     "Consumer",
     "Error",

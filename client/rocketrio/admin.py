@@ -7,7 +7,7 @@ Unlike Java: statistics are asked of a slave where the master is away, and say s
 """
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Unpack
 
@@ -18,6 +18,7 @@ from rocketrio.admin_calls import AdminCalls
 from rocketrio.admin_values import BrokerDescription, QueueOffsets, TopicDescription
 from rocketrio.api import NOT_FOUND
 from rocketrio.instance import ClientInstance, ClientOptions, open_client
+from rocketrio.offset_store import check_offset
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio_protocol.codes import MASTER_ID
@@ -156,6 +157,27 @@ class Admin:
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
         return await self._bounds(subscribe_queues(topic, route), group)
+
+    async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Put a group elsewhere, queue by queue: back or forward, and newer than what its members committed anywhere.
+
+        Members that run keep their position. Of a queue set back they commit nothing more until it is taken over
+        again, which starts there: stop them first, or let them `seek`. To an Apache broker it is one more commit, which
+        the next one of a running member overwrites. Raises NotReachable, BrokerError for the first queue that could
+        not be reset, ConfigError for a number that is no offset. A cancel leaves open which queues are.
+        """
+        for queue, offset in offsets.items():
+            check_offset(queue, offset)
+
+            async def reset(
+                broker: FindBrokerResult, queue: MessageQueue = queue, offset: int = offset
+            ) -> None:
+                await self.client.api.update_consumer_offset(
+                    broker.addr, group, queue, offset, reset=True
+                )
+
+            await self.client.topic_route(queue.topic)
+            await self.client.ask_broker(queue, reset, insist_on_master=True)
 
     async def _bounds(
         self, queues: Sequence[MessageQueue], group: str | None = None

@@ -28,9 +28,11 @@ from rocketrio_protocol.commands.offset import (
     GetMinOffsetRequestHeader,
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    QueryConsumerOffsetResponseHeader,
     SearchOffsetRequestHeader,
     TimestampResponseHeader,
     UpdateConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetResponseHeader,
 )
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketrio_protocol.errors import broker_error
@@ -55,6 +57,17 @@ NOT_FOUND: Final = NotFound.NOT_FOUND
 """The broker answered, and knows no such offset: neither zero nor unreachable."""
 
 Offset: TypeAlias = int | Literal[NotFound.NOT_FOUND]
+
+
+@attrs.frozen
+class ClaimedOffset:
+    """The answer to a claim."""
+
+    offset: Offset
+    ownership: str | None
+    """None from a broker that knows no claims, as Apache's."""
+    generation: str | None
+
 
 _PULL_STATUS: Final = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
@@ -179,16 +192,31 @@ class ClientAPI:
         A broker answers 0 for a group that never committed on a queue whose first messages are still in memory;
         `zero_if_young=False` asks for the truth, which brokers before 5.0 do not tell.
         """
+        claimed = await self.claim_queue(
+            addr, group, queue, None, zero_if_young=zero_if_young, timeout=timeout
+        )
+        return claimed.offset
+
+    async def claim_queue(
+        self,
+        addr: str,
+        group: str,
+        queue: MessageQueue,
+        client_id: str | None,
+        *,
+        zero_if_young: bool = True,
+        timeout: float = OFFSET_TIMEOUT,
+    ) -> ClaimedOffset:
+        """As `query_consumer_offset`; a broker of ours also notes that the queue is `client_id`'s now."""
         header = QueryConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             set_zero_if_not_found=None if zero_if_young else False,
+            claim=client_id,
         )
         answer = await self.pool.call(addr, header, timeout=timeout)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return NOT_FOUND
-        if answer.code != ResponseCode.SUCCESS:
+        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
             raise broker_error(
                 f"committed offset of group {group} on {queue} cannot be read",
                 code=answer.code,
@@ -196,8 +224,12 @@ class ClientAPI:
                 broker_addr=addr,
                 topic=queue.topic,
             )
-        offset = answer.header(OffsetResponseHeader).offset
-        return offset if offset >= 0 else NOT_FOUND
+        told = answer.header(QueryConsumerOffsetResponseHeader)
+        offset: Offset = NOT_FOUND
+        if answer.code == ResponseCode.SUCCESS:
+            found = answer.header(OffsetResponseHeader).offset
+            offset = found if found >= 0 else NOT_FOUND
+        return ClaimedOffset(offset, told.ownership, told.generation)
 
     async def update_consumer_offset(
         self,
@@ -206,22 +238,31 @@ class ClientAPI:
         queue: MessageQueue,
         offset: int,
         *,
+        generation: str | None = None,
+        ownership: str | None = None,
+        seek: bool = False,
+        reset: bool = False,
         timeout: float = OFFSET_TIMEOUT,
-    ) -> None:
-        """Commit, and wait until the broker says that it did."""
+    ) -> UpdateConsumerOffsetResponseHeader:
+        """Commit, and wait until the broker says that it did; what became of it if a generation was named."""
         header = UpdateConsumerOffsetRequestHeader(
             consumer_group=group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             commit_offset=offset,
+            generation=generation,
+            ownership=ownership,
+            seek=seek or None,
+            reset=reset or None,
         )
-        await self.call(
+        answer = await self.call(
             addr,
             header,
             what=f"commit of offset {offset} for group {group} on {queue} failed",
             topic=queue.topic,
             timeout=timeout,
         )
+        return answer.header(UpdateConsumerOffsetResponseHeader)
 
     # -------------------------------------------------------------------------------------- clients
 

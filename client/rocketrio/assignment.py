@@ -73,6 +73,7 @@ class Assignment:
         self._fetchers.pop(queue).scope.cancel()
         if self.auto_commit and done is not None:
             self.offsets.update_offset(queue, done)
+        self.offsets.lose(queue)  # The next owner may be further by now.
         if queue not in self._releasing:  # Otherwise it had not begun again since.
             self._releasing[queue] = trio.Event()
             nursery.start_soon(self._release, queue)
@@ -80,7 +81,6 @@ class Assignment:
     async def _release(self, queue: MessageQueue) -> None:
         try:
             if self.auto_commit:
-                self.offsets.doubt(queue)  # The next owner may be further by now.
                 await self.offsets.persist(queue)
         except Error as error:
             logger.warning("not committed when given up queue=%s error=%s", queue, error)

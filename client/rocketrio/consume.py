@@ -138,6 +138,7 @@ async def open_consumer(
             if member is not None:
                 await client.join(member)
                 service = RebalanceService(client, member, assign, strategy)
+                offsets.confirm = service.rebalance
                 if not await service.rebalance():
                     member.rebalance_now.wake()
                 nursery.start_soon(service.run)
@@ -167,9 +168,10 @@ async def _close(
     # Shielded and bounded: what was worked on is committed also when the block was cancelled.
     consumer.close()
     consumer.assigned.stop()
+    offsets.confirm = None  # Nothing is taken over or given up any more.
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         if auto_commit:
-            offsets.doubt_all()  # Another member may own a queue by now, and be further.
+            offsets.doubt_all()  # Another member may own a queue by now, and be further: Apache's brokers are asked.
             for error in await consumer.commit_done():
                 logger.warning("not committed at the end group=%s error=%s", consumer.group, error)
         for error in await consumer.tell_masters():

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, Self
 
-import attrs
 import trio
 
 from rocketrio.api import Offset
 from rocketrio.assignment import Assignment
+from rocketrio.batches import Batches
 from rocketrio.consumer_statistics import ConsumerStatistics, QueueStatistics
 from rocketrio.instance import ClientInstance
 from rocketrio.offset_store import RemoteBrokerOffsetStore, check_offset
@@ -101,7 +101,7 @@ class Consumer:
         """
         if max_messages < 1:
             raise ConfigError(f"max_messages={max_messages} must be at least 1")
-        return _Batches(self, max_messages, max_wait)
+        return Batches(self, max_messages, max_wait)
 
     async def receive_batch(
         self, max_messages: int = BATCH_MAX_MESSAGES, max_wait: float = 0.0
@@ -246,7 +246,8 @@ class Consumer:
         """Commit all messages received so far, or the given next offsets; returns when brokers have confirmed.
 
         Never lowers what was committed (see `seek`). Raises NotReachable, BrokerError when a queue could not be
-        committed; the others are, and a later commit includes it. A cancel leaves open which ones are.
+        committed, CommitRefused when an operator has reset it meanwhile; the others are, and a later commit includes
+        it. A cancel leaves open which ones are.
         """
         if offsets is None:
             offsets = {
@@ -259,6 +260,7 @@ class Consumer:
             check_offset(queue, offset)
             self._offsets.update_offset(queue, offset)
         errors = await self._offsets.persist_all(list(offsets))
+        errors += filter(None, map(self._offsets.overruled, offsets))
         if errors:
             raise errors[0]
 
@@ -377,21 +379,6 @@ class Consumer:
         self.is_closed = True
         self._limit = self._index
         self._arrival.set()
-
-
-@attrs.define
-class _Batches:
-    """An iteration over lists of messages."""
-
-    consumer: Consumer
-    max_messages: int
-    max_wait: float
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> list[MessageExt]:
-        return await self.consumer.receive_batch(self.max_messages, self.max_wait)
 
 
 def as_topics(topics: str | Sequence[str]) -> list[str]:

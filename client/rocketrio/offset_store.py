@@ -2,20 +2,25 @@
 
 Invariant: a commit is done when a broker answered it, and what is committed never goes back unless it is reset.
 Invariant: "not found" is an answer of its own; a broker that cannot be reached raises.
+Invariant: of a queue that we have lost an Apache broker hears nothing more: it would take any number of ours.
 Answers to: RemoteBrokerOffsetStore.
-Unlike Java: commits are answered, not oneway. Where the master may know more or less than we think (after a slave
-was read from or committed to, or after any connection failed), it is asked before it is told: an older number of ours
-does not lower its, and what it has forgotten is committed again.
+Unlike Java: commits are answered, not oneway. A broker of ours is told which claim they belong to (queue_claim.py),
+and keeps the newer offset itself. An Apache broker that may know more or less than we think (after a slave was read
+from or committed to, or after any connection failed) is asked before it is told: an older number of ours does not
+lower its, and what it has forgotten is committed again.
 """
 
 import logging
+from collections.abc import Awaitable, Callable
 
 import attrs
 import trio
 
-from rocketrio.api import NOT_FOUND, Offset
+from rocketrio.api import NOT_FOUND, ClaimedOffset, Offset
 from rocketrio.instance import ClientInstance
+from rocketrio.queue_claim import CommitRefused, QueueClaim, StandingOffset
 from rocketrio.routing import FindBrokerResult
+from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 
@@ -53,6 +58,9 @@ class RemoteBrokerOffsetStore:
 
     client: ClientInstance
     group: str
+    confirm: Callable[[], Awaitable[bool]] | None = None
+    """Looks again at which queues are ours; whether that could be told. None: they are given by hand."""
+    _claims: dict[MessageQueue, QueueClaim] = attrs.Factory(dict)
     _table: dict[MessageQueue, _Progress] = attrs.Factory(dict)
     _locks: dict[tuple[str, str], trio.Lock] = attrs.Factory(dict)
     _faults_seen: int = 0
@@ -74,22 +82,40 @@ class RemoteBrokerOffsetStore:
         """Go to an offset on purpose; the next commit may lower what is stored."""
         progress = self._table.setdefault(queue, _Progress(offset))
         progress.wanted, progress.is_reset = offset, True
+        self._claim(queue).seek()
+
+    def lose(self, queue: MessageQueue) -> None:
+        """Another member owns the queue now; what is still to be committed counts as late."""
+        self._claim(queue).is_lost = True
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """The queue is no longer ours."""
+        """Nothing more is to be committed of a queue."""
         self._table.pop(queue, None)
+        self._claims.pop(queue, None)
+
+    def overruled(self, queue: MessageQueue) -> CommitRefused | None:
+        """Why commits of the queue are dropped; None while they are not."""
+        claim = self._claims.get(queue)
+        if claim is None or claim.overruled is None:
+            return None
+        return CommitRefused(
+            f"an operator has reset group {self.group} on {queue} to {claim.overruled.offset}",
+            topic=queue.topic,
+            remedy="Commits of this queue are dropped until it is taken over again; seek() goes on elsewhere",
+        )
+
+    def _claim(self, queue: MessageQueue) -> QueueClaim:
+        return self._claims.setdefault(queue, QueueClaim())
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
-        """What the master knows, or a slave while no master can be reached.
+        """Claim the queue; what the master knows, or a slave while no master can be reached.
 
         Raises NotReachable, RouteNotFound or BrokerError when nobody answers: never mistake that for NOT_FOUND.
         """
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
-            offset = await self.client.api.query_consumer_offset(
-                found.addr, self.group, queue, zero_if_young=zero_if_young
-            )
-            return StoredOffset(offset, found.is_slave)
+            claimed = await self._ask(found, queue, zero_if_young=zero_if_young)
+            return StoredOffset(claimed.offset, found.is_slave)
 
         stored = await self.client.ask_broker(queue, ask, insist_on_master=True)
         if stored.offset is not NOT_FOUND:
@@ -100,6 +126,15 @@ class RemoteBrokerOffsetStore:
         if stored.is_from_slave:
             self.doubt(queue)
         return stored
+
+    async def _ask(
+        self, found: FindBrokerResult, queue: MessageQueue, *, zero_if_young: bool = False
+    ) -> ClaimedOffset:
+        claimed = await self.client.api.claim_queue(
+            found.addr, self.group, queue, self.client.client_id, zero_if_young=zero_if_young
+        )
+        self._claim(queue).took(found.addr, claimed.ownership, claimed.generation)
+        return claimed
 
     def doubt(self, queue: MessageQueue) -> None:
         """Ask what is stored before the next commit: somebody else may have committed more."""
@@ -115,10 +150,11 @@ class RemoteBrokerOffsetStore:
     async def persist(self, queue: MessageQueue, *, insist_on_master: bool = False) -> None:
         """Commit what is noted for one queue. Raises Error when no broker took it; then it is still to be done.
 
-        With `insist_on_master` a master that failed a moment ago is tried first all the same.
+        With `insist_on_master` a master that failed a moment ago is tried first all the same. Raises CommitRefused when
+        an operator has reset the offset meanwhile; from then on does nothing, see `overruled`.
         """
         progress = self._table.get(queue)
-        if progress is None:
+        if progress is None or self._claim(queue).overruled is not None:
             return
         # One commit of a topic at a time to each broker: they arrive in order, and Apache's brokers lose one of two
         # that arrive together for a group without any offset there (seen with 5.3.3).
@@ -134,15 +170,19 @@ class RemoteBrokerOffsetStore:
     async def _commit(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
     ) -> None:
-        api, wanted = self.client.api, progress.wanted
+        wanted, claim = progress.wanted, self._claim(queue)
         if found.is_slave and progress.stored == wanted and progress.stored_at == found.addr:
             return  # Still in doubt: the master is to hear of it when it is back.
+        if found.addr not in claim.ownerships and not claim.is_lost:
+            await self._look(found, queue, progress)
+        ownership = claim.ownerships.get(found.addr)
+        if ownership is not None:
+            await self._commit_claimed(found, queue, progress, ownership)
+            return
+        if claim.is_lost:
+            return
         if progress.in_doubt and not progress.is_reset:
-            known = await api.query_consumer_offset(
-                found.addr, self.group, queue, zero_if_young=False
-            )
-            progress.floor = -1 if known is NOT_FOUND else known
-            progress.in_doubt = found.is_slave
+            await self._look(found, queue, progress)
         if wanted <= progress.floor and not progress.is_reset:
             if wanted < progress.floor:
                 logger.info(
@@ -151,7 +191,63 @@ class RemoteBrokerOffsetStore:
                 )  # fmt: skip
             progress.stored, progress.stored_at = wanted, found.addr
             return
-        await api.update_consumer_offset(found.addr, self.group, queue, wanted)
+        await self.client.api.update_consumer_offset(found.addr, self.group, queue, wanted)
+        self._committed(found, queue, progress, wanted)
+
+    async def _look(
+        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
+    ) -> None:
+        """Claim the queue at a broker that has not heard of us, or see what it holds."""
+        known = (await self._ask(found, queue)).offset
+        progress.floor = -1 if known is NOT_FOUND else known
+        progress.in_doubt = found.is_slave
+
+    async def _commit_claimed(
+        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, ownership: str
+    ) -> None:
+        """Commit to a broker of ours, which decides by claim and generation what is newer."""
+        claim, wanted = self._claim(queue), progress.wanted
+        while True:
+            answer = await self.client.api.update_consumer_offset(
+                found.addr,
+                self.group,
+                queue,
+                wanted,
+                generation=claim.generation,
+                ownership=ownership,
+                seek=progress.is_reset,
+            )
+            if answer.outcome == CommitOutcome.RESET:
+                assert answer.generation is not None
+                claim.overruled = StandingOffset(answer.generation, answer.standing_offset)
+                refused = self.overruled(queue)
+                assert refused is not None
+                raise refused
+            if answer.outcome != CommitOutcome.UNCLAIMED or claim.is_lost:
+                break
+            # Another member claimed the queue after us, or the broker was started anew: is it ours still?
+            if not await self._is_confirmed(queue):
+                raise CommitRefused(
+                    f"offset {wanted} of group {self.group} on {queue} is not committed: "
+                    "another member has claimed the queue",
+                    topic=queue.topic,
+                )
+            claimed = await self._ask(found, queue)
+            if claimed.ownership is None:
+                break
+            ownership = claimed.ownership
+        claim.generation = answer.generation or claim.generation
+        self._committed(found, queue, progress, wanted)
+
+    async def _is_confirmed(self, queue: MessageQueue) -> bool:
+        if self.confirm is None:
+            return True
+        claim = self._claim(queue)
+        return await self.confirm() and not claim.is_lost
+
+    def _committed(
+        self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, wanted: int
+    ) -> None:
         progress.stored, progress.stored_at = wanted, found.addr
         progress.in_doubt = found.is_slave
         progress.is_reset = progress.is_reset and (found.is_slave or progress.wanted != wanted)

@@ -10,7 +10,9 @@ from rocketrio import (
     NOT_FOUND,
     ClientInstance,
     ClosedError,
+    CommitRefused,
     MessageQueue,
+    open_admin,
     open_consumer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -173,6 +175,35 @@ async def test_seek_goes_back_and_may_lower_what_is_stored(client: ClientInstanc
         assert await receive(consumer, 2) == [2, 3]
         await consumer.commit()
         assert await committed(consumer) == {0: 4}
+
+
+async def test_reset_by_an_operator_moves_no_running_consumer_and_is_not_overwritten(
+    client: ClientInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    await send(client, 30, queues=1)
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+    async with open_admin(client=client) as admin:
+        async with open_consumer(TOPIC, group="g", client=client) as consumer:
+            assert await receive(consumer, 10) == list(range(10))
+            await consumer.commit()
+            await admin.reset_offsets("g", {queue: 3})
+            assert await receive(consumer, 3) == [10, 11, 12]
+            await trio.sleep(30)
+            assert caplog.text.count("an operator has reset group g") == 1
+            with pytest.raises(CommitRefused, match="seek"):
+                await consumer.commit()
+            assert consumer.position(queue) == 13
+        async with open_consumer(TOPIC, group="g", client=client) as consumer:
+            assert await receive(consumer, 2) == [3, 4]
+            await admin.reset_offsets("g", {queue: 0})
+            with pytest.raises(CommitRefused):
+                await consumer.commit()
+            consumer.seek(queue, 20)
+            assert await receive(consumer, 1) == [20]
+            await consumer.commit()
+            assert await committed(consumer) == {0: 21}
+        with pytest.raises(ConfigError, match="no offset"):
+            await admin.reset_offsets("g", {queue: -1})
 
 
 # ------------------------------------------------------------------------------------------- cancels

@@ -3,31 +3,17 @@
 import pytest
 import trio
 import trio.testing
+from tests.client.offset_stores import QUEUE, at, new_store, read
 
-from rocketrio import NOT_FOUND, ClientInstance, Message, MessageQueue, NotReachable, open_producer
-from rocketrio.api import Offset
+from rocketrio import NOT_FOUND, ClientInstance, MessageQueue, NotReachable
 from rocketrio.offset_store import RemoteBrokerOffsetStore
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import RouteNotFound
 
-QUEUE = MessageQueue("orders", "broker-a", 0)
-
 
 @pytest.fixture
 async def store(client: ClientInstance) -> RemoteBrokerOffsetStore:
-    async with open_producer(client=client) as producer:
-        await producer.send(Message("orders", b""))
-    await trio.sleep(2)
-    await client.topic_route("orders")
-    return RemoteBrokerOffsetStore(client, "g")
-
-
-async def at(store: RemoteBrokerOffsetStore, addr: str) -> Offset:
-    return await store.client.api.query_consumer_offset(addr, "g", QUEUE, zero_if_young=False)
-
-
-async def read(store: RemoteBrokerOffsetStore) -> Offset:
-    return (await store.read_offset(QUEUE, zero_if_young=False)).offset
+    return await new_store(client)
 
 
 async def test_value_not_found_and_unreachable_are_three_answers(

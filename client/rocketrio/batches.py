@@ -1,0 +1,28 @@
+"""An iteration over lists of messages instead of single ones: what `Consumer.batches` returns."""
+
+from typing import Protocol, Self
+
+import attrs
+
+from rocketrio_protocol.message import MessageExt
+
+
+class BatchReceiver(Protocol):
+    """Who gives the lists: a consumer."""
+
+    async def receive_batch(self, max_messages: int, max_wait: float) -> list[MessageExt]: ...
+
+
+@attrs.define
+class Batches:
+    """One list after the other, for as long as the consumer is open."""
+
+    consumer: BatchReceiver
+    max_messages: int
+    max_wait: float
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[MessageExt]:
+        return await self.consumer.receive_batch(self.max_messages, self.max_wait)

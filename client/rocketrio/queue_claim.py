@@ -1,0 +1,53 @@
+"""What brokers told us when we took a queue over, by which they know our commits from late ones and from a reset.
+
+A broker of ours answers a claim with an ownership, which counts there until another member claims the queue, and with
+the generation of the group's offset. Commits carry both. An Apache broker answers without: then it is an Apache one.
+
+Invariant: the generation is the one that our position comes from, wherever we claim later: a reset is noticed.
+Unlike Java: its commits say nothing of who sent them, and a late one lowers what the next owner stored.
+"""
+
+import attrs
+
+from rocketrio_protocol.errors import Error
+
+
+class CommitRefused(Error):
+    """A commit that is out of date: an operator reset the group's offset, or another member has the queue now.
+
+    It was not stored, and the position in the queue is as it was. After a reset commits of the queue are dropped until
+    it is taken over again, which starts at the reset offset, or until `seek` says where to go on.
+    """
+
+
+@attrs.frozen
+class StandingOffset:
+    """What a broker of ours says of the group's offset."""
+
+    generation: str
+    offset: int | None
+
+
+@attrs.define(eq=False)
+class QueueClaim:
+    """One queue, for as long as we own it."""
+
+    generation: str | None = None
+    """Of the offset that we started from, or committed last; None until a broker of ours told it."""
+    ownerships: dict[str, str | None] = attrs.Factory(dict)
+    """By address of the broker; None for one that knows no claims."""
+    is_lost: bool = False
+    """Another member owns the queue: only a broker that can tell late commits is told anything."""
+    overruled: StandingOffset | None = None
+    """What an operator's reset has put there; ours is dropped."""
+
+    def took(self, addr: str, ownership: str | None, generation: str | None) -> None:
+        """A broker answered our claim."""
+        self.ownerships[addr] = ownership
+        if self.generation is None:
+            self.generation = generation
+
+    def seek(self) -> None:
+        """The user went elsewhere, and after what happened until now."""
+        if self.overruled is not None:
+            self.generation, self.overruled = self.overruled.generation, None

@@ -1,0 +1,25 @@
+"""An offset store whose topic is known, and what brokers hold for its group."""
+
+import trio
+
+from rocketrio import ClientInstance, Message, MessageQueue, open_producer
+from rocketrio.api import Offset
+from rocketrio.offset_store import RemoteBrokerOffsetStore
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+async def new_store(client: ClientInstance) -> RemoteBrokerOffsetStore:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b""))
+    await trio.sleep(2)
+    await client.topic_route("orders")
+    return RemoteBrokerOffsetStore(client, "g")
+
+
+async def at(store: RemoteBrokerOffsetStore, addr: str) -> Offset:
+    return await store.client.api.query_consumer_offset(addr, "g", QUEUE, zero_if_young=False)
+
+
+async def read(store: RemoteBrokerOffsetStore) -> Offset:
+    return (await store.read_offset(QUEUE, zero_if_young=False)).offset
