@@ -17,11 +17,11 @@ import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
 
 import attrs
 import trio
 
+from rocketrio_broker.addresses import listening
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
@@ -39,8 +39,6 @@ from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.statistics import StoreStatistics
-from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
@@ -50,20 +48,12 @@ from rocketrio_protocol.remoting.ports import (
     Listener,
     SystemWallClock,
     WallClock,
-    join_addr,
-    split_addr,
 )
 from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 
 logger = logging.getLogger("rocketrio_broker")
-
-FAST_PORT_DISTANCE: Final = 2
-"""The second listener is this far below the first: Apache slaves fetch topics there (fastListenPort)."""
-
-FREE_PORT_ATTEMPTS: Final = 20
-"""Free ports tried until the one two below is free as well."""
 
 
 @attrs.frozen
@@ -173,97 +163,85 @@ async def open_broker(
     wall_clock = SystemWallClock() if wall_clock is None else wall_clock
     rng = random.Random() if rng is None else rng
     security = _link_security(config)
-    listeners = await _listen(config.listen, listen)
-    try:
-        listeners.append(await listen(config.ha_listen_for(listeners[0].addr)))
-        address = _told(config.address, listeners[0].addr)
-        ha_address = config.ha_address or _beside(address, listeners[2].addr)
-        store_host = await _packed_addr(address)
-        async with open_message_store(
-            config.store, config.data, disk=disk, wall_clock=wall_clock
-        ) as store:
-            store.is_slave = config.is_slave
-            group_transfer = GroupTransferService(
-                is_required=config.role == "sync-master",
-                in_sync_slaves=config.in_sync_slaves,
-                slave_fallbehind_max=config.ha_slave_fallbehind_max,
-                max_physical_offset=store.max_physical_offset,
+    async with (
+        listening(config, listen) as bound,
+        open_message_store(config.store, config.data, disk=disk, wall_clock=wall_clock) as store,
+    ):
+        store.is_slave = config.is_slave
+        group_transfer = GroupTransferService(
+            is_required=config.role == "sync-master",
+            in_sync_slaves=config.in_sync_slaves,
+            slave_fallbehind_max=config.ha_slave_fallbehind_max,
+            max_physical_offset=store.max_physical_offset,
+        )
+        parts = BrokerParts(
+            config,
+            store,
+            group_transfer=group_transfer,
+            disk=disk,
+            wall_clock=wall_clock,
+            rng=rng,
+            store_host=bound.store_host,
+        )
+        parts.load()
+        async with (
+            parts.keep_tables(),
+            open_channel_pool(dial) as pool,
+            background_nursery() as nursery,
+        ):
+            registration = BrokerRegistration(
+                config=parts.config,
+                topics=parts.topics,
+                pool=pool,
+                broker_addr=bound.address,
+                ha_server_addr=bound.ha_address,
             )
-            parts = BrokerParts(
-                config,
+            observer = _Observer(parts)
+            ha_service = HAService(
                 store,
-                group_transfer=group_transfer,
-                disk=disk,
+                bound.ha,
                 wall_clock=wall_clock,
-                rng=rng,
-                store_host=store_host,
+                config=_ha_config(config),
+                group_transfer=group_transfer,
+                security=security,
             )
-            parts.load()
-            async with (
-                parts.keep_tables(),
-                open_channel_pool(dial) as pool,
-                background_nursery() as nursery,
-            ):
-                registration = BrokerRegistration(
-                    config=parts.config,
-                    topics=parts.topics,
-                    pool=pool,
-                    broker_addr=address,
-                    ha_server_addr=ha_address,
+            slave: SlaveReplication | None = None
+            gather = partial(
+                gather_slave_offsets,
+                call=pool.call,
+                name_servers=config.name_servers,
+                broker_name=config.broker_name,
+                own_addr=bound.address,
+                consumer_offsets=parts.consumer_offsets,
+                queue_end=store.next_queue_offset,
+            )
+            for service in (*parts.services(), ha_service):
+                await nursery.start(service.run)
+            if config.is_slave:
+                slave = _slave_replication(
+                    config, parts, registration, pool, secured_dial(dial, security), wall_clock
                 )
-                observer = _Observer(parts)
-                ha_service = HAService(
-                    store,
-                    listeners[2],
-                    wall_clock=wall_clock,
-                    config=_ha_config(config),
-                    group_transfer=group_transfer,
-                    security=security,
-                )
-                slave: SlaveReplication | None = None
-                gather = partial(
-                    gather_slave_offsets,
-                    call=pool.call,
-                    name_servers=config.name_servers,
-                    broker_name=config.broker_name,
-                    own_addr=address,
-                    consumer_offsets=parts.consumer_offsets,
-                    queue_end=store.next_queue_offset,
-                )
-                for service in (*parts.services(), ha_service):
-                    await nursery.start(service.run)
-                if config.is_slave:
-                    slave = _slave_replication(
-                        config,
-                        parts,
-                        registration,
-                        pool,
-                        secured_dial(dial, security),
-                        wall_clock,
-                    )
-                    await nursery.start(slave.run)
-                else:
-                    await gather()
-                table = parts.processor_table(registration, address=address, ha_address=ha_address)
-                await nursery.start(_serve, listeners, table, observer)
-                await nursery.start(registration.run)
-                if not config.is_slave:
-                    # Once more for what was committed to a slave between the first time and now.
-                    nursery.start_soon(gather)
-                broker = Broker(
-                    parts,
-                    ha_service=ha_service,
-                    slave=slave,
-                    address=address,
-                    ha_address=ha_address,
-                    registration=registration,
-                    connections=observer.connections,
-                )
-                logger.info("serving role=%s address=%s", config.role, address)
-                yield broker
-    finally:
-        for listener in listeners:
-            listener.close()
+                await nursery.start(slave.run)
+            else:
+                await gather()
+            table = parts.processor_table(
+                registration, address=bound.address, ha_address=bound.ha_address
+            )
+            await nursery.start(_serve, (bound.main, bound.fast), table, observer)
+            await nursery.start(registration.run)
+            if not config.is_slave:
+                # Once more for what was committed to a slave between the first time and now.
+                nursery.start_soon(gather)
+            logger.info("serving role=%s address=%s", config.role, bound.address)
+            yield Broker(
+                parts,
+                ha_service=ha_service,
+                slave=slave,
+                address=bound.address,
+                ha_address=bound.ha_address,
+                registration=registration,
+                connections=observer.connections,
+            )
 
 
 async def _serve(
@@ -335,55 +313,3 @@ def _slave_replication(
         ha_master=ha_master,
         ha_master_is_fixed=config.ha_master_address is not None,
     )
-
-
-async def _listen(addr: str, listen: Listen) -> list[Listener]:
-    """The listener for clients and the one two ports below it."""
-    host, port = split_addr(addr)
-    for _ in range(1 if port else FREE_PORT_ATTEMPTS):
-        main = await listen(addr)
-        try:
-            fast_port = split_addr(main.addr)[1] - FAST_PORT_DISTANCE
-            return [main, await listen(join_addr(host, fast_port))]
-        except ConfigError:
-            main.close()
-            if port:
-                raise
-        except BaseException:
-            main.close()
-            raise
-    raise ConfigError(f"No free port on {host} whose second below is free as well")
-
-
-def is_wildcard(host: str) -> bool:
-    """Whether it stands for every address of the machine, so that nobody can dial it."""
-    return host in ("0.0.0.0", "::")
-
-
-def _told(address: str | None, bound: str) -> str:
-    """The address clients are told: as configured, where port 0 is the one that was bound; otherwise as bound."""
-    if address is not None:
-        host, port = split_addr(address)
-        return address if port else join_addr(host, split_addr(bound)[1])
-    if is_wildcard(split_addr(bound)[0]):
-        raise ConfigError(
-            f"listen is {bound}, which others cannot dial",
-            remedy="Say in address which host:port they are to use",
-        )
-    return bound
-
-
-def _beside(address: str, bound: str) -> str:
-    """The address slaves are told: as bound, on the host that clients are told where that is any."""
-    host, port = split_addr(bound)
-    return join_addr(split_addr(address)[0], port) if is_wildcard(host) else bound
-
-
-async def _packed_addr(address: str) -> bytes:
-    """The address as stored messages and their ids hold it; a host name is looked up once."""
-    host, port = split_addr(address)
-    try:
-        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(f"The host of {address} is not known ({error.strerror})") from error
-    return pack_host(str(found[0][4][0]), port)

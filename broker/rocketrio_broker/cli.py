@@ -19,7 +19,8 @@ import attrs
 import click
 import trio
 
-from rocketrio_broker.broker import Broker, is_wildcard, open_broker
+from rocketrio_broker.addresses import is_wildcard
+from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import (
     FIRST_SLAVE_ID,
     MASTER_ROLES,

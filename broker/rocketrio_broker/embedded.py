@@ -20,7 +20,8 @@ from typing import Any, Final, Literal, Self
 import attrs
 import trio
 
-from rocketrio_broker.broker import FAST_PORT_DISTANCE, Broker, open_broker
+from rocketrio_broker.addresses import FAST_PORT_DISTANCE
+from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import FIRST_SLAVE_ID, BrokerConfig, MasterRole
 from rocketrio_broker.kill_switch import KillSwitch
 from rocketrio_broker.name_server import NameServer

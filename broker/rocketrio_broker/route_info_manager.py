@@ -7,6 +7,7 @@ Invariant: a topic has queues only of broker names that have at least one addres
 Answers to: RouteInfoManager; RocketMQ reference, section 2.12.
 Unlike Java: liveness is kept per cluster and address (as in 5.x); an address leaves an id only if it holds it still,
 so a broker that stops late does not take the entry of its successor.
+Unlike Java: a name has one master; a second one is refused, where Java's list shows the last that registered.
 """
 
 import logging
@@ -16,6 +17,7 @@ from typing import Final
 import attrs
 
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.topic_config import (
     DataVersion,
@@ -71,6 +73,19 @@ class RegisterBrokerResult:
     ha_server_addr: str | None = None
 
 
+class AnotherMasterError(Error):
+    """A second broker wants to be the master of a name: it is not listed, and should take no writes."""
+
+    remedy = (
+        "Stop one of the two, or make it a slave; the name is free a moment after the first has stopped, "
+        "two minutes after its machine was lost"
+    )
+
+    def __init__(self, broker_name: str, master_addr: str) -> None:
+        super().__init__(f"{broker_name} has a master already, at {master_addr}")
+        self.master_addr = master_addr
+
+
 class RouteInfoManager:
     """The tables of one name server."""
 
@@ -88,9 +103,11 @@ class RouteInfoManager:
     def register_broker(
         self, registration: Registration, *, channel: Hashable, now: float
     ) -> RegisterBrokerResult:
-        """Take a broker's word for where it is and what it serves."""
+        """Take a broker's word for where it is and what it serves. Raises AnotherMasterError, then nothing changed."""
         key = BrokerAddr(registration.cluster_name, registration.broker_addr)
         name, broker_id = registration.broker_name, registration.broker_id
+        if broker_id == MASTER_ID:
+            self._check_only_master(registration)
         self.cluster_addr_table.setdefault(registration.cluster_name, {})[name] = None
         broker = self.broker_addr_table.get(name)
         if broker is None:
@@ -115,6 +132,13 @@ class RouteInfoManager:
         else:
             self.filter_server_table.pop(key, None)
         return RegisterBrokerResult() if broker_id == MASTER_ID else self._master_of(broker)
+
+    def _check_only_master(self, registration: Registration) -> None:
+        """An address that is listed lives: it goes when its connection closes, or after a long silence."""
+        broker = self.broker_addr_table.get(registration.broker_name)
+        master = None if broker is None else broker.broker_addrs.get(MASTER_ID)
+        if master is not None and master != registration.broker_addr:
+            raise AnotherMasterError(registration.broker_name, master)
 
     def unregister_broker(
         self, *, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int

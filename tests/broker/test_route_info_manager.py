@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rocketrio_broker.route_info_manager import (
     BROKER_CHANNEL_EXPIRED_TIME,
+    AnotherMasterError,
     BrokerAddr,
     RegisterBrokerResult,
     Registration,
@@ -111,13 +112,34 @@ def test_a_slave_that_becomes_master_on_its_address_leaves_its_id(routes: RouteI
     assert addrs(routes) == {0: "10.0.0.2:10911"}
 
 
-def test_a_master_that_comes_back_elsewhere_takes_its_id(routes: RouteInfoManager) -> None:
+def test_a_slave_that_comes_back_elsewhere_takes_its_id(routes: RouteInfoManager) -> None:
     register(routes, MASTER)
-    moved = attrs.evolve(MASTER, broker_addr="10.0.0.9:10911")
-    register(routes, moved)
-    assert addrs(routes) == {0: "10.0.0.9:10911"}
+    register(routes, SLAVE)
+    register(routes, attrs.evolve(SLAVE, broker_addr="10.0.0.9:10911"))
+    routes.channel_closed(SLAVE.broker_addr)
+    assert addrs(routes) == {0: MASTER.broker_addr, 1: "10.0.0.9:10911"}
+
+
+def test_a_second_master_is_refused_while_the_first_is_listed(routes: RouteInfoManager) -> None:
+    register(routes, MASTER)
+    second = with_topics(attrs.evolve(MASTER, broker_addr="10.0.0.9:10911"), 9, "stolen")
+    with pytest.raises(AnotherMasterError, match=MASTER.broker_addr) as refusal:
+        register(routes, second)
+    assert refusal.value.master_addr == MASTER.broker_addr
+    assert addrs(routes) == {0: MASTER.broker_addr}
+    assert routes.pickup_topic_route_data("stolen") is None
+    assert BrokerAddr("lab", second.broker_addr) not in routes.broker_live_table
     routes.channel_closed(MASTER.broker_addr)
-    assert addrs(routes) == {0: "10.0.0.9:10911"}
+    register(routes, second)
+    assert addrs(routes, "stolen") == {0: second.broker_addr}
+
+
+def test_master_and_slave_change_their_roles(routes: RouteInfoManager) -> None:
+    register(routes, MASTER)
+    register(routes, SLAVE)
+    register(routes, attrs.evolve(MASTER, broker_id=1))
+    register(routes, attrs.evolve(SLAVE, broker_id=0))
+    assert addrs(routes) == {0: SLAVE.broker_addr, 1: MASTER.broker_addr}
 
 
 def test_a_broker_is_dropped_after_more_than_120_s_of_silence(routes: RouteInfoManager) -> None:
@@ -138,11 +160,12 @@ def test_a_sign_of_life_puts_the_drop_off(routes: RouteInfoManager) -> None:
 
 def test_a_late_stop_does_not_take_its_successor_along(routes: RouteInfoManager) -> None:
     register(routes, MASTER)
-    register(routes, attrs.evolve(MASTER, broker_addr="10.0.0.9:10911"))
+    register(routes, SLAVE)
+    register(routes, attrs.evolve(SLAVE, broker_addr="10.0.0.9:10911"))
     routes.unregister_broker(
-        cluster_name="lab", broker_addr=MASTER.broker_addr, broker_name="broker-a", broker_id=0
+        cluster_name="lab", broker_addr=SLAVE.broker_addr, broker_name="broker-a", broker_id=1
     )
-    assert addrs(routes) == {0: "10.0.0.9:10911"}
+    assert addrs(routes) == {0: MASTER.broker_addr, 1: "10.0.0.9:10911"}
 
 
 def test_write_permission_is_taken_and_given_back(routes: RouteInfoManager) -> None:
@@ -216,9 +239,14 @@ class RouteMachine(RuleBasedStateMachine):
     ) -> None:
         addr = f"10.0.0.{host}:1"
         registration = attrs.evolve(MASTER, broker_name=name, broker_id=broker_id, broker_addr=addr)
-        self.routes.register_broker(
-            with_topics(registration, version, *topics), channel=addr, now=self.now
-        )
+        try:
+            self.routes.register_broker(
+                with_topics(registration, version, *topics), channel=addr, now=self.now
+            )
+        except AnotherMasterError as error:
+            assert broker_id == 0
+            assert addr != error.master_addr == self.routes.broker_addr_table[name].broker_addrs[0]
+            return
         assert self.routes.broker_addr_table[name].broker_addrs[broker_id] == addr
 
     @rule(name=st.sampled_from(["a", "b"]), broker_id=st.integers(0, 2), host=st.integers(1, 4))

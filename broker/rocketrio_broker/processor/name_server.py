@@ -11,7 +11,12 @@ import attrs
 import trio
 
 from rocketrio_broker.kv_config import ORDER_TOPIC_NAMESPACE, KVConfigManager
-from rocketrio_broker.route_info_manager import BrokerAddr, Registration, RouteInfoManager
+from rocketrio_broker.route_info_manager import (
+    AnotherMasterError,
+    BrokerAddr,
+    Registration,
+    RouteInfoManager,
+)
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -90,19 +95,24 @@ class NameServerProcessor:
         body = decode_register_body(
             request.body, compressed=header.compressed, version=request.version
         )
-        result = self._routes.register_broker(
-            Registration(
-                cluster_name=header.cluster_name,
-                broker_name=header.broker_name,
-                broker_id=header.broker_id,
-                broker_addr=header.broker_addr,
-                ha_server_addr=header.ha_server_addr,
-                topics=body.topic_config_serialize_wrapper,
-                filter_servers=body.filter_server_list,
-            ),
-            channel=channel,
-            now=trio.current_time(),
+        registration = Registration(
+            cluster_name=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            broker_addr=header.broker_addr,
+            ha_server_addr=header.ha_server_addr,
+            topics=body.topic_config_serialize_wrapper,
+            filter_servers=body.filter_server_list,
         )
+        now = trio.current_time()
+        try:
+            result = self._routes.register_broker(registration, channel=channel, now=now)
+        except AnotherMasterError as error:
+            return request.response(
+                cluster.RegisterBrokerResponseHeader(master_addr=error.master_addr),
+                code=ResponseCode.SYSTEM_ERROR,
+                remark=str(error),
+            )
         order_topics = self._kv_config.namespace(ORDER_TOPIC_NAMESPACE)
         return request.response(
             cluster.RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr),

@@ -1,0 +1,110 @@
+"""The addresses of one broker: three listeners, and what others are told of them.
+
+    listen         clients
+    listen - 2     clients and slaves, but for pulls
+    ha_listen      slaves that replicate
+
+Answers to: BrokerController's remotingServer and fastRemotingServer, BrokerConfig.brokerIP1 and brokerIP2.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.remoting.ports import Listen, Listener, join_addr, split_addr
+
+FAST_PORT_DISTANCE: Final = 2
+"""The second listener is this far below the first: Apache slaves fetch topics there (fastListenPort)."""
+
+FREE_PORT_ATTEMPTS: Final = 20
+"""Free ports tried until the one two below is free as well."""
+
+
+@attrs.frozen
+class BrokerAddresses:
+    """Where a broker listens."""
+
+    main: Listener
+    fast: Listener
+    """For everything but pulls."""
+    ha: Listener
+    address: str
+    """Where clients find it."""
+    ha_address: str
+    """Where slaves find it."""
+    store_host: bytes
+    """`address` as stored messages and their ids hold it."""
+
+
+@asynccontextmanager
+async def listening(config: BrokerConfig, listen: Listen) -> AsyncGenerator[BrokerAddresses]:
+    """Listen for as long as the body runs. Raises ConfigError for an address that cannot be had."""
+    listeners = await _listen(config.listen, listen)
+    try:
+        main, fast = listeners
+        ha = await listen(config.ha_listen_for(main.addr))
+        listeners.append(ha)
+        address = _told(config.address, main.addr)
+        ha_address = config.ha_address or _beside(address, ha.addr)
+        yield BrokerAddresses(main, fast, ha, address, ha_address, await _packed_addr(address))
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+async def _listen(addr: str, listen: Listen) -> list[Listener]:
+    """The listener for clients and the one two ports below it."""
+    host, port = split_addr(addr)
+    for _ in range(1 if port else FREE_PORT_ATTEMPTS):
+        main = await listen(addr)
+        try:
+            fast_port = split_addr(main.addr)[1] - FAST_PORT_DISTANCE
+            return [main, await listen(join_addr(host, fast_port))]
+        except ConfigError:
+            main.close()
+            if port:
+                raise
+        except BaseException:
+            main.close()
+            raise
+    raise ConfigError(f"No free port on {host} whose second below is free as well")
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for every address of the machine, so that nobody can dial it."""
+    return host in ("0.0.0.0", "::")
+
+
+def _told(address: str | None, bound: str) -> str:
+    """The address clients are told: as configured, where port 0 is the one that was bound; otherwise as bound."""
+    if address is not None:
+        host, port = split_addr(address)
+        return address if port else join_addr(host, split_addr(bound)[1])
+    if is_wildcard(split_addr(bound)[0]):
+        raise ConfigError(
+            f"listen is {bound}, which others cannot dial",
+            remedy="Say in address which host:port they are to use",
+        )
+    return bound
+
+
+def _beside(address: str, bound: str) -> str:
+    """The address slaves are told: as bound, on the host that clients are told where that is any."""
+    host, port = split_addr(bound)
+    return join_addr(split_addr(address)[0], port) if is_wildcard(host) else bound
+
+
+async def _packed_addr(address: str) -> bytes:
+    """The address as stored messages and their ids hold it; a host name is looked up once."""
+    host, port = split_addr(address)
+    try:
+        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"The host of {address} is not known ({error.strerror})") from error
+    return pack_host(str(found[0][4][0]), port)
