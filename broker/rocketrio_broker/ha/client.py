@@ -1,9 +1,11 @@
 """The slave's end of replication: fetches the master's log and appends it at the same addresses.
 
-One task: it waits for bytes, or for the time to report or to give up, whichever comes first.
+One task: it waits for bytes, or for the time to report or to give up, whichever comes first. Where the master is to
+hear of what the disk has (`acknowledge = "disk"`) a second one reports as the log is flushed.
 
 Invariant: only bytes that continue the log are appended, so both logs are the same up to the shorter one's end.
-Invariant: what is reported is appended, and nothing is reported of a log that turned out to be damaged.
+Invariant: what is reported is appended, or flushed where that is asked for.
+Invariant: nothing is reported of a log that turned out to be damaged.
 Answers to: DefaultHAClient; RocketMQ reference, section 6.4.
 Unlike Java: reports at once after connecting (4.x: after 5 s) and once a read, not once a transfer.
 Unlike Java: its own silence and the master's have a clock each, so a dead master is noticed and a live one kept.
@@ -12,6 +14,7 @@ Unlike Java: its own silence and the master's have a clock each, so a dead maste
 import logging
 import struct
 from enum import Enum
+from math import inf
 from typing import Final
 
 import attrs
@@ -37,6 +40,7 @@ from rocketrio_protocol.message_codec import (
     RECORD_OVERHEAD,
 )
 from rocketrio_protocol.remoting.ports import Dial, Transport, WallClock
+from rocketrio_protocol.remoting.tasks import background_nursery
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -95,6 +99,8 @@ class HAClient:
         self._wall_clock = wall_clock
         self._config = config or HAConfig()
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        self._reports_flushed = self._config.acknowledge == "disk"
+        self._report_error: Error | None = None
         self._reported = 0
         self._last_report_time = 0.0
         self._master_offset = 0
@@ -160,17 +166,47 @@ class HAClient:
             self._connected_since_ms = self._wall_clock.now_ms()
             self.connected.advance(self.connected.value + 1)
             logger.info("connected master=%s offset=%d", addr, self._store.max_physical_offset)
-            await self._transfer(transport)
+            await self._exchange(transport)
         finally:
             await transport.aclose()
+
+    async def _exchange(self, transport: Transport) -> None:
+        if not self._reports_flushed:
+            await self._report(transport)
+            await self._transfer(transport)
+            return
+        # The first report is where the master goes on: the disk must have all there is.
+        self._store.flush_soon()
+        await self._store.wait_flushed(self._store.max_physical_offset)
+        await self._report(transport)
+        self._report_error = None
+        async with background_nursery() as nursery:
+            nursery.start_soon(self._report_flushes, transport, nursery.cancel_scope)
+            await self._transfer(transport)
+        if self._report_error is not None:
+            raise self._report_error
+
+    async def _report_flushes(self, transport: Transport, scope: trio.CancelScope) -> None:
+        """Report whenever the disk has more, and while it is busy what it had: we are alive."""
+        try:
+            while True:
+                with trio.move_on_at(self._last_report_time + self._config.send_heartbeat_interval):
+                    await self._store.flushed.wait_past(self._reported)
+                await self._report(transport)
+        except Error as error:
+            self._report_error = error
+            scope.cancel()
 
     async def _transfer(self, transport: Transport) -> None:
         config, store = self._config, self._store
         decoder = TransferDecoder()
-        await self._report(transport)
         last_read_time = trio.current_time()
         while True:
-            report_time = self._last_report_time + config.send_heartbeat_interval
+            report_time = (
+                inf
+                if self._reports_flushed
+                else self._last_report_time + config.send_heartbeat_interval
+            )
             silence_end = last_read_time + config.housekeeping_interval
             with trio.CancelScope(deadline=min(report_time, silence_end)) as waiting:
                 received = await transport.receive_into(self._buffer)
@@ -191,7 +227,9 @@ class HAClient:
             last_read_time = trio.current_time()
             for part in decoder.feed(self._buffer[:received]):
                 self._append(part, transport.remote_addr)
-            if store.max_physical_offset > self._reported or last_read_time >= report_time:
+            if self._reports_flushed:
+                store.flush_soon()
+            elif store.max_physical_offset > self._reported or last_read_time >= report_time:
                 await self._report(transport)
 
     def _append(self, part: TransferPart, master: str) -> None:
@@ -225,17 +263,21 @@ class HAClient:
 
     async def _report(self, transport: Transport) -> None:
         """Say how far the log goes, and wait until that is on its way."""
-        self._store.health.check()
-        self._reported = self._store.max_physical_offset
+        store = self._store
+        store.health.check()
+        self._reported = store.flushed.value if self._reports_flushed else store.max_physical_offset
         report = encode_report(self._reported)
-        limit = self._config.housekeeping_interval
-        with trio.move_on_after(limit) as sending:
-            await transport.send_all(report)
-        if sending.cancelled_caught:
-            raise SilentPeerError(
-                f"The master has taken no report for {limit:g} s",
-                broker_addr=transport.remote_addr,
-            )
+        # Without a wait where that goes: a send may hang on it, and the queues are built during a wait.
+        sent = transport.send_nowait(report)
+        if sent < len(report):
+            limit = self._config.housekeeping_interval
+            with trio.move_on_after(limit) as sending:
+                await transport.send_all(report[sent:])
+            if sending.cancelled_caught:
+                raise SilentPeerError(
+                    f"The master has taken no report for {limit:g} s",
+                    broker_addr=transport.remote_addr,
+                )
         self._last_report_time = trio.current_time()
 
     def _log_end(self, addr: str, error: Error | OSError) -> None:

@@ -228,10 +228,11 @@ class HAConnection:
                 block = memoryview(b"")
             await self._send(block)
             last_write_time = trio.current_time()
+            if len(block) == config.transfer_batch_size:
+                await trio.lowlevel.checkpoint()  # There is more, and others have their turn.
             # A put that waits for this slave waits for every pause too.
-            pause = 0.0 if self._group_transfer.is_required else config.transfer_pause
-            if len(block) < config.transfer_batch_size and pause:
-                await trio.sleep(pause)
+            elif not self._group_transfer.is_required and config.transfer_pause:
+                await trio.sleep(config.transfer_pause)
 
     async def _send(self, block: memoryview) -> None:
         """One transfer. A slave that takes none of it for too long is as good as gone."""
@@ -240,12 +241,17 @@ class HAConnection:
         # Counted first: the slave may have it, and say so, before the last byte has left here.
         self._sent_to += size
         self._group_transfer.transfer_sent(self._sent_to)
+        if size <= _JOINED_SIZE_LIMIT:
+            header, block = header + block, memoryview(b"")
+        # Without a wait where that goes: sends may hang on it.
+        sent = self._transport.send_nowait(header)
+        if sent == len(header) and not block:
+            self._bytes_sent += size
+            return
         with trio.move_on_after(self._config.housekeeping_interval) as sending:
-            if size <= _JOINED_SIZE_LIMIT:
-                await self._transport.send_all(header + block)
-            else:
-                await self._transport.send_all(header)
-                await self._transport.send_all(block)
+            if sent < len(header):
+                await self._transport.send_all(memoryview(header)[sent:])
+            await self._transport.send_all(block)
         if sending.cancelled_caught:
             raise SilentPeerError(
                 f"The slave has not taken a transfer of {size} bytes"

@@ -32,7 +32,8 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
-from rocketrio_protocol.remoting.tasks import every
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.remoting.tasks import background_nursery, every
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
@@ -67,15 +68,30 @@ class FlushService:
         self._turn = trio.Lock()
         is_sync = config.flush_disk_type == "sync"
         self._interval = None if is_sync else config.flush_interval_commit_log
+        self._wanted = log.appended if is_sync else Watermark()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        task_status.started()
-        if self._interval is None:
-            while True:
-                await self._log.appended.wait_past(self._log.flushed.value)
-                await self.flush()
-        async for _ in every(self._interval):
+        async with background_nursery() as nursery:
+            if self._interval is not None:
+                nursery.start_soon(self._flush_on_period, self._interval)
+            task_status.started()
+            await self._flush_wanted()
+
+    async def _flush_on_period(self, interval: float) -> None:
+        async for _ in every(interval):
             await self.flush()
+
+    async def _flush_wanted(self) -> None:
+        log, wanted = self._log, self._wanted
+        while True:
+            await wanted.wait_past(log.flushed.value)
+            await self.flush()
+            if wanted.value > log.max_offset:
+                wanted.reset(log.max_offset)  # The log was cut meanwhile.
+
+    def flush_soon(self) -> None:
+        """Flush what is appended now at once, in asynchronous mode too."""
+        self._wanted.advance(self._log.max_offset)
 
     async def flush(self) -> None:
         """Return once all that is appended now is on the disk."""

@@ -313,6 +313,10 @@ class MessageStore:
 
     # --- waiting -----------------------------------------------------------------------------
 
+    def flush_soon(self) -> None:
+        """Flush what is appended now at once, whatever flush_disk_type says; `flushed` then passes it."""
+        self._flush.flush_soon()
+
     async def wait_flushed(self, end_offset: int) -> None:
         """Return once everything before `end_offset` survives a power cut."""
         await self.flushed.wait_reached(end_offset)

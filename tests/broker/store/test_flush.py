@@ -371,3 +371,33 @@ async def test_stop_on_a_full_disk_says_so_and_loses_nothing(
     disk.fails_at = ""
     async with opened(disk) as store:
         assert len(read_all(store, "orders")) == 1
+
+
+async def test_what_is_asked_for_is_flushed_at_once(autojump_clock: trio.abc.Clock) -> None:
+    async with opened(MemoryDisk()) as store:
+        await trio.sleep(0.1)
+        stored(store.append(put_of()))
+        store.flush_soon()
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.flushed.value == store.max_physical_offset
+        stored(store.append(put_of()))
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.flushed.value < store.max_physical_offset
+
+
+async def test_a_log_that_was_cut_is_flushed_when_asked_for_again(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with opened(MemoryDisk()) as store:
+        first = stored(store.append(put_of())).end_offset
+        stored(store.append(put_of()))
+        store.flush_soon()
+        store.truncate_to(first)
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.flushed.value == first
+        stored(store.append(put_of()))
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.flushed.value == first
+        store.flush_soon()
+        await trio.testing.wait_all_tasks_blocked()
+        assert store.flushed.value == store.max_physical_offset

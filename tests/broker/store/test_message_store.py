@@ -18,7 +18,7 @@ from tests.broker.store.support import (
 )
 
 from rocketrio_broker.store.disk import Arguments, InlineDisk, RealDisk, Result
-from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError
+from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError, SyncFailedError
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.message_codec import encode_padding
@@ -176,7 +176,7 @@ async def test_failing_sync_ends_the_store_and_leaves_abort() -> None:
             stored(store.append(put_of()))
             await trio.sleep_forever()
 
-    with pytest.raises(OSError, match="Input/output"):
+    with pytest.raises(SyncFailedError, match="Input/output"):
         await put_until_it_fails()
     assert not stores[0].writable
     assert ABORT in disk.files

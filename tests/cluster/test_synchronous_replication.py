@@ -1,0 +1,373 @@
+"""What a send to a synchronous master waits for, and what it is told, to the virtual millisecond."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.cluster.held_disk import HeldDisk
+from tests.cluster.support import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import MASTER_HOST, SMALL_STORE, EmbeddedCluster
+from rocketrio_protocol.batch import encode_batch
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
+from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
+from rocketrio_protocol.remoting.streams import StreamTransport
+from rocketrio_protocol.route import KVTable
+
+OK = ResponseCode.SUCCESS
+SLAVE_HOST, OTHER_HOST = "10.0.0.11", "10.0.0.12"
+SYNC_FLUSH = attrs.evolve(SMALL_STORE, flush_disk_type="sync")
+WAIT_LIMIT = 60.0
+
+
+@attrs.define
+class Pair:
+    """A synchronous master with slaves that follow, and somebody who sends."""
+
+    members: EmbeddedCluster
+    caller: Caller
+
+    @property
+    def addr(self) -> str:
+        return self.members.master.broker.address
+
+    @property
+    def network(self) -> Any:
+        return self.members.memory_network
+
+    def part(self, host: str = SLAVE_HOST) -> None:
+        """Nothing passes between the master and this slave from now on."""
+        self.network.partition(MASTER_HOST, host)
+
+    async def send(self, body: bytes = b"x", **fields: Any) -> tuple[int, float]:
+        """The code of the answer, and how long it took."""
+        start = trio.current_time()
+        answer = await self.caller.send(self.addr, body, **fields)
+        return answer.code, round(trio.current_time() - start, 6)
+
+    async def wait_level(self) -> None:
+        """Until every slave that runs has all, and has said so."""
+        broker = self.members.master.broker
+        with trio.fail_after(WAIT_LIMIT):
+            while True:
+                now = broker.statistics().ha
+                if now.connections and all(not each.bytes_behind for each in now.connections):
+                    return
+                await trio.sleep(0.01)
+
+
+@asynccontextmanager
+async def synchronous(slaves: int = 1, **settings: Any) -> AsyncGenerator[Pair]:
+    """A cluster that has taken one message, and whose slaves are level."""
+    settings = {"role": "sync-master", **settings}
+    async with (
+        EmbeddedCluster(slaves=slaves, **settings) as members,
+        caller_of(members) as caller,
+    ):
+        pair = Pair(members, caller)
+        with trio.fail_after(WAIT_LIMIT):
+            connected = members.master.broker.ha_service.accepted
+            await connected.wait_reached(slaves)
+        await pair.caller.send(pair.addr, b"first")
+        if slaves:
+            await pair.wait_level()
+        yield pair
+
+
+async def after(seconds: float, act: Any, *arguments: Any) -> None:
+    await trio.sleep(seconds)
+    done = act(*arguments)
+    if done is not None:
+        await done
+
+
+# --- each status -------------------------------------------------------------------------------
+
+
+async def test_the_answer_comes_when_the_slave_has_it(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair:
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)  # There and back.
+        assert await pair.send() == (OK, 1.0)
+
+
+async def test_an_asynchronous_master_answers_at_once(autojump_clock: MockClock) -> None:
+    async with synchronous(role="async-master") as pair:
+        pair.part()
+        assert await pair.send() == (OK, 0.0)
+
+
+async def test_without_a_slave_the_answer_is_there_at_once(autojump_clock: MockClock) -> None:
+    async with synchronous(slaves=0) as pair:
+        answer = await pair.caller.send(pair.addr, b"alone")
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert "too few slaves" in (answer.remark or "")
+        assert "queueOffset" in answer.ext_fields
+        assert bodies(await pair.caller.pull(pair.addr, 0)) == [b"first", b"alone"]
+
+
+async def test_a_slave_that_says_nothing_is_waited_for_three_seconds(
+    autojump_clock: MockClock,
+) -> None:
+    async with synchronous() as pair:
+        pair.part()
+        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        assert len(bodies(await pair.caller.pull(pair.addr, 0))) == 2
+
+
+async def test_the_time_to_wait_can_be_set(autojump_clock: MockClock) -> None:
+    async with synchronous(slave_timeout=0.25) as pair:
+        pair.part()
+        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 0.25)
+
+
+async def test_a_slave_too_far_behind_is_not_waited_for(autojump_clock: MockClock) -> None:
+    async with synchronous(ha_slave_fallbehind_max=1000) as pair:
+        pair.part()
+        assert await pair.send(bytes(500)) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        assert await pair.send(bytes(500)) == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
+        pair.network.heal()
+        await pair.wait_level()
+        assert await pair.send() == (OK, 0.0)
+
+
+async def test_a_slave_that_was_dropped_is_not_waited_for(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair:
+        pair.part()
+        await trio.sleep(21)
+        assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
+
+
+# --- several slaves ----------------------------------------------------------------------------
+
+
+async def test_of_two_slaves_one_may_stand_still(autojump_clock: MockClock) -> None:
+    async with synchronous(slaves=2) as pair:
+        pair.part(OTHER_HOST)
+        for _ in range(5):
+            assert await pair.send() == (OK, 0.0)
+            await trio.sleep(5)
+
+
+async def test_two_slaves_can_be_required(autojump_clock: MockClock) -> None:
+    async with synchronous(slaves=2, in_sync_slaves=2) as pair:
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.1)
+        pair.network.delay(MASTER_HOST, OTHER_HOST, 0.7)
+        assert await pair.send() == (OK, 1.4)
+        pair.part(OTHER_HOST)
+        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+
+
+async def test_one_slave_is_too_few_where_two_are_required(autojump_clock: MockClock) -> None:
+    async with synchronous(slaves=2, in_sync_slaves=2) as pair:
+        await pair.members.slaves[1].kill()
+        await trio.sleep(0.1)
+        assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 0.0)
+
+
+# --- a slave that comes and goes ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("healed_after", "expected"),
+    [(1.0, (OK, 1.5)), (3.5, (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0))],
+    ids=["in time", "too late"],
+)
+async def test_a_slave_that_drops_during_the_wait_may_come_back(
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    healed_after: float,
+    expected: tuple[int, float],
+) -> None:
+    async with synchronous() as pair:
+        pair.part()
+        nursery.start_soon(after, 0.2, pair.network.cut, MASTER_HOST, SLAVE_HOST)
+        nursery.start_soon(after, healed_after, pair.network.heal)
+        assert await pair.send() == expected
+
+
+async def test_what_a_slave_had_does_not_count_after_it_left(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """The second slave is no further than before; the first one's number is not left behind."""
+    async with synchronous(slaves=2) as pair:
+        pair.part(OTHER_HOST)
+        assert await pair.send() == (OK, 0.0)
+        await pair.members.slaves[0].kill()
+        await trio.sleep(0.1)
+        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+
+
+# --- disk and slaves ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flush_seconds", "slave_seconds", "expected"),
+    [
+        (2.0, 0.0, (OK, 2.0)),
+        (0.0, 2.0, (OK, 2.0)),
+        (9.0, 0.0, (ResponseCode.FLUSH_DISK_TIMEOUT, 5.0)),
+        (0.0, 9.0, (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)),
+        (4.0, 9.0, (ResponseCode.FLUSH_SLAVE_TIMEOUT, 4.0)),
+        (9.0, 9.0, (ResponseCode.FLUSH_SLAVE_TIMEOUT, 5.0)),
+    ],
+)
+async def test_disk_and_slaves_are_waited_for_at_the_same_time(
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    flush_seconds: float,
+    slave_seconds: float,
+    expected: tuple[int, float],
+) -> None:
+    async with synchronous(store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
+        disk = pair.members.master.disk
+        assert isinstance(disk, HeldDisk)
+        if flush_seconds:
+            disk.hold()
+            nursery.start_soon(after, flush_seconds, disk.release)
+        if slave_seconds:
+            pair.part()
+            nursery.start_soon(after, slave_seconds, pair.network.heal)
+        assert await pair.send() == expected
+        disk.release()
+
+
+async def test_without_slaves_the_flush_is_waited_for(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with synchronous(slaves=0, store=SYNC_FLUSH, make_disk=HeldDisk) as pair:
+        disk = pair.members.master.disk
+        assert isinstance(disk, HeldDisk)
+        disk.hold()
+        nursery.start_soon(after, 1.5, disk.release)
+        assert await pair.send() == (ResponseCode.SLAVE_NOT_AVAILABLE, 1.5)
+
+
+async def test_memory_of_the_slave_is_enough_by_default(autojump_clock: MockClock) -> None:
+    async with synchronous(make_disk=HeldDisk) as pair:
+        disk = pair.members.slaves[0].disk
+        assert isinstance(disk, HeldDisk)
+        disk.hold()
+        assert await pair.send() == (OK, 0.0)
+        disk.release()
+
+
+async def test_disk_of_the_slave_can_be_asked_for(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
+        slave = pair.members.slaves[0]
+        assert isinstance(slave.disk, HeldDisk)
+        assert await pair.send() == (OK, 0.0)
+        slave.disk.hold()
+        nursery.start_soon(after, 2.0, slave.disk.release)
+        assert await pair.send() == (OK, 2.0)
+        store = slave.broker.store
+        assert store.flushed.value == store.max_physical_offset
+
+
+async def test_a_slave_whose_disk_hangs_stays_connected_and_takes_more(
+    autojump_clock: MockClock,
+) -> None:
+    async with synchronous(make_disk=HeldDisk, ha_acknowledge="disk") as pair:
+        slave = pair.members.slaves[0]
+        assert isinstance(slave.disk, HeldDisk)
+        slave.disk.hold()
+        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        await trio.sleep(60)
+        assert await pair.send() == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        master = pair.members.master.broker
+        assert slave.broker.store.max_physical_offset == master.store.max_physical_offset
+        assert master.ha_service.accepted.value == 1
+        slave.disk.release()
+        assert await pair.send() == (OK, 0.0)
+
+
+# --- how a send is answered --------------------------------------------------------------------
+
+
+async def test_who_does_not_wait_is_answered_at_once(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair:
+        pair.part()
+        assert await pair.send(properties="WAIT\x01false") == (OK, 0.0)
+
+
+async def test_a_oneway_send_is_stored_and_not_answered(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair:
+        channel = await pair.caller.pool.channel(pair.addr)
+        header = SendMessageRequestHeaderV2("p", "orders", "TBW102", 4, 0, 0, 1, 0, "")
+        channel.send_oneway(header, b"unheard")
+        await trio.sleep(1)
+        assert bodies(await pair.caller.pull(pair.addr, 0)) == [b"first", b"unheard"]
+        assert pair.members.master.broker.statistics().waiting_answers == 0
+        assert channel.statistics().late_answer_count == 0
+
+
+async def test_a_batch_waits_as_one(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair:
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
+        body = encode_batch([(0, b"%d" % number, b"") for number in range(10)])
+        assert await pair.send(body, batch=True) == (OK, 0.5)
+        assert pair.members.master.broker.statistics().waits.answered[OK] == 2
+
+
+async def test_sends_in_flight_are_let_go_in_order_and_in_one_write(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[bytes] = []
+    ends: tuple[str, str] = ("", "")
+    send_all = StreamTransport.send_all
+
+    async def recorded(transport: StreamTransport, data: Any) -> None:
+        if (transport.local_addr, transport.remote_addr) == ends:
+            writes.append(bytes(data))
+        await send_all(transport, data)
+
+    async with synchronous() as pair:
+        monkeypatch.setattr(StreamTransport, "send_all", recorded)
+        transport = await pair.members.dial(pair.addr)
+        ends = (pair.addr, transport.local_addr)
+        header = SendMessageRequestHeaderV2("p", "orders", "TBW102", 4, 0, 0, 1, 0, "")
+        frames = [
+            attrs.evolve(RemotingCommand.request(header, b"x"), opaque=number).encode()
+            for number in range(64)
+        ]
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 1.0)
+        await transport.send_all(b"".join(frames))
+        await trio.sleep(1.9)
+        assert pair.members.master.broker.statistics().waiting_answers == 64
+        assert writes == []
+        await trio.sleep(0.2)
+        (only,) = writes
+        opaques = [int(part.split(b",")[0]) for part in only.split(b'"opaque":')[1:]]
+        assert opaques == list(range(64))
+        await transport.aclose()
+
+
+# --- what is told ------------------------------------------------------------------------------
+
+
+async def test_brokers_tell_what_the_last_send_waited_for(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair:
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
+        await pair.send()
+        pair.part()
+        await pair.send()
+        numbers = pair.members.master.broker.statistics()
+        assert numbers.waits.answered[OK] == 2
+        assert numbers.waits.answered[ResponseCode.FLUSH_SLAVE_TIMEOUT] == 1
+        last = numbers.waits.last_wait
+        assert last is not None
+        assert (last.code, last.slave_seconds) == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+        assert (last.slave or "").startswith(SLAVE_HOST)
+        assert numbers.ha.group_transfer.live_slaves == 1
+        answer = await pair.caller.pool.call(pair.addr, GetBrokerRuntimeInfoRequestHeader())
+        table = KVTable.from_json(answer.body).table
+        assert table["rocketrioFlushSlaveTimeout"] == "1"
+        assert table["rocketrioLiveSlaves"] == "1"
+        assert table["rocketrioLastWait"].startswith("FLUSH_SLAVE_TIMEOUT slaves_ms=3000.0 slave=")
