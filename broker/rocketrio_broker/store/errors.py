@@ -28,6 +28,12 @@ class SyncFailedError(StoreError):
     )
 
 
+class NotOpenedError(StoreError):
+    """A data directory that the disk does not let us bring into order."""
+
+    remedy = "Make room on the disk, or look whether it fails; nothing was lost"
+
+
 class NotClosedError(StoreError):
     """A store that could not be closed cleanly; its directory stays marked as crashed."""
 

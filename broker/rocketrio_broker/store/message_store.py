@@ -8,10 +8,10 @@ Answers to: DefaultMessageStore.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import trio
 
@@ -24,14 +24,14 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Buffer, Disk
 from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
-from rocketrio_broker.store.errors import LogDamagedError, NotClosedError
+from rocketrio_broker.store.errors import LogDamagedError, NotClosedError, NotOpenedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.lookups import StoreLookups
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
-from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
 from rocketrio_broker.store.queue_reader import QueueReader
 from rocketrio_broker.store.read import GetResult
 from rocketrio_broker.store.recovery import recover
@@ -52,15 +52,14 @@ async def open_message_store(
 ) -> AsyncGenerator["MessageStore"]:
     """Open a data directory: recovered when the body begins, synced and marked clean when it has ended.
 
-    Raises `StoreLockedError` when another broker has it and `StoreDamagedError` when no crash explains its state.
+    Raises `StoreLockedError` when another broker has it, `StoreDamagedError` when no crash explains its state, and
+    `NotOpenedError` or at the end `NotClosedError` when the disk takes no writes: nothing is lost by either.
     A cancel during the body closes it cleanly too.
     """
     store = MessageStore(config, root, disk=disk, wall_clock=wall_clock)
     store.directory.take()
     try:
-        await disk.run(store.recover)
-        # What recovery made is synced before anything builds on it.
-        await store.checkpoint()
+        await store.open()
         try:
             async with background_nursery() as nursery:
                 for service in store.services():
@@ -73,7 +72,7 @@ async def open_message_store(
         store.release()
 
 
-class MessageStore:
+class MessageStore(StoreLookups):
     """One broker's messages; made by `open_message_store`."""
 
     def __init__(
@@ -150,8 +149,16 @@ class MessageStore:
 
     # --- life --------------------------------------------------------------------------------
 
+    async def open(self) -> None:
+        """Recover, and sync what recovery made before anything builds on it."""
+        try:
+            await self._disk.run(self.recover)
+            await self.checkpoint()
+        except OSError as error:
+            raise NotOpenedError(f"{self.directory.root} was not opened: {error}") from error
+
     def recover(self) -> None:
-        """Bring the directory into order; blocks. Called once by `open_message_store`."""
+        """Bring the directory into order; blocks."""
         directory, log = self.directory, self.commit_log
         clean = not directory.crashed
         checkpoint = read_checkpoint(self._disk, directory.checkpoint)
@@ -283,14 +290,6 @@ class MessageStore:
 
     # --- replication -------------------------------------------------------------------------
 
-    @property
-    def min_physical_offset(self) -> int:
-        return self.commit_log.min_offset
-
-    @property
-    def max_physical_offset(self) -> int:
-        return self.commit_log.max_offset
-
     def read_log(self, physical_offset: int, max_bytes: int) -> memoryview | None:
         """Bytes of the log as they are, within one file; None below the minimum, at the end and at damage."""
         damage = self.health.damage
@@ -343,15 +342,6 @@ class MessageStore:
             topic, queue_id, offset, max_messages, tags_codes, max_bytes, limited_by_bytes
         )
 
-    def queues(self) -> Mapping[str, Mapping[int, Any]]:
-        """The queue ids of each topic that has messages."""
-        return self.queue_table.topics()
-
-    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """(first, next) queue offset; None if there is no such queue."""
-        queue = self.queue_table.by_key.get((topic, queue_id))
-        return None if queue is None else (queue.min_offset, queue.max_offset)
-
     def delete_topic(self, topic: str) -> bool:
         """Forget a topic's queues; its messages stay in the log until they age out."""
         return self.queue_table.delete_topic(topic)
@@ -359,40 +349,3 @@ class MessageStore:
     def is_in_memory(self, physical_offset: int) -> bool:
         """Whether a message there is near enough to the end to count as cached."""
         return self.max_physical_offset - physical_offset <= self._memory_size
-
-    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """When the message at a queue offset was stored, in ms; None if it is not there."""
-        queue = self.queue_table.by_key.get((topic, queue_id))
-        if queue is None or offset < queue.min_offset:
-            return None
-        entry = queue.entry(offset)
-        return None if entry is None else self.commit_log.store_timestamp_at(entry[0])
-
-    def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
-        """When the oldest message of a queue was stored, in ms."""
-        bounds = self.queue_bounds(topic, queue_id)
-        return None if bounds is None else self.store_time_at(topic, queue_id, bounds[0])
-
-    def earliest_message_time(self) -> int | None:
-        """When the oldest message of all was stored, in ms."""
-        return self.commit_log.store_timestamp_at(self.min_physical_offset)
-
-    def offset_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "4.x"
-    ) -> int:
-        """The queue offset of the message stored at a time or next to it; 0 for an unknown queue."""
-        queue = self.queue_table.by_key.get((topic, queue_id))
-        return (
-            0 if queue is None else offset_by_time(self.commit_log, queue, timestamp_ms, boundary)
-        )
-
-    def message_at(self, physical_offset: int) -> memoryview | None:
-        """The stored record at an address of the log."""
-        return self.commit_log.record_at(physical_offset)
-
-    def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
-    ) -> QueryResult:
-        """Messages filed under a key, or others with the same hash: the client compares the keys."""
-        max_num = min(max_num, self.config.max_msgs_num_batch)
-        return query_message(self.commit_log, self.key_index, topic, key, max_num, begin_ms, end_ms)

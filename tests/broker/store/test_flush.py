@@ -13,7 +13,7 @@ from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue import TAIL_LIMIT
 from rocketrio_broker.store.disk import Arguments, DiskFile, Result
-from rocketrio_broker.store.errors import NotClosedError, SyncFailedError
+from rocketrio_broker.store.errors import NotClosedError, NotOpenedError, SyncFailedError
 from rocketrio_broker.store.flush import MAPPED_TAIL
 from rocketrio_broker.store.mapped_file import RESERVE_SIZE
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -368,6 +368,8 @@ async def test_stop_on_a_full_disk_says_so_and_loses_nothing(
     with pytest.raises(NotClosedError, match=r"/data was not closed: .*No space"):
         await run()
     assert ROOT / "abort" in disk.files
+    with pytest.raises(NotOpenedError, match=r"/data was not opened: .*No space"):
+        await run()
     disk.fails_at = ""
     async with opened(disk) as store:
         assert len(read_all(store, "orders")) == 1

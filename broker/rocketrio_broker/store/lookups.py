@@ -1,0 +1,76 @@
+"""What can be asked of a store about its queues, its times and single messages; nothing here changes it.
+
+Answers to: DefaultMessageStore's getMinOffsetInQueue, getMessageStoreTimeStamp, lookMessageByOffset, queryMessage.
+"""
+
+from collections.abc import Mapping
+
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue import ConsumeQueue
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.key_index import KeyIndex
+from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
+
+
+class StoreLookups:
+    """The asking half of a message store."""
+
+    config: StoreConfig
+    commit_log: CommitLog
+    queue_table: ConsumeQueueTable
+    key_index: KeyIndex
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self.commit_log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        return self.commit_log.max_offset
+
+    def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
+        """The queue ids of each topic that has messages."""
+        return self.queue_table.topics()
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """(first, next) queue offset; None if there is no such queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """When the message at a queue offset was stored, in ms; None if it is not there."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        if queue is None or offset < queue.min_offset:
+            return None
+        entry = queue.entry(offset)
+        return None if entry is None else self.commit_log.store_timestamp_at(entry[0])
+
+    def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
+        """When the oldest message of a queue was stored, in ms."""
+        bounds = self.queue_bounds(topic, queue_id)
+        return None if bounds is None else self.store_time_at(topic, queue_id, bounds[0])
+
+    def earliest_message_time(self) -> int | None:
+        """When the oldest message of all was stored, in ms."""
+        return self.commit_log.store_timestamp_at(self.min_physical_offset)
+
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "4.x"
+    ) -> int:
+        """The queue offset of the message stored at a time or next to it; 0 for an unknown queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return (
+            0 if queue is None else offset_by_time(self.commit_log, queue, timestamp_ms, boundary)
+        )
+
+    def message_at(self, physical_offset: int) -> memoryview | None:
+        """The stored record at an address of the log."""
+        return self.commit_log.record_at(physical_offset)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+    ) -> QueryResult:
+        """Messages filed under a key, or others with the same hash: the client compares the keys."""
+        max_num = min(max_num, self.config.max_msgs_num_batch)
+        return query_message(self.commit_log, self.key_index, topic, key, max_num, begin_ms, end_ms)
