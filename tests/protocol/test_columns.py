@@ -121,6 +121,44 @@ def test_a_block_of_more_names_than_bits() -> None:
     )
 
 
+@pytest.mark.parametrize("one", [
+    b"A\x01b\x02KEYS\x01d\x02",
+    b"B\x01b\x02KEYS\x01d\x02",  # another name of that length
+    b"A\x01c\x02KEYS\x01e\x02",  # other values
+    b"A\x02b\x01KEYS\x02d\x02",  # separators the other way round
+    b"A\x01b\x02KEYS\x02d\x02",  # an odd number of them
+    b"A\x01b\x02KEYS\x00d\x02",
+    b"AA\x01\x02KEYS\x01d\x02",  # at other places
+    b"K\x01b\x02KEYS\x01\xff\x02",  # no text
+    b"A\x01bxKEYSxd\x02",
+    b"\x02\x01b\x02KEYS\x01d\x02",
+])  # fmt: skip
+@pytest.mark.parametrize("all_so", [True, False])
+def test_strings_of_one_length_with_something_odd(one: bytes, all_so: bool) -> None:
+    plain = b"A\x01b\x02KEYS\x01d\x02"
+    for at in range(4):
+        texts = [one if all_so or place == at else plain for place in range(4)]
+        _assert_equal_to_messages(
+            b"".join(encode_record(**plain_fields(properties=text)) for text in texts)
+        )
+
+
+def test_repeated_names_at_the_same_places_count_once() -> None:
+    texts = [f"KEYS\x01{row}\x02A\x01a\x02KEYS\x01k{row}\x02A\x01b".encode() for row in range(20)]
+    chunk = b"".join(encode_record(**plain_fields(properties=text)) for text in texts)
+    _assert_equal_to_messages(chunk)
+    assert decode_columns(chunk, ["keys"])["keys"].to_pylist() == [f"k{n}" for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    "other", [b"topic", b"topix", "t\u00e9pi".encode(), b"t\xffpic", b"long topic"]
+)
+def test_topics_alike_and_not(other: bytes) -> None:
+    topics = [b"topic", b"topic", other, b"topic"]
+    _assert_equal_to_messages(b"".join(encode_record(**plain_fields(topic=t)) for t in topics))
+    _assert_equal_to_messages(encode_record(**plain_fields(topic=other)) * 3)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_recorded_commit_logs_by_columns(version: str, tmp_path: Path) -> None:
     root = unpack_store(version, "master", tmp_path)
