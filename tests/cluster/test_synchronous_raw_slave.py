@@ -1,0 +1,149 @@
+"""A synchronous master and a slave made by hand: 8-byte reports over a raw stream, as Apache's send them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+from tests.broker.ha.support import REPORT, RawPeer
+from tests.cluster.support import Caller, caller_of
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.codes import ResponseCode
+
+HOST, OTHER_HOST = "10.0.0.77", "10.0.0.78"
+
+
+@attrs.define
+class Sends:
+    """Sends under way and what they were told."""
+
+    caller: Caller
+    addr: str
+    told: dict[bytes, tuple[int, float]] = attrs.Factory(dict)
+
+    async def send(self, body: bytes) -> None:
+        answer = await self.caller.send(self.addr, body)
+        self.told[body] = (answer.code, trio.current_time())
+
+
+@attrs.define
+class Story:
+    """A master without slaves of ours, a nursery for sends, and raw slaves on demand."""
+
+    cluster: EmbeddedCluster
+    master: Broker
+    sends: Sends
+    nursery: trio.Nursery
+
+    async def slave(self, host: str = HOST) -> RawPeer:
+        return RawPeer(await self.cluster.dial_from(host)(self.master.ha_address))
+
+    async def start(self, body: bytes) -> int:
+        """Send, and go on when the message is stored; the log's end then."""
+        self.nursery.start_soon(self.sends.send, body)
+        await wait_all_tasks_blocked()
+        return self.master.store.max_physical_offset
+
+
+@asynccontextmanager
+async def story() -> AsyncGenerator[Story]:
+    async with (
+        EmbeddedCluster(role="sync-master") as cluster,
+        caller_of(cluster) as caller,
+        trio.open_nursery() as nursery,
+    ):
+        master = cluster.master.broker
+        yield Story(cluster, master, Sends(caller, master.address), nursery)
+
+
+async def test_reports_byte_by_byte_let_sends_go(autojump_clock: MockClock) -> None:
+    async with story() as one:
+        peer = await one.slave()
+        await peer.report(0)
+        end = await one.start(b"first")
+        assert one.sends.told == {}
+        transfer = await peer.read_transfer()
+        assert transfer is not None
+        assert len(transfer.body) == end
+        await trio.sleep(1)
+        *most, last = REPORT.pack(end)
+        await peer.transport.send_all(bytes(most))
+        await wait_all_tasks_blocked()
+        assert one.sends.told == {}
+        await peer.transport.send_all(bytes([last]))
+        await wait_all_tasks_blocked()
+        assert one.sends.told == {b"first": (ResponseCode.SUCCESS, 1.0)}
+
+
+async def test_a_report_lets_go_exactly_those_it_covers(autojump_clock: MockClock) -> None:
+    async with story() as one:
+        peer = await one.slave()
+        await peer.report(0)
+        ends = [await one.start(body) for body in (b"one", b"two", b"three")]
+        await peer.read_log(ends[2])
+        await peer.report(ends[1] - 1)
+        await wait_all_tasks_blocked()
+        assert list(one.sends.told) == [b"one"]
+        await peer.report(ends[1])
+        await wait_all_tasks_blocked()
+        assert set(one.sends.told) == {b"one", b"two"}
+        await trio.sleep(4)
+        assert one.sends.told[b"three"] == (ResponseCode.FLUSH_SLAVE_TIMEOUT, 3.0)
+
+
+async def test_a_slave_that_claims_what_it_was_not_sent_lets_nobody_go(
+    autojump_clock: MockClock,
+) -> None:
+    async with story() as one:
+        honest = await one.slave()
+        await honest.report(0)
+        end = await one.start(b"first")
+        await honest.read_log(end)
+        liar = await one.slave(OTHER_HOST)
+        await liar.report(end + 100)
+        await liar.wait_ended()
+        assert one.sends.told == {}
+        await honest.report(end)
+        await wait_all_tasks_blocked()
+        assert one.sends.told[b"first"][0] == ResponseCode.SUCCESS
+
+
+async def test_a_stranger_with_a_log_as_long_lets_nobody_go(autojump_clock: MockClock) -> None:
+    """Nobody was sent these bytes: whatever it holds up to there is not this message."""
+    async with story() as one:
+        waiting_for = await one.slave()
+        await waiting_for.report(0)
+        await wait_all_tasks_blocked()
+        one.cluster.memory_network.silence(HOST)
+        big = 300_000  # More than the way to the slave holds: the transfer stands in its middle.
+        first = await one.start(bytes(big))
+        end = await one.start(b"second")
+        assert first > big
+        stranger = await one.slave(OTHER_HOST)
+        await stranger.report(end)
+        await wait_all_tasks_blocked()
+        assert bytes(big) in one.sends.told  # That one was being sent when it said so.
+        assert b"second" not in one.sends.told
+
+
+async def test_what_a_slave_had_is_forgotten_when_it_leaves(autojump_clock: MockClock) -> None:
+    async with story() as one:
+        fast, slow = await one.slave(), await one.slave(OTHER_HOST)
+        for peer in (fast, slow):
+            await peer.report(0)
+        end = await one.start(b"first")
+        await fast.read_log(end)
+        await fast.report(end)
+        await wait_all_tasks_blocked()
+        assert one.sends.told[b"first"][0] == ResponseCode.SUCCESS
+        await fast.transport.aclose()
+        await wait_all_tasks_blocked()
+        end = await one.start(b"second")
+        await slow.read_log(end)
+        await trio.sleep(1)
+        await slow.report(end)
+        await wait_all_tasks_blocked()
+        assert one.sends.told[b"second"] == (ResponseCode.SUCCESS, 1.0)
