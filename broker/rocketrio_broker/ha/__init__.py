@@ -6,6 +6,7 @@
     client              HAClient: the slave's end
     link_security       who may replicate, and who may listen in
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
+    offset_copy         which consumer offsets follow, both ways
     gather_offsets      a restarted master learns from its slaves what was committed there
     master_address      where the master is, as a slave knows it
 
