@@ -18,7 +18,7 @@ from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
-from rocketrio_broker.store.record_columns import RecordColumns, stretches
+from rocketrio_broker.store.record_columns import LEAST_STRETCH, RecordColumns, stretches
 from rocketrio_protocol.properties import property_value, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
@@ -102,6 +102,8 @@ class QueueDispatcher:
 
     def dispatch_from(self, walk: LogWalk, max_bytes: int) -> tuple[int, int]:
         """Dispatch the next records of a walk; returns what `dispatch` does."""
+        if walk.log.max_offset - walk.position < LEAST_STRETCH:
+            return self.dispatch(walk.records(max_bytes))
         count = store_ms = 0
         for stretch in stretches(walk, max_bytes):
             if isinstance(stretch, RecordColumns):

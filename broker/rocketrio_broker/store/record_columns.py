@@ -28,6 +28,9 @@ STRETCH_SIZE: Final = 512 << 10
 FEW_RECORDS: Final = 96
 """Fewer than these go through `LogWalk`: a stretch of columns costs 150 to 250 us however short it is (measured)."""
 
+LEAST_STRETCH: Final = FEW_RECORDS * RECORD_OVERHEAD
+"""Bytes that cannot hold as many records as that."""
+
 _LEAST_WALK: Final = 4096
 """Bytes left to `LogWalk` at least, so that a log of unusual records is not looked at twice for each."""
 
@@ -133,7 +136,7 @@ def _read_columns(walk: LogWalk, stop: int) -> tuple[RecordColumns | None, int]:
         return None, end
     base, data = file.start_offset, file.mapping
     at, limit = walk.position - base, min(log.max_offset - base, file.size)
-    if min(limit, stop - base) - at < FEW_RECORDS * RECORD_OVERHEAD:
+    if min(limit, stop - base) - at < LEAST_STRETCH:
         return None, max(end, min(stop, base + limit))
     alike, starts, chain_end = _chain(data, at, limit, stop - base)
     if len(alike) + len(starts) < FEW_RECORDS:

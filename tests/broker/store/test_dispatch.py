@@ -9,7 +9,7 @@ from tests.broker.store.generated_logs import generated
 from tests.broker.store.support import SMALL, opened, put_of, stored
 from trio.testing import MockClock
 
-from rocketrio_broker.store import record_columns
+from rocketrio_broker.store import dispatch, record_columns
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
 from rocketrio_broker.store.disk import InlineDisk
@@ -171,6 +171,8 @@ def test_columns_make_the_queues_that_single_records_make(
     log = generated(seed, damaged=damaged)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_columns, "FEW_RECORDS", few)
+        patch.setattr(record_columns, "LEAST_STRETCH", 91 * few)
+        patch.setattr(dispatch, "LEAST_STRETCH", 91 * few)
         results = [
             dispatched(log, columns=columns, known=known, complete=complete)
             for columns in (True, False)

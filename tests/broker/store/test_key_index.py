@@ -129,6 +129,7 @@ async def test_files_are_the_same_whether_built_in_columns_or_one_by_one(
     disks = MemoryDisk(), MemoryDisk()
     for disk, few in zip(disks, (1, 1 << 30), strict=True):
         monkeypatch.setattr(record_columns, "FEW_RECORDS", few)
+        monkeypatch.setattr(record_columns, "LEAST_STRETCH", 91 * few)
         clock = SetClock()
         async with opened(disk, BIG, clock=clock) as store:
             for number in range(0, 400, 50):

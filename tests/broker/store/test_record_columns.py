@@ -59,6 +59,7 @@ def test_columns_hold_what_the_walk_finds(
     log = generated(seed, damaged=damaged)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_columns, "FEW_RECORDS", few)
+        patch.setattr(record_columns, "LEAST_STRETCH", 91 * few)
         results = [
             outcome(
                 log, columns=columns, check_crc=check_crc, stop_at_damage=stop_at_damage, step=step
