@@ -13,6 +13,7 @@ from rocketrio.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.pipeline import MessagesNotStored, SendPipeline
 from rocketrio.producer import open_producer
 from rocketrio.send_result import SendStatus
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import Message
 
 DEFAULT_SIZE: Final = 128
@@ -50,7 +51,7 @@ def produce(
 ) -> None:
     """Send the lines of standard input to TOPIC, a message each, or --count made-up messages.
 
-    Ends with a summary, and with exit code 1 if any message was not stored.
+    Ends with a summary, and with exit code 1 if any message was not stored; so it does when interrupted.
 
     \b
     Examples:
@@ -66,24 +67,41 @@ def produce(
 
     async def work() -> None:
         problem, too_long = None, 0
+        pipeline: SendPipeline | None = None
+        is_told = False
         started = trio.current_time()
-        async with open_producer(name_servers=namesrv, auto_create_topic=not no_create) as producer:
-            pipeline: SendPipeline | None = None
-            try:
-                async with producer.pipeline() as pipeline:
-                    async for body in bodies:
-                        if len(body) > MAX_MESSAGE_SIZE:
-                            too_long += 1
-                            continue
-                        message = Message(topic, body, keys=keys, tags=tags)
-                        await pipeline.send(message, sharding_key=sharding_key)
-            except MessagesNotStored as error:
-                problem = str(error.failures[0].error)
-        assert pipeline is not None
-        statistics = pipeline.statistics()
-        failed = statistics.failed + too_long
-        seconds = trio.current_time() - started
-        _summarise(topic, statistics.stored, failed, seconds, as_json=as_json)
+
+        def summarise() -> int:
+            assert pipeline is not None
+            statistics = pipeline.statistics()
+            failed = statistics.failed + too_long
+            seconds = trio.current_time() - started
+            _summarise(
+                topic, statistics.stored, failed, statistics.pending, seconds, as_json=as_json
+            )
+            return failed
+
+        try:
+            async with open_producer(
+                name_servers=namesrv, auto_create_topic=not no_create
+            ) as producer:
+                try:
+                    async with producer.pipeline() as pipeline:
+                        async for body in bodies:
+                            if len(body) > MAX_MESSAGE_SIZE:
+                                too_long += 1
+                                continue
+                            message = Message(topic, body, keys=keys, tags=tags)
+                            await pipeline.send(message, sharding_key=sharding_key)
+                except MessagesNotStored as error:
+                    problem = str(error.failures[0].error)
+            is_told, failed = True, summarise()
+        except Error:
+            is_told = True
+            raise
+        finally:
+            if pipeline is not None and not is_told:  # Interrupted.
+                summarise()
         if too_long and problem is None:
             problem = f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have"
         if problem is not None:
@@ -119,6 +137,7 @@ def _summarise(
     topic: str,
     statuses: Mapping[SendStatus, int],
     failed: int,
+    unknown: int,
     seconds: float,
     *,
     as_json: bool,
@@ -133,6 +152,7 @@ def _summarise(
                 "stored": total,
                 "statuses": stored,
                 "failed": failed,
+                "unknown": unknown,
                 "seconds": round(seconds, 3),
                 "messages_per_second": round(rate),
             }
@@ -144,3 +164,5 @@ def _summarise(
             click.echo(f"  {number} of them {status}")
     if failed:
         click.echo(f"not stored: {failed}")
+    if unknown:
+        click.echo(f"not known to be stored: {unknown}")

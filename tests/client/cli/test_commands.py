@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from rocketrio.cli import main
 from rocketrio.outgoing import MAX_MESSAGE_SIZE
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.store.message_store import MessageStore
 
 ROCKETRIO = str(Path(sys.executable).parent / "rocketrio")
 
@@ -183,6 +184,52 @@ async def test_interrupted_consumer_that_cannot_commit_says_so() -> None:
             told = await process.stderr.receive_some()
     assert told.startswith(b"error: what was printed last is not committed")
     assert told.count(b"\n") == 1
+
+
+@pytest.mark.real
+async def test_interrupted_producer_says_what_became_of_its_messages() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        with trio.fail_after(60):
+            process = await trio.lowlevel.open_process(
+                [ROCKETRIO, "produce", "orders"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
+            )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            await process.stdin.send_all(b"one\ntwo\nthree\n")
+            store = cluster.master.broker.store
+            while _stored(store) < 3:
+                await store.appended.wait_past(store.appended.value)
+            await trio.sleep(0.2)  # The answer to the last one is on its way.
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 1
+            assert await process.stderr.receive_some() == b"error: interrupted\n"
+            told = (await process.stdout.receive_some()).decode()
+            assert told.startswith("stored 3 messages in orders")
+
+            process = await trio.lowlevel.open_process(
+                [ROCKETRIO, "produce", "orders", "--count", "100000000", "--json"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
+            )
+            assert process.stdout is not None
+            await store.appended.wait_past(store.appended.value)
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 1
+            summary = json.loads(await process.stdout.receive_some())
+            in_store = _stored(store) - 3
+            assert 0 < summary["stored"] <= in_store <= summary["stored"] + summary["unknown"]
+            assert summary["failed"] == 0
+
+
+def _stored(store: MessageStore) -> int:
+    """Messages in orders."""
+    return sum((store.queue_bounds("orders", id_) or (0, 0))[1] for id_ in range(8))
 
 
 async def _consumer_of_ten(cluster: EmbeddedCluster, *, stderr: int | None = None) -> trio.Process:
