@@ -135,7 +135,7 @@ def _meant(name: str, known: Mapping[str, str]) -> str:
     close = difflib.get_close_matches(name.rpartition(".")[2], last, n=3)
     if close:
         return f"did you mean {' or '.join(last[each] for each in close)}?"
-    return f"there are {', '.join(known)}"
+    return "`rocketrio-broker settings` lists all there are"
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:

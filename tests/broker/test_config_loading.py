@@ -77,7 +77,10 @@ def test_a_relative_directory_in_a_file_is_relative_to_the_file(tmp_path: Path) 
         ('name = "a"', "it is called broker_name here"),
         ("id = 1", "it is called broker_id here"),
         ("brokerClusterName = 1", "it is called cluster_name here"),
-        ("xyzzy = 1", "there are cluster_name, broker_name"),
+        (
+            "xyzzy = 1",
+            "xyzzy, which is no setting: `rocketrio-broker settings` lists all there are",
+        ),
         ('broker_id = "zero"', "broker_id is 'zero' in .*broker.toml"),
         ('role = "boss"', "role is 'boss' in .*async-master"),
         ("short_polling_time = 0", "'short_polling_time' must be > 0"),
