@@ -72,6 +72,14 @@ def test_positions() -> None:
         ({"endingOffsets": "earliest"}, "none of: latest"),
         ({"minPartitions": "5", "maxPartitions": "4"}, "more than maxPartitions=4"),
         ({"endingTimestamp": "-1"}, "endingTimestamp='-1'"),
+        ({"columns": "body,BODY"}, "columns names body and BODY, which are the same to Spark"),
+        ({"pullBatchSize": "1_0"}, "pullBatchSize='1_0' is not a whole number"),
+        ({"startingTimestamp": "9" * 19}, "to 9223372036854775807"),
+        ({"startingTimestamp": "9" * 5000}, "9'... is not a whole number from 0"),
+        ({"minPartitions": "9" * 19}, "from 1 to 2147483647"),
+        ({"maxRecordsPerPartition": "9" * 5000}, "9'... is not a whole number from 1"),
+        ({"startingOffsets": '{"t":{"b":{"' + "9" * 5000 + '":1}}}'}, "a queue id and an offset"),
+        ({"startingOffsets": '{"t":{"b":{"0":' + "9" * 5000 + "}}}"}, "startingOffsets"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, str], why: str) -> None:
@@ -87,6 +95,8 @@ def test_what_cannot_be_is_refused(given: dict[str, str], why: str) -> None:
         ({"subscribePattern": "("}, "no regular expression"),
         ({"assign": "{}"}, "names no queue"),
         ({"assign": '{"t":{"b":[-1]}}'}, "or one below 0"),
+        ({"assign": '{"t":{"b":[2147483648]}}'}, "above 2147483647"),
+        ({"assign": '{"t":{"b":[' + "9" * 5000 + "]}}"}, "assign="),
         ({"assign": '{"t":{"b":0}}'}, "is not JSON like"),
         ({"subscribe": ""}, "subscribe is empty"),
     ],

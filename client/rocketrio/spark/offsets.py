@@ -20,6 +20,7 @@ from rocketrio_protocol.message import MessageQueue
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 MAX_OFFSET: Final = 2**63 - 1
+_QUEUE_ID_DIGITS: Final = 10  # as many as 2^31 - 1 has
 FORMAT_VERSION: Final = 1
 
 OffsetTable: TypeAlias = Mapping[MessageQueue, int]
@@ -97,7 +98,7 @@ def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
             for queue_id, offset in _entries(queues, option, example):
                 is_offset = isinstance(offset, int) and not isinstance(offset, bool)
                 if (
-                    not queue_id.isdecimal()
+                    not (queue_id.isdecimal() and len(queue_id) <= _QUEUE_ID_DIGITS)
                     or not is_offset
                     or not EARLIEST_OFFSET <= offset <= MAX_OFFSET
                 ):

@@ -1,23 +1,41 @@
 """Reading single option values: numbers, yes or no, choices, lists. Each error names the option and what it takes."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Final
 
 from rocketrio.spark.errors import OptionError
+
+_MAX_LONG: Final = 2**63 - 1  # What a JVM calls a long: offsets, times and counts of it fit.
+_TEXT_SHOWN: Final = 80  # characters of a wrong value in its error
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
-def whole_number(text: str, *, option: str, least: int, most: int | None = None) -> int:
+def whole_number(text: str, *, option: str, least: int, most: int = _MAX_LONG) -> int:
     """An integer between `least` and `most`."""
-    try:
-        number = int(text.strip())
-    except ValueError:
-        number = None
-    if number is None or number < least or (most is not None and number > most):
-        upper = "" if most is None else f" to {most}"
-        raise OptionError(f"{option}={text!r} is not a whole number from {least}{upper}")
+    number = int(text) if _WHOLE.fullmatch(text.strip()) else None
+    if number is None or not least <= number <= most:
+        upper = "" if most == _MAX_LONG and (number is None or number < least) else f" to {most}"
+        raise OptionError(f"{option}={shown(text)} is not a whole number from {least}{upper}")
     return number
+
+
+def shown(text: str) -> str:
+    """A wrong value as its error quotes it."""
+    return repr(text) if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]!r}..."
+
+
+def distinct(words: Sequence[str], *, option: str) -> tuple[str, ...]:
+    """The words, if no two differ in letter case only: Spark takes such names for one."""
+    by_lower: dict[str, str] = {}
+    for word in words:
+        other = by_lower.setdefault(word.lower(), word)
+        if other != word:
+            raise OptionError(f"{option} names {other} and {word}, which are the same to Spark")
+    return tuple(words)
 
 
 def truth(text: str, *, option: str) -> bool:

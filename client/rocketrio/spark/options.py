@@ -13,10 +13,21 @@ import msgspec
 
 from rocketrio.name_servers import name_server_addresses
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.offsets import AtTimestamp, Position, parse_position
-from rocketrio.spark.option_values import choice, suggestion, truth, whole_number, words_of
+from rocketrio.spark.offsets import MAX_OFFSET, AtTimestamp, Position, parse_position
+from rocketrio.spark.option_values import (
+    choice,
+    distinct,
+    shown,
+    suggestion,
+    truth,
+    whole_number,
+    words_of,
+)
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
+
+MAX_INT: Final = 2**31 - 1
+"""What queue ids and Spark's numbers of partitions fit."""
 
 DEFAULT_GROUP: Final = "rocketrio-spark"
 """Brokers want a group's name with every pull; nothing is committed for it."""
@@ -107,7 +118,8 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
             whole_number(texts["pullTimeoutMs"], option="pullTimeoutMs", least=1) / 1000
         )
     if "columns" in texts:
-        fields["columns"] = words_of(texts["columns"], option="columns")
+        names = words_of(texts["columns"], option="columns")
+        fields["columns"] = distinct(names, option="columns")
     if "properties" in texts:
         words = ("map", "string", "none")
         fields["properties"] = choice(texts["properties"], option="properties", words=words)
@@ -125,10 +137,10 @@ def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
 
 # Fields that are plain numbers: field, option, least, most.
 _NUMBERS: Final = (
-    ("min_partitions", "minPartitions", 1, None),
-    ("max_records_per_partition", "maxRecordsPerPartition", 1, None),
-    ("min_records_per_partition", "minRecordsPerPartition", 1, None),
-    ("max_partitions", "maxPartitions", 1, None),
+    ("min_partitions", "minPartitions", 1, MAX_INT),
+    ("max_records_per_partition", "maxRecordsPerPartition", 1, MAX_OFFSET),
+    ("min_records_per_partition", "minRecordsPerPartition", 1, MAX_OFFSET),
+    ("max_partitions", "maxPartitions", 1, MAX_INT),
     ("pull_batch_size", "pullBatchSize", 1, 65_535),
     ("pull_pipeline_depth", "pullPipelineDepth", 1, 256),
     ("read_retries", "readRetries", 0, 1000),
@@ -180,7 +192,7 @@ def _assigned(text: str) -> tuple[MessageQueue, ...]:
         ids = msgspec.json.decode(text, type=dict[str, dict[str, list[int]]])
     except msgspec.DecodeError as error:
         raise OptionError(
-            f'assign={text!r} is not JSON like {{"orders":{{"broker-a":[0,1]}}}}: {error}'
+            f'assign={shown(text)} is not JSON like {{"orders":{{"broker-a":[0,1]}}}}: {error}'
         ) from error
     queues = {
         MessageQueue(topic, broker_name, queue_id)
@@ -188,8 +200,8 @@ def _assigned(text: str) -> tuple[MessageQueue, ...]:
         for broker_name, queue_ids in brokers.items()
         for queue_id in queue_ids
     }
-    if not queues or min(queue.queue_id for queue in queues) < 0:
-        raise OptionError(f"assign={text!r} names no queue, or one below 0")
+    if not queues or not all(0 <= queue.queue_id <= MAX_INT for queue in queues):
+        raise OptionError(f"assign={shown(text)} names no queue, or one below 0 or above {MAX_INT}")
     return tuple(sorted(queues))
 
 
