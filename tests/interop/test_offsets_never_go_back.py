@@ -1,0 +1,105 @@
+"""The story of `golden/5.3.3-split` with Apache's client on our brokers: where Apache ends at 0, ours end at 120."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.interop import wire
+from tests.interop.commit_log import wait_caught_up
+from tests.interop.java_client import JavaClient
+from tests.interop.ours import OurBroker, OurNameServer
+from tests.interop.processes import wait_until
+
+pytestmark = pytest.mark.interop
+
+TOPIC, GROUP = "orders", "billing"
+QUEUE: dict[str, Any] = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0, "group": GROUP}
+COPIED = 12.0
+"""Seconds in which our slave copies the tables once more."""
+ROUTE_TIMEOUT = 60.0
+"""Seconds; Java looks at its route every 30 s, and only then finds that the master is gone."""
+
+
+@attrs.frozen
+class Pair:
+    """A master and a slave of ours, and Apache's client."""
+
+    master: OurBroker
+    slave: OurBroker
+    java: JavaClient
+
+
+@pytest.fixture
+def pair(version: str, tmp_path: Path) -> Iterator[Pair]:
+    with (
+        OurNameServer(tmp_path / "namesrv") as names,
+        OurBroker(tmp_path / "master", names.address) as master,
+        OurBroker(tmp_path / "slave", names.address, role="slave", broker_id=1) as slave,
+        JavaClient(version, names.address, tmp_path / "java") as java,
+    ):
+        java.call("create_topic", address=master.address, topic=TOPIC, queues=1)
+        java.until("publish_queues", topic=TOPIC)
+        java.call("send_many", prefix="message", count=200, **QUEUE)
+        wait_caught_up(master.address, slave.address)
+        wait_until(
+            lambda: (
+                f'"{TOPIC}"'.encode() in wire.ask(slave.address, wire.GET_ALL_TOPIC_CONFIG).body
+            ),
+            f"{slave.address} knows {TOPIC}",
+            30.0,
+        )
+        yield Pair(master, slave, java)
+
+
+def committed_at(broker: OurBroker) -> int:
+    asked = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0"}
+    answer = wire.ask(broker.address, wire.QUERY_CONSUMER_OFFSET, asked)
+    assert set(answer.ext_fields) == {"offset"}  # Nothing that an Apache client has not asked for.
+    return int(answer.ext_fields["offset"])
+
+
+def read(java: JavaClient, start: int, end: int) -> None:
+    """Pull eight at a time, as the recorded reader did."""
+    while start < end:
+        pulled = java.until("pull", timeout=ROUTE_TIMEOUT, offset=start, max=8, **QUEUE)
+        assert pulled["status"] == "FOUND"
+        start = pulled["next_offset"]
+    assert start == end
+
+
+def test_the_java_client_s_group_stands_at_120_after_the_master_s_return(pair: Pair) -> None:
+    java = pair.java
+    read(java, 0, 32)
+    java.call("commit", offset=32, **QUEUE)
+    assert java.call("committed", **QUEUE) == 32
+    pair.master.kill()
+    read(java, 32, 120)
+    java.until("commit", timeout=ROUTE_TIMEOUT, offset=120, **QUEUE)
+    wait_until(lambda: committed_at(pair.slave) == 120, "120 at the slave", ROUTE_TIMEOUT)
+    pair.master.restart()
+    assert committed_at(pair.master) == 120
+    end = time.monotonic() + COPIED
+    while time.monotonic() < end:
+        assert committed_at(pair.master) == committed_at(pair.slave) == 120
+        assert java.call("committed", **QUEUE) == 120
+        time.sleep(1)
+    read(java, 120, 200)
+
+
+def test_a_seek_and_a_reset_by_the_java_client_go_back_on_both_brokers(pair: Pair) -> None:
+    """Its commits are plain: the last one wins, and reaches the slave as a lowering."""
+    java = pair.java
+    for offset in (120, 10):
+        java.call("commit", offset=offset, **QUEUE)
+        wait_until(
+            lambda offset=offset: committed_at(pair.slave) == offset,  # type: ignore[misc]
+            f"{offset} at the slave",
+            30.0,
+        )
+    pair.master.kill()
+    pair.master.restart()
+    assert committed_at(pair.master) == 10
