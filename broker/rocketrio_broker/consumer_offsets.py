@@ -89,7 +89,9 @@ class ConsumerOffsetManager:
     # ------------------------------------------------------------------------------------- commits
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store a plain commit: the last one wins."""
+        """Store a plain commit: the last one wins. What can be no offset is left out; it may come with a pull."""
+        if offset < 0:
+            return
         key = topic, group
         before = self.table.commit(key, queue_id, offset)
         if before == offset:

@@ -11,6 +11,7 @@ Unlike Java: Apache's slave takes whatever the master has, and never tells it an
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
@@ -54,15 +55,10 @@ class OffsetCopy:
         return []
 
     def _newer_here(self, master: OffsetTable) -> list[UpdateConsumerOffsetRequestHeader]:
-        newer = []
-        for key, queue_id, version in self._consumer_offsets.table.versions():
-            if version.is_newer_than(master.version(key, queue_id)):
-                topic, group = key
-                newer.append(
-                    UpdateConsumerOffsetRequestHeader(
-                        group, topic, queue_id, version.offset, str(version.generation)
-                    )
-                )
-                if len(newer) == TELL_LIMIT:
-                    break
-        return newer
+        newer = self._consumer_offsets.table.newer_than(master)
+        return [
+            UpdateConsumerOffsetRequestHeader(
+                group, topic, queue_id, version.offset, str(version.generation)
+            )
+            for (topic, group), queue_id, version in islice(newer, TELL_LIMIT)
+        ]
