@@ -192,6 +192,6 @@ class MemoryDisk:
     def lock(self, path: Path) -> Lock:
         if path in self._locked:
             raise BlockingIOError(f"{path} is locked")
-        self._locked.add(path)
         self.open(path, create=True).pwrite(b"lock", 0)
+        self._locked.add(path)
         return _MemoryLock(self._locked, path)

@@ -195,8 +195,10 @@ def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
 def metadata_converges(story: Story) -> Iterator[Violation]:
     """Topics, groups and offsets are the same everywhere at the end."""
     master = story.final.brokers[0]
+    # Without its tail a master takes no offset beyond the ends of its queues, and a slave keeps those it has.
+    names = ("topics", "groups") if tail_losses(story) else ("topics", "groups", "offsets")
     for slave in story.final.brokers[1:]:
-        for name in ("topics", "groups", "offsets"):
+        for name in names:
             ours, theirs = getattr(slave, name), getattr(master, name)
             if ours != theirs:
                 only = f"only broker {slave.broker}: {set(ours) - set(theirs)}, only master: {set(theirs) - set(ours)}"

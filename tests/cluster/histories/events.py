@@ -95,6 +95,8 @@ class Committed(Event):
     offsets: tuple[tuple[int, int], ...]
     held_by: tuple[tuple[int, int, int], ...]
     """At this moment: broker, queue id, offset."""
+    all_seen: bool
+    """No broker was starting: those serve before it can be seen what they hold."""
 
 
 @attrs.frozen(kw_only=True)

@@ -36,8 +36,10 @@ def _note(world: World, fault: Fault) -> None:
 @asynccontextmanager
 async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
     member = world.member(fault.who)
-    if not member.is_running:
-        yield False  # Another fault has it down already.
+    assert isinstance(member.disk, ScheduledDisk)
+    # Another fault may have it down already; and with a full disk a clean stop ends with an error, as it should.
+    if not member.is_running or (fault.kind == "stop" and member.disk.is_full):
+        yield False
         return
     _note(world, fault)
     seed = world.schedule.seed * 100 + number

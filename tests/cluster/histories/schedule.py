@@ -14,7 +14,7 @@ QUEUES: Final = 4
 MOVABLE_QUEUE: Final = 3
 """The one queue whose offsets are lowered on purpose; in all others they may only rise."""
 FIRST_FAULT: Final = 3.0
-USUAL_LENGTH: Final = 35.0
+USUAL_LENGTH: Final = 32.0
 LONG_LENGTH: Final = 150.0
 """Enough for a name server or broker to give a silent peer up after 120 s."""
 
@@ -63,6 +63,8 @@ class Mode:
     flush: Literal["sync", "async"]
     role: Literal["async-master", "sync-master"]
     slaves: int
+    flush_interval: float
+    """Seconds between two flushes where they are asynchronous."""
     reads_at_slaves: bool
     """Whether readers that are a little behind are sent to a slave."""
     acknowledge: Literal["memory", "disk"] = "memory"
@@ -97,10 +99,11 @@ def make_schedule(seed: int) -> Schedule:
         flush=rng.choice(("sync", "async")),
         role=rng.choice(("async-master", "sync-master")),
         slaves=rng.choice((1, 1, 1, 2)),
+        flush_interval=rng.choice((0.5, 4.0)),
         reads_at_slaves=rng.random() < 0.5,
         acknowledge=rng.choice(("memory", "disk")),
     )
-    is_long = rng.random() < 0.05
+    is_long = rng.random() < 0.03
     length = LONG_LENGTH if is_long else USUAL_LENGTH
     consumer_count = rng.choice((1, 2, 2, 3))
     producer_count = rng.choice((1, 2))
@@ -165,11 +168,13 @@ def _fault(rng: random.Random, length: float, slaves: int, consumers: int, produ
 
 
 def _visits(rng: random.Random, length: float) -> tuple[Visit, ...]:
+    """Stays until one outlasts the faults, so that somebody reads to the end."""
     begins = rng.choice((0.0, round(rng.uniform(0, length / 2), 3)))
     visits = []
-    while begins < length:
+    while True:
         stays = rng.choice((8.0, 20.0, 2 * length)) * rng.uniform(0.7, 1.3)
         ends = round(begins + stays, 3)
         visits.append(Visit(begins, ends, rng.random() < 0.4, rng.random() < 0.7))
+        if ends >= length:
+            return tuple(visits)
         begins = round(ends + rng.uniform(0.5, 8.0), 3)
-    return tuple(visits)

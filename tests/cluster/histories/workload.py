@@ -48,7 +48,7 @@ from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.tasks import every
 
-SEND_PAUSE: Final = 0.5
+SEND_PAUSE: Final = 0.7
 """Mean seconds between two sends of a producer."""
 SEND_TIMEOUT: Final = 3.0
 BATCH: Final = 8
@@ -237,7 +237,13 @@ async def _commit(world: World, name: str, consumer: Consumer) -> None:
     offsets = tuple((queue_id, offset) for queue_id, offset in positions if offset is not None)
     if offsets:
         world.history.add(
-            Committed(at=now(), consumer=name, offsets=offsets, held_by=world.all_offsets())
+            Committed(
+                at=now(),
+                consumer=name,
+                offsets=offsets,
+                held_by=world.all_offsets(),
+                all_seen=world.all_seen,
+            )
         )
 
 

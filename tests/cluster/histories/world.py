@@ -40,6 +40,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
     mode = schedule.mode
     store = StoreConfig(
         flush_disk_type=mode.flush,
+        flush_interval_commit_log=mode.flush_interval,
         mapped_file_size_commit_log=16_384,
         mapped_file_size_consume_queue=2000,
         max_hash_slot_num=20,
@@ -150,6 +151,11 @@ class World:
             for member in self.cluster.members
             for queue_id, offset in self.offsets(member)
         )
+
+    @property
+    def all_seen(self) -> bool:
+        """Whether no broker is starting, and perhaps serving already."""
+        return not self._starting
 
     async def watch_offsets(self) -> None:
         """Note each change of the brokers' offsets; a task of the run."""
