@@ -2,8 +2,8 @@
 
    load HOST PORT MODE CONNECTIONS IN_FLIGHT COUNT FRAME_FILE
        MODE  repeat: the frames of FRAME_FILE in turn, again and again
-             pull:   its one frame, with every `@@@@@@@@@@@@@@@@@@@@` in it replaced by the next offset of the connection,
-                     read from "nextBeginOffset" of the answer (wrapping to 0 at the end of the queue)
+             pull:   its one frame, with `"@@@@@@@@@@@@@@@@@@@@"` in it replaced by the next offset of the connection and
+                     blanks, read from "nextBeginOffset" of the answer (wrapping to 0 at the end of the queue)
    Prints: requests, seconds, answer bytes, answers with another code than 0, p50 and p99 of an answer in microseconds. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -66,9 +66,10 @@ static void send_requests(Connection *connection, int in_flight) {
         size_t size = starts[which + 1] - starts[which];
         memcpy(place, frame + starts[which], size);
         if (is_pull) {
-            char text[21];
-            snprintf(text, sizeof text, "%020ld", connection->offset);
-            memcpy(place + offset_at, text, 20);
+            char text[23]; /* as clients write it: zeros in front are read more slowly */
+            int written = snprintf(text, sizeof text, "\"%ld\"", connection->offset);
+            memset(text + written, ' ', 22 - written);
+            memcpy(place + offset_at - 1, text, 22);
         }
         connection->times[connection->sent++ % in_flight] = sent_at;
         place += size;

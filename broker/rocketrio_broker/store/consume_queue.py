@@ -17,11 +17,15 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+import numpy as np
+
 from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE
 from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, file_name
 from rocketrio_broker.store.open_files import OpenFiles
 
 ENTRY: Final = Struct(">qiq")
+ENTRY_TYPE: Final = np.dtype([("address", ">i8"), ("size", ">i4"), ("code", ">i8")])
+"""The same for many entries at once."""
 FILLER_SIZE: Final = 0x7FFFFFFF
 _PHYSICAL_AND_SIZE: Final = Struct(">qi")
 

@@ -19,8 +19,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE
-from rocketrio_broker.store.consume_queue import ENTRY
+from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE
 from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.dispatch import stored_tags_code
 from rocketrio_broker.store.put_message import PutMessage
@@ -35,8 +34,6 @@ UNIFORM_LEAST: Final = 16
 _SEPARATOR: Final = b"\x02"
 _DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
 _TAGS: Final = f"{PROPERTY_TAGS}\x01".encode()
-_ENTRY_TYPE: Final = np.dtype([("address", ">i8"), ("size", ">i4"), ("code", ">i8")])
-assert _ENTRY_TYPE.itemsize == QUEUE_ENTRY_SIZE
 _HEAD: Final = Struct(">i12xi")  # size and body length of an entry
 _SIZE: Final = Struct(">h")
 _BODY_AT: Final = 20  # in an entry
@@ -191,7 +188,7 @@ class UniformBatch:
         table[:, 28:36] = _columns(addresses, ">i8")
         table[:, body_at : body_at + body_size] = rows[:, _BODY_AT : _BODY_AT + body_size]
         table[:, properties_at : properties_at + own_size] = rows[:, rows.shape[1] - own_size :]
-        queue_entries = np.empty(count, _ENTRY_TYPE)
+        queue_entries = np.empty(count, ENTRY_TYPE)
         queue_entries["address"] = addresses
         queue_entries["size"] = size
         queue_entries["code"] = entries.tags_code

@@ -3,7 +3,8 @@
 The limits: RocketMQ reference, section 8.1.
 
 Invariant: the first message that matches is always taken, however large.
-Invariant: buffers are views of the log in queue order; records that touch are one buffer.
+Invariant: buffers are in queue order, and views of the log: records that touch are one. Only many records of one size
+that lie apart are a copy instead, as so many views would cost more than their bytes.
 Answers to: DefaultMessageStore.getMessage, GetMessageResult.
 Unlike Java: a scan goes on into the next queue file.
 """
@@ -16,12 +17,17 @@ from struct import Struct
 from typing import Final
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE, StoreConfig
-from rocketrio_broker.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
+from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE, FILLER_SIZE, ConsumeQueue
 
 _STRUCT_CACHE_SIZE: Final = 64
+GATHER_LEAST: Final = 32
+"""Gaps between records from which on they are copied together: 0.1 us a record, where a view costs 0.4."""
+
 _NEVER: Final = 1 << 62  # more bytes than there are
 
 
@@ -52,6 +58,13 @@ class GetResult:
     body_size: int = 0
     """Bytes of all buffers together."""
     suggest_pulling_from_slave: bool = False
+
+
+def _gathered(span: memoryview, starts: npt.NDArray[np.int64], size: int) -> memoryview:
+    """The records of one size that begin at these places, next to each other."""
+    places = len(span) - size + 1
+    anywhere = np.ndarray((places,), np.dtype((np.void, size)), span, strides=(1,))
+    return anywhere[starts].view(np.uint8).data
 
 
 @lru_cache(_STRUCT_CACHE_SIZE)
@@ -167,30 +180,36 @@ class _Scan:
             if view is None:
                 return 0
             self.buffers.append(view)
-        elif not self._take_runs(physical_offsets[:count], sizes[:count]):
+        elif not self._take_runs(entries[: count * QUEUE_ENTRY_SIZE]):
             return 0
         self.message_count, self.total, self.examined = count, total, count
         self._last_examined = last
         return count
 
-    def _take_runs(self, physical_offsets: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
-        record, append = self._log.record, self.buffers.append
-        start = end = physical_offsets[0]
-        for physical_offset, size in zip(physical_offsets, sizes, strict=True):
-            if physical_offset != end:
-                view = record(start, end - start)
-                if view is None:
-                    break
-                append(view)
-                start = physical_offset
-            end = physical_offset + size
-        else:
-            view = record(start, end - start)
-            if view is not None:
-                append(view)
-                return True
-        self.buffers.clear()
-        return False
+    def _take_runs(self, entries: bytes) -> bool:
+        columns = np.frombuffer(entries, ENTRY_TYPE)
+        starts, sizes = columns["address"].astype(np.int64), columns["size"].astype(np.int64)
+        ends = starts + sizes
+        first, last = int(starts[0]), int(ends[-1])
+        apart = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+        span = self._log.record(first, last - first) if last > first else None
+        lies_within = span is not None and starts.min() == first and ends.max() == last
+        many = len(apart) >= GATHER_LEAST
+        if span is not None and lies_within and many and (sizes == sizes[0]).all():
+            self.buffers.append(_gathered(span, starts - first, int(sizes[0])))
+            return True
+        run_starts = starts[np.concatenate(([0], apart))].tolist()
+        run_ends = ends[np.concatenate((apart - 1, [-1]))].tolist()
+        for start, end in zip(run_starts, run_ends, strict=True):
+            if span is not None and lies_within:
+                self.buffers.append(span[start - first : end - first])
+                continue
+            view = self._log.record(start, end - start)
+            if view is None:
+                self.buffers.clear()
+                return False
+            self.buffers.append(view)
+        return True
 
     def take_matching(self, entries: bytes, tags_codes: frozenset[int] | None) -> GetStatus:
         """Entry by entry: with a filter, and where messages are missing."""
