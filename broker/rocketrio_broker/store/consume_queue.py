@@ -43,6 +43,8 @@ class ConsumeQueue:
         "_directory",
         "_file_size",
         "_files",
+        "_last_path",
+        "_last_start",
         "_tail",
         "_tail_start",
         "_unsynced_start",
@@ -68,6 +70,7 @@ class ConsumeQueue:
         self._files = files
         self._tail = bytearray()
         self._tail_start = 0
+        self._last_start, self._last_path = -1, directory
         self._unsynced_start = 0  # the first file that was written to since the last sync
 
     def __repr__(self) -> str:
@@ -287,4 +290,7 @@ class ConsumeQueue:
         ]
 
     def _path(self, start: int) -> Path:
-        return self._directory / file_name(start)
+        # The last one is kept: readers and the writer come back to it, and making one costs 5 us.
+        if start != self._last_start:
+            self._last_start, self._last_path = start, self._directory / file_name(start)
+        return self._last_path
