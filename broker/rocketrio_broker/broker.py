@@ -5,7 +5,7 @@ The order of start is the order of the indentation in `open_broker`, that of the
     listeners bound | store recovered | tables loaded and kept | replication | offsets of slaves taken over | serving
     | registered
 
-Invariant: nothing is served before the tables are loaded and, on a master, its slaves' offsets were asked for.
+Invariant: nothing is served before the tables are loaded and the role is taken (`role.py`).
 Invariant: tables are written and the store closed only when every connection has ended: no answer promises more.
 Invariant: clients are sent here (registration) only once requests are answered.
 Answers to: BrokerController, BrokerStartup.
@@ -31,11 +31,14 @@ from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.other_master import find_other_master
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.processor import PULL_CODES
+from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.role import RoleService
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.statistics import StoreStatistics
@@ -79,7 +82,7 @@ class Broker:
         parts: BrokerParts,
         *,
         ha_service: HAService,
-        slave: SlaveReplication | None,
+        role_service: RoleService,
         address: str,
         ha_address: str,
         registration: BrokerRegistration,
@@ -87,8 +90,8 @@ class Broker:
     ) -> None:
         self.parts = parts
         self.ha_service = ha_service
-        self.slave = slave
-        """The slave's side of replication; None on a master."""
+        self.role_service = role_service
+        """What the role asks of it, and how it takes another."""
         self.address = address
         """Where clients find it."""
         self.ha_address = ha_address
@@ -108,6 +111,11 @@ class Broker:
     def role(self) -> str:
         """Master or slave."""
         return self.config.role
+
+    @property
+    def slave(self) -> SlaveReplication | None:
+        """The slave's side of replication; None on a master."""
+        return self.role_service.slave
 
     @property
     def store(self) -> MessageStore:
@@ -167,7 +175,6 @@ async def open_broker(
         listening(config, listen) as bound,
         open_message_store(config.store, config.data, disk=disk, wall_clock=wall_clock) as store,
     ):
-        store.is_slave = config.is_slave
         group_transfer = GroupTransferService(
             is_required=config.role == "sync-master",
             in_sync_slaves=config.in_sync_slaves,
@@ -205,7 +212,6 @@ async def open_broker(
                 group_transfer=group_transfer,
                 security=security,
             )
-            slave: SlaveReplication | None = None
             gather = partial(
                 gather_slave_offsets,
                 call=pool.call,
@@ -215,28 +221,42 @@ async def open_broker(
                 consumer_offsets=parts.consumer_offsets,
                 queue_end=store.next_queue_offset,
             )
-            for service in (*parts.services(), ha_service):
+            look = partial(
+                find_other_master,
+                call=pool.call,
+                name_servers=config.name_servers,
+                broker_name=config.broker_name,
+                own_addr=bound.address,
+            )
+            role = RoleService(
+                parts,
+                registration=registration,
+                group_transfer=group_transfer,
+                follow=partial(
+                    _slave_replication,
+                    config,
+                    parts,
+                    registration,
+                    pool,
+                    secured_dial(dial, security),
+                    wall_clock,
+                ),
+                gather=gather,
+                find_other_master=look,
+            )
+            for service in (*parts.services(), ha_service, role):
                 await nursery.start(service.run)
-            if config.is_slave:
-                slave = _slave_replication(
-                    config, parts, registration, pool, secured_dial(dial, security), wall_clock
-                )
-                await nursery.start(slave.run)
-            else:
-                await gather()
             table = parts.processor_table(
                 registration, address=bound.address, ha_address=bound.ha_address
             )
+            table |= RoleProcessor(role.change).processors()
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
             await nursery.start(registration.run)
-            if not config.is_slave:
-                # Once more for what was committed to a slave between the first time and now.
-                nursery.start_soon(gather)
             logger.info("serving role=%s address=%s", config.role, bound.address)
             yield Broker(
                 parts,
                 ha_service=ha_service,
-                slave=slave,
+                role_service=role,
                 address=bound.address,
                 ha_address=bound.ha_address,
                 registration=registration,

@@ -23,6 +23,7 @@ from rocketrio_protocol.topic_names import topic_name_problem
 
 ROLES: Final = ("async-master", "sync-master", "slave")
 
+Role = Literal["async-master", "sync-master", "slave"]
 MasterRole = Literal["async-master", "sync-master"]
 MASTER_ROLES: Final = ROLES[:2]
 

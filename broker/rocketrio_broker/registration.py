@@ -4,9 +4,11 @@ One task a name server: at start, on a period, at once when the topics change, a
 lost, for with it the name server forgets the broker. One that cannot be reached is tried again soon and then less
 often, and holds up nobody else.
 
+Invariant: while it is held, no name server hears of this broker.
 Invariant: `registered` reaches the number of a change of the topics only after every name server that was
 reachable has been told of it.
 Answers to: BrokerOuterAPI, BrokerController.registerBrokerAll; RocketMQ reference, sections 2.12 and 7.
+Unlike Java: a slave without a master registers every two seconds, and so follows a new one soon.
 Unlike Java: the master's address is the first that any name server of the list knows (as 5.x), not the first answer;
 a lost connection is noticed within a second, where Java's routes lack the broker until the next period.
 """
@@ -20,7 +22,8 @@ import trio
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import Error, broker_error
 from rocketrio_protocol.register_body import body_crc32, encode_register_body
@@ -32,6 +35,8 @@ logger = logging.getLogger("rocketrio_broker.registration")
 
 RETRY_PAUSE: Final = 1.0
 """Seconds until a name server that failed is tried again; doubles up to the period of registration."""
+MASTERLESS_PERIOD: Final = 2.0
+"""Seconds between registrations of a slave that knows of no master: only the answers to them name one."""
 LOOK_INTERVAL: Final = 1.0
 """Seconds between looks at whether the connection still stands."""
 UNREGISTER_GRACE: Final = 3.0
@@ -74,6 +79,12 @@ class BrokerRegistration:
         self.master = MasterAddrs()
         self.master_changes = Watermark()
         """Counts the changes of `master`: a slave waits on it, then reads `master`."""
+        self.other_masters: dict[str, str] = {}
+        """Name servers that refuse this broker as master, and the address that each lists as such."""
+        self.refusals = Watermark()
+        """Counts the refusals."""
+        self._is_held = False
+        self._nudges = Watermark()
 
     def __repr__(self) -> str:
         return f"<BrokerRegistration of {self._broker_addr} at {', '.join(self._told) or 'nobody'}>"
@@ -86,6 +97,15 @@ class BrokerRegistration:
         if self._told:
             with trio.move_on_after(self._config.broker.register_broker_timeout):
                 await self.registered.wait_reached(self._topics.changes.value)
+
+    def hold(self) -> None:
+        """Tell the name servers nothing more until `register_now`; what they know of this broker stays."""
+        self._is_held = True
+
+    def register_now(self) -> None:
+        """Register at once and from then on: the role has changed, or may be taken now."""
+        self._is_held = False
+        self._nudges.advance(self._nudges.value + 1)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Register until cancelled, then take leave."""
@@ -107,12 +127,17 @@ class BrokerRegistration:
     ) -> None:
         pause = RETRY_PAUSE
         while True:
-            change = self._topics.changes.value
+            change, nudge = self._topics.changes.value, self._nudges.value
+            if self._is_held:
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+                await self._nudges.wait_past(nudge)
+                continue
             channel: Channel | None = None
             try:
                 channel = await self._pool.channel(name_server)
-                self._learn(name_server, change, await self._register(channel))
-                wait = self._config.broker.register_name_server_period
+                self._learn(name_server, change, await self._register(name_server, channel))
+                wait = self._period()
                 pause = RETRY_PAUSE
             except Error as error:
                 self._lost(name_server, error)
@@ -121,16 +146,29 @@ class BrokerRegistration:
                 pause = min(pause * 2, self._config.broker.register_name_server_period)
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
-            await self._wait(change, wait, channel)
+            await self._wait(change, nudge, wait, channel)
 
-    async def _wait(self, change: int, seconds: float, channel: Channel | None) -> None:
-        """Wait until the topics change, the time is over, or the connection is."""
+    def _period(self) -> float:
+        """Seconds until the next registration: a slave that knows of no master asks often."""
+        broker = self._config.broker
+        if broker.is_slave and self.master.addr is None:
+            return min(MASTERLESS_PERIOD, broker.register_name_server_period)
+        return broker.register_name_server_period
+
+    async def _wait(self, change: int, nudge: int, seconds: float, channel: Channel | None) -> None:
+        """Wait until the topics change, somebody asks for it, the time is over, or the connection is."""
         with trio.move_on_after(seconds):
-            while self._topics.changes.value == change and not (channel and channel.closed):
+            while not (channel and channel.closed):
                 with trio.move_on_after(LOOK_INTERVAL):
-                    await self._topics.changes.wait_past(change)
+                    async with trio.open_nursery() as nursery:
+                        for changes, seen in (
+                            (self._topics.changes, change),
+                            (self._nudges, nudge),
+                        ):
+                            nursery.start_soon(_cancel_past, changes, seen, nursery.cancel_scope)
+                    return
 
-    async def _register(self, channel: Channel) -> MasterAddrs:
+    async def _register(self, name_server: str, channel: Channel) -> MasterAddrs:
         config = self._config.broker
         body = self._encoded_body()
         header = cluster.RegisterBrokerRequestHeader(
@@ -144,6 +182,7 @@ class BrokerRegistration:
         )
         response = await channel.call(header, body, timeout=config.register_broker_timeout)
         if response.code != ResponseCode.SUCCESS:
+            self._refused(name_server, response)
             raise broker_error(
                 "The name server refused the registration",
                 code=response.code,
@@ -152,6 +191,13 @@ class BrokerRegistration:
             )
         answer = response.header(cluster.RegisterBrokerResponseHeader)
         return MasterAddrs(answer.master_addr or None, answer.ha_server_addr or None)
+
+    def _refused(self, name_server: str, response: RemotingCommand) -> None:
+        """Our name servers say which master they list instead."""
+        other = response.header(cluster.RegisterBrokerResponseHeader).master_addr
+        if other and self._config.broker.broker_id == MASTER_ID:
+            self.other_masters[name_server] = other
+            self.refusals.advance(self.refusals.value + 1)
 
     def _encoded_body(self) -> bytes:
         """All topics; kept between periods, for there may be thousands and several name servers."""
@@ -180,6 +226,7 @@ class BrokerRegistration:
         if name_server not in self._told:
             logger.info("registered name_server=%s addr=%s", name_server, self._broker_addr)
         self._told[name_server] = change
+        self.other_masters.pop(name_server, None)
         self._failing.discard(name_server)
         self._answers[name_server] = answer
         self._advance()
@@ -204,3 +251,8 @@ class BrokerRegistration:
 
     def _advance(self) -> None:
         self.registered.advance(min(self._told.values(), default=self._topics.changes.value))
+
+
+async def _cancel_past(changes: Watermark, seen: int, scope: trio.CancelScope) -> None:
+    await changes.wait_past(seen)
+    scope.cancel()

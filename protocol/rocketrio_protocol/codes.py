@@ -132,6 +132,9 @@ class RequestCode(IntEnum):
     QUERY_ASSIGNMENT = 400
     GET_ALL_MESSAGE_REQUEST_MODE = 402
 
+    # Ours, far from every number that Apache uses: its brokers answer REQUEST_CODE_NOT_SUPPORTED.
+    CHANGE_BROKER_ROLE = 71_001
+
 
 class ResponseCode(IntEnum):
     """What became of a request."""

@@ -55,7 +55,7 @@ class Appender:
         *,
         wall_clock: WallClock,
     ) -> None:
-        self.is_slave = False
+        self.role_refusal = ""
         self.refusal = ""
         self.disk_refusal = ""
         self.counters = PutCounters()
@@ -163,8 +163,8 @@ class Appender:
     def _refused(
         self, topic_size: int, body_size: int, properties_size: int
     ) -> AppendResult | None:
-        if self.is_slave or self.refusal or self.disk_refusal:
-            why = self.refusal or self.disk_refusal or "this broker is a slave"
+        if self.role_refusal or self.refusal or self.disk_refusal:
+            why = self.refusal or self.disk_refusal or self.role_refusal
             return self._refuse(PutStatus.SERVICE_NOT_AVAILABLE, why)
         if not 0 < topic_size <= self._max_topic_length:
             return self._refuse(

@@ -236,8 +236,12 @@ class MessageStore(StoreLookups):
         if self._is_slave and not is_slave:
             self._replicated.end_replication()
         self._is_slave = is_slave
-        self._appender.is_slave = is_slave
+        self.take_writes("this broker is a slave" if is_slave else "")
         self._reader.is_slave = is_slave
+
+    def take_writes(self, why_not: str = "") -> None:
+        """Take appends as far as the role goes; with a reason refuse them, and say it."""
+        self._appender.role_refusal = why_not
 
     @property
     def writable(self) -> bool:
@@ -247,9 +251,8 @@ class MessageStore(StoreLookups):
     @property
     def refusal(self) -> str:
         """Why appends are refused; empty when they are not."""
-        if self._is_slave:
-            return "this broker is a slave"
-        return self._appender.refusal or self._retention.refusal
+        appender = self._appender
+        return appender.role_refusal or appender.refusal or self._retention.refusal
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Read and delete by other limits from now on; sizes of files and periods stay as they were opened."""

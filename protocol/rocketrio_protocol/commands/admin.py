@@ -233,3 +233,12 @@ class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
 
     code: ClassVar = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
     group: str
+
+
+@attrs.define
+class ChangeBrokerRoleRequestHeader(RequestHeader):
+    """Take another role at run time: async-master, sync-master or slave, with the id that goes with it."""
+
+    code: ClassVar = RequestCode.CHANGE_BROKER_ROLE
+    role: str
+    broker_id: int

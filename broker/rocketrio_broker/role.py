@@ -1,0 +1,174 @@
+"""What a broker's role asks of it while it runs: a master takes over before it takes writes, a slave follows.
+
+    master  end of following: everything whole into the queues, the part of a record cut off
+            | no other live master of this name | offsets of its slaves taken over | writes | registered
+    slave   writes refused, waiting sends answered | follows its master's log and tables | registered
+
+A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on.
+
+Invariant: a master takes no write while another live master of its name is known.
+Invariant: it takes none before its queues are complete and its slaves' offsets were asked for.
+Answers to: BrokerController.changeToMaster, changeToSlave.
+Unlike Java: a slave registers at once and learns its master from the answer; there it waits for the next period.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.broker_parts import BrokerParts
+from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
+from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.slave import SlaveReplication
+from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.codes import MASTER_ID
+
+logger = logging.getLogger("rocketrio_broker")
+
+OTHER_MASTER_LOOK: Final = 5.0
+"""Seconds until a master that stands aside looks again whether the other one is gone."""
+
+GATHER_AGAIN_AFTER: Final = 1.0
+"""Seconds until the slaves are asked for offsets a second time: registration is then through."""
+
+
+class RoleService:
+    """Keeps one broker in its role."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        *,
+        registration: BrokerRegistration,
+        group_transfer: GroupTransferService,
+        follow: Callable[[], SlaveReplication],
+        gather: Callable[[], Awaitable[object]],
+        find_other_master: Callable[[], Awaitable[str | None]],
+    ) -> None:
+        """`follow` makes a slave's side of replication, `gather` takes over the slaves' offsets."""
+        self.slave: SlaveReplication | None = None
+        """The slave's side of replication; None on a master."""
+        self.settled = Watermark()
+        """Counts the times that a role began to serve."""
+        self._parts = parts
+        self._config: LiveConfig = parts.config
+        self._store = parts.store
+        self._registration = registration
+        self._group_transfer = group_transfer
+        self._make_slave = follow
+        self._gather = gather
+        self._find_other_master = find_other_master
+        self._scope = trio.CancelScope()
+        self._turn = trio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<RoleService {self._config.broker.role}>"
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Live in the role of the settings, and in those that come; started once the first may be served."""
+        while True:
+            with trio.CancelScope() as self._scope:
+                if self._config.broker.is_slave:
+                    await self._follow(task_status)
+                else:
+                    await self._lead(task_status)
+            if self._scope.cancelled_caught:
+                logger.info("role changed role=%s", self._config.broker.role)
+            task_status = trio.TASK_STATUS_IGNORED
+
+    async def change(self, role: Role, broker_id: int) -> None:
+        """Take another role, or id; returns once it serves. Raises ConfigError, and changes nothing, for a wrong pair.
+
+        A cancel leaves the change under way.
+        """
+        async with self._turn:
+            before = self._config.broker
+            after: BrokerConfig = attrs.evolve(before, role=role, broker_id=broker_id)
+            if after == before:
+                return
+            if not after.is_slave and not before.is_slave:
+                # A master stays one: only what its sends wait for is another matter from now on.
+                self._parts.waiting_answers.answer_all()
+                self._config.replace(after)
+                self._expect_acknowledgements()
+                return
+            if after.is_slave:
+                self._store.take_writes("this broker becomes a slave")
+            settled = self.settled.value
+            self._parts.waiting_answers.answer_all()
+            self._config.replace(after)
+            self._scope.cancel()
+            await self.settled.wait_past(settled)
+
+    async def _follow(self, task_status: trio.TaskStatus[None]) -> None:
+        self._store.is_slave = True
+        self._expect_acknowledgements()
+        self.slave = self._make_slave()
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.slave.run)
+                self._settle(task_status)
+        finally:
+            self.slave = None
+
+    async def _lead(self, task_status: trio.TaskStatus[None]) -> None:
+        """Returns when a name server refused this master: then all begins again."""
+        store, registration = self._store, self._registration
+        # Before anything is waited for: the setter below completes the queues, and would open for writes.
+        store.is_slave = False
+        store.take_writes("this master has not taken over yet")
+        self._expect_acknowledgements()
+        while (other := await self._other_master()) is not None:
+            self._stand_aside(other)
+            self._settle(task_status)
+            task_status = trio.TASK_STATUS_IGNORED
+            await trio.sleep(OTHER_MASTER_LOOK)
+        refusals = registration.refusals.value
+        await self._gather()
+        store.take_writes()
+        self._settle(task_status)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._gather_again)
+            await registration.refusals.wait_past(refusals)
+            nursery.cancel_scope.cancel()
+
+    async def _gather_again(self) -> None:
+        """For what was committed to a slave until this master was registered."""
+        await trio.sleep(GATHER_AGAIN_AFTER)
+        await self._gather()
+
+    def _expect_acknowledgements(self) -> None:
+        self._group_transfer.change_role(
+            is_required=self._config.broker.role == "sync-master",
+            max_physical_offset=self._store.max_physical_offset,
+        )
+
+    async def _other_master(self) -> str | None:
+        """Who else is master: as a name server says that refused this one, or as all of them are asked."""
+        refusing = self._registration.other_masters
+        if refusing:
+            # It goes on trying to register: that tells when the name is free.
+            return min(refusing.values())
+        return await self._find_other_master()
+
+    def _stand_aside(self, other: str) -> None:
+        name = self._config.broker.broker_name
+        reason = (
+            f"{name} has another live master, at {other}: stop one of the two, or make it a slave"
+        )
+        if self._store.refusal != reason:
+            logger.error("no writes are taken reason=%s", reason)
+        self._store.take_writes(reason)
+        if not self._registration.other_masters:
+            self._registration.hold()
+
+    def _settle(self, task_status: trio.TaskStatus[None]) -> None:
+        """The role serves: whoever waits for that may go on, and the name servers are told."""
+        if self._config.broker.broker_id != MASTER_ID or self._store.writable:
+            self._registration.register_now()
+        task_status.started()
+        self.settled.advance(self.settled.value + 1)

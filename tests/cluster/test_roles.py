@@ -1,0 +1,206 @@
+"""Roles: one master of a name at a time, and brokers that change theirs while traffic flows."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from tests.cluster.support import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.role import OTHER_MASTER_LOOK
+from rocketrio_broker.route_info_manager import RouteInfoManager
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
+from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
+from rocketrio_protocol.remoting.ports import join_addr
+from rocketrio_protocol.route import ClusterInfo
+
+RIVAL = "10.0.0.66"
+
+
+def rival_of(cluster: EmbeddedCluster) -> Member:
+    """A second master of the same name, on a host of its own."""
+    config: BrokerConfig = attrs.evolve(
+        cluster.master.config,
+        listen=join_addr(RIVAL, 10911),
+        ha_listen=None,
+        data=Path("/rival"),
+    )
+    return Member(cluster, config, RIVAL)
+
+
+async def listed(cluster: EmbeddedCluster) -> dict[int, str]:
+    """What the name server says of the brokers' name."""
+    async with caller_of(cluster) as call:
+        answer = await call.pool.call(cluster.name_server.addr, GetBrokerClusterInfoRequestHeader())
+    info = fastjson.loads(answer.body, ClusterInfo, what="cluster info")
+    return info.broker_addr_table["broker-a"].broker_addrs
+
+
+async def change(call: Caller, broker: Broker, role: str, broker_id: int) -> RemotingCommand:
+    header = ChangeBrokerRoleRequestHeader(role, broker_id)
+    return await call.pool.call(broker.address, header, timeout=70.0)
+
+
+async def test_second_master_takes_no_writes_and_says_why(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        first = cluster.master.broker.address
+        rival = rival_of(cluster)
+        await rival.start()
+        answer = await call.send(rival.broker.address, b"to nobody")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert f"another live master, at {first}" in (answer.remark or "")
+        assert "no writes are taken" in caplog.text
+        assert rival.broker.store.max_physical_offset == 0
+        assert await listed(cluster) == {0: first}
+        assert (await call.send(first, b"as ever")).code == ResponseCode.SUCCESS
+
+
+async def test_second_master_stands_aside_where_the_name_server_would_list_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Apache's name server lists whoever registered last.
+    monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        first = cluster.master.broker.address
+        rival = rival_of(cluster)
+        await rival.start()
+        answer = await call.send(rival.broker.address, b"to nobody")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await trio.sleep(60)
+        assert await listed(cluster) == {0: first}
+
+
+async def test_dead_master_that_is_still_listed_keeps_nobody_waiting(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
+    monkeypatch.setattr(RouteInfoManager, "channel_closed", lambda *_: None)
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        await cluster.kill_master()
+        rival = rival_of(cluster)
+        started = trio.current_time()
+        await rival.start()
+        assert trio.current_time() - started < 4
+        assert (await call.send(rival.broker.address, b"mine")).code == ResponseCode.SUCCESS
+
+
+async def test_second_master_takes_over_when_the_first_is_gone(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        rival = rival_of(cluster)
+        await rival.start()
+        await cluster.kill_master()
+        await trio.sleep(2 * OTHER_MASTER_LOOK)
+        assert (await call.send(rival.broker.address, b"now it is mine")).code == 0
+        assert await listed(cluster) == {0: rival.broker.address}
+
+
+async def test_masters_that_start_together_do_not_both_take_writes(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        rival = rival_of(cluster)
+        await cluster.master.stop()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.master.start)
+            nursery.start_soon(rival.start)
+        await trio.sleep(2)
+        codes = [
+            (await call.send(member.broker.address, b"mine?")).code
+            for member in (cluster.master, rival)
+        ]
+        assert sorted(codes) == [ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE]
+        winner = (cluster.master, rival)[codes.index(ResponseCode.SUCCESS)]
+        assert await listed(cluster) == {0: winner.broker.address}
+
+
+async def test_master_that_was_refused_later_stands_aside_until_it_is_listed(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        rival = rival_of(cluster)
+        # The rival cannot reach the name server at first, so it serves.
+        cluster.memory_network.partition(RIVAL, "10.0.0.9")
+        await rival.start()
+        assert (await call.send(rival.broker.address, b"alone?")).code == ResponseCode.SUCCESS
+        cluster.memory_network.heal()
+        await trio.sleep(40)
+        answer = await call.send(rival.broker.address, b"not any more")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await call.send(cluster.master.broker.address, b"it is")).code == 0
+
+
+@pytest.mark.parametrize("master_role", ["async-master", "sync-master"])
+async def test_master_and_slave_change_places_under_load(
+    autojump_clock: MockClock, master_role: str
+) -> None:
+    async with EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster:
+        old, new = cluster.master.broker, cluster.slaves[0].broker
+        acknowledged: list[bytes] = []
+        async with caller_of(cluster) as call:
+            await trio.sleep(1)
+
+            async def produce() -> None:
+                for number in range(400):
+                    body = b"%d" % number
+                    for broker in (old, new):
+                        if (await call.send(broker.address, body)).code == ResponseCode.SUCCESS:
+                            acknowledged.append(body)
+                            break
+                    await trio.sleep(0.05)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(produce)
+                await trio.sleep(5)
+                assert (await change(call, old, "slave", 2)).code == ResponseCode.SUCCESS
+                # Everything the old master took reaches the new one before that takes over.
+                await new.store.appended.wait_reached(old.store.max_physical_offset)
+                assert (await change(call, new, master_role, 0)).code == ResponseCode.SUCCESS
+            await trio.sleep(5)
+            assert await listed(cluster) == {0: new.address, 2: old.address}
+            assert old.store.max_physical_offset == new.store.max_physical_offset
+            for broker in (new, old):
+                read: list[bytes] = []
+                while batch := bodies(await call.pull(broker.address, len(read))):
+                    read += batch
+                assert set(read) >= set(acknowledged)
+                assert len(acknowledged) > 350
+                assert read == sorted(read, key=int)
+
+
+async def test_role_that_cannot_be_is_refused_and_nothing_changes(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        master = cluster.master.broker
+        for role, broker_id in (("slave", 0), ("async-master", 1), ("emperor", 0)):
+            answer = await change(call, master, role, broker_id)
+            assert answer.code == ResponseCode.INVALID_PARAMETER
+            assert answer.remark
+        assert master.config.role == "async-master"
+        assert master.config.broker_id == 0
+        assert (await call.send(master.address, b"still here")).code == ResponseCode.SUCCESS
+
+
+async def test_slave_follows_a_master_that_came_later_within_seconds(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        slave = cluster.slaves[0]
+        await slave.stop()
+        await cluster.master.stop()
+        await slave.start()
+        await trio.sleep(20)
+        master = await cluster.master.start()
+        started = trio.current_time()
+        await call.send(master.address, b"hello")
+        await slave.broker.store.appended.wait_reached(master.store.max_physical_offset)
+        assert trio.current_time() - started < 4
