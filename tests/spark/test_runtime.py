@@ -1,5 +1,8 @@
 """The hand-over between threads: order, errors, room, and that nothing is left running."""
 
+import platform
+import subprocess
+import sys
 import threading
 import time
 
@@ -95,3 +98,27 @@ def test_a_loop_that_cannot_start_is_an_error_and_no_standstill(
     with pytest.raises(OSError, match="Too many open files"):
         next(blocks(produce))
     assert _reader_threads() == []
+
+
+@pytest.mark.slow
+def test_memory_that_blocks_freed_is_used_again() -> None:
+    # In a process of its own: what malloc has learnt stays with the process.
+    program = """
+import resource, sys
+from rocketrio.spark.runtime import keep_freed_memory
+keep_freed_memory()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        kept = [bytes([1]) * (1 << 20) for _ in range(5)]
+        del kept
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("other C libraries decide for themselves")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, timeout=60
+    )
+    assert int(done.stdout) < 50 * 5 * 256 / 10

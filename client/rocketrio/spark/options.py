@@ -53,7 +53,7 @@ OPTION_HELP: Final = {
     "pullPipelineDepth": "pulls under way at once for a range (8)",
     "pullTimeoutMs": "how long a pull may take (10000)",
     "readRetries": "how often a failed pull is tried again (5)",
-    "batchBytes": "stored bytes from which on a record batch goes to Spark (1048576)",
+    "batchBytes": "stored bytes from which on a record batch goes to Spark (2097152)",
     "batchRows": "rows from which on a record batch goes to Spark (8192)",
     "readFrom": "auto (default: the master, then where brokers send readers), master or slave",
     "decompress": "true (default): bodies as they were sent; false: as they are stored",
@@ -86,7 +86,7 @@ class ReadOptions:
     pull_pipeline_depth: int = 8
     pull_timeout: float = 10.0
     read_retries: int = 5
-    batch_size: int = 1024 * 1024
+    batch_size: int = 2 * 1024 * 1024
     batch_rows: int = 8192
     read_from: Literal["auto", "master", "slave"] = "auto"
     inflate: bool = True
