@@ -47,6 +47,8 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
                 lowest_allowed[queue_id] = min(offset, lowest_allowed.get(queue_id, offset))
             case MemberEnded(broker=broker):
                 seen = {key: offset for key, offset in seen.items() if key[0] != broker}
+            case MemberStarted(broker=broker, offsets=offsets):
+                seen.update({(broker, queue_id): offset for queue_id, offset in offsets})
             case OffsetsSeen(broker=broker, offsets=offsets):
                 for queue_id, offset in offsets:
                     before = seen.get((broker, queue_id), -1)
