@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
+from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
@@ -31,7 +31,6 @@ _TAGS_LABEL: Final = f"{PROPERTY_TAGS}\x01".encode()
 _TAGS_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
 _NO_ENTRY: Final = frozenset((0x4, 0xC))  # prepared, rolled back
 _NO_ENTRY_BIT: Final = 0x4  # what those two have in common
-_ENTRY_TYPE: Final = np.dtype([("address", ">i8"), ("size", ">i4"), ("code", ">i8")])
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1000  # as ScheduleMessageService.computeDeliverTimestamp
@@ -122,7 +121,7 @@ class QueueDispatcher:
         rows, bounds = columns.by_queue(np.flatnonzero(columns.sys_flags & _NO_ENTRY_BIT == 0))
         if not len(rows):
             return
-        entries = np.empty(len(rows), _ENTRY_TYPE)
+        entries = np.empty(len(rows), ENTRY_TYPE)
         entries["address"] = addresses = columns.addresses[rows]
         entries["size"] = sizes = columns.sizes[rows]
         entries["code"] = tags_code_column(columns.properties)[rows]

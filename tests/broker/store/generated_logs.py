@@ -3,9 +3,17 @@
 import random
 from pathlib import Path
 
+import pytest
+
+from rocketrio_broker.store import dispatch, record_columns
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.message_codec import encode_padding, encode_record, pack_host
+from rocketrio_protocol.message_codec import (
+    RECORD_OVERHEAD,
+    encode_padding,
+    encode_record,
+    pack_host,
+)
 
 FOLDER = Path("/data/commitlog")
 FILE_SIZE = 16 << 10
@@ -130,6 +138,13 @@ def usual_log(count: int, file_size: int = 1 << 20) -> LogWriter:
         seed += 1
     writer.write(count)
     return writer
+
+
+def use_columns_from(patch: pytest.MonkeyPatch, few: int) -> None:
+    """Let stretches of so many records be read as columns, and shorter ones record by record."""
+    patch.setattr(record_columns, "FEW_RECORDS", few)
+    for module in (record_columns, dispatch):
+        patch.setattr(module, "LEAST_STRETCH", RECORD_OVERHEAD * few)
 
 
 def log_of(data: bytes | bytearray, file_size: int = FILE_SIZE) -> CommitLog:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import attrs
 import pytest
+from tests.broker.store.generated_logs import use_columns_from
 from tests.broker.store.support import opened, read_all
 from tests.golden.golden import unpack_store
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.record_columns import FEW_RECORDS
 from rocketrio_protocol.message_codec import RecordStatus, scan_record
 
 # The sizes the recorded brokers ran with.
@@ -26,6 +28,11 @@ RUNS = [
     for run in ("4.9.7", "5.3.3")
     for role in ("master", "slave")
 ]
+
+
+@pytest.fixture(params=[1, FEW_RECORDS], ids=["columns", "records"], autouse=True)
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_columns_from(monkeypatch, request.param)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

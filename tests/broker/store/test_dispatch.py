@@ -5,11 +5,10 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.store.generated_logs import generated
+from tests.broker.store.generated_logs import generated, use_columns_from
 from tests.broker.store.support import SMALL, opened, put_of, stored
 from trio.testing import MockClock
 
-from rocketrio_broker.store import dispatch, record_columns
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
 from rocketrio_broker.store.disk import InlineDisk
@@ -22,6 +21,7 @@ from rocketrio_broker.store.dispatch import (
 )
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.record_columns import FEW_RECORDS
 from rocketrio_protocol.properties import java_string_hash, property_value, tags_code
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
@@ -162,17 +162,15 @@ def dispatched(
     }
 
 
-@pytest.mark.parametrize("few", [1, record_columns.FEW_RECORDS])
-@settings(max_examples=60, deadline=None)
+@pytest.mark.parametrize("few", [1, FEW_RECORDS])
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1 << 32), st.booleans(), st.sampled_from([0, 1, 3000, 20_000]), st.booleans())
 def test_columns_make_the_queues_that_single_records_make(
     few: int, seed: int, damaged: bool, known: int, complete: bool
 ) -> None:
     log = generated(seed, damaged=damaged)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_columns, "FEW_RECORDS", few)
-        patch.setattr(record_columns, "LEAST_STRETCH", 91 * few)
-        patch.setattr(dispatch, "LEAST_STRETCH", 91 * few)
+        use_columns_from(patch, few)
         results = [
             dispatched(log, columns=columns, known=known, complete=complete)
             for columns in (True, False)

@@ -43,7 +43,7 @@ def test_every_unique_id_hashes_as_in_java(unique: str, topic: str) -> None:
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -5,9 +5,9 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from tests.broker.store.generated_logs import use_columns_from
 from tests.broker.store.support import ROOT, SMALL, SetClock, opened, put_of, stored
 
-from rocketrio_broker.store import record_columns
 from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.key_index import RETRY_INTERVAL
 from rocketrio_broker.store.memory_disk import MemoryDisk, MemoryFile, MemoryOpenFile
@@ -128,8 +128,7 @@ async def test_files_are_the_same_whether_built_in_columns_or_one_by_one(
 ) -> None:
     disks = MemoryDisk(), MemoryDisk()
     for disk, few in zip(disks, (1, 1 << 30), strict=True):
-        monkeypatch.setattr(record_columns, "FEW_RECORDS", few)
-        monkeypatch.setattr(record_columns, "LEAST_STRETCH", 91 * few)
+        use_columns_from(monkeypatch, few)
         clock = SetClock()
         async with opened(disk, BIG, clock=clock) as store:
             for number in range(0, 400, 50):

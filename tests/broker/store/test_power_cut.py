@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
+from tests.broker.store.generated_logs import use_columns_from
 from tests.broker.store.support import ROOT, SetClock, body_of, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.config import StoreConfig
@@ -148,6 +149,14 @@ def live_through(seed: int, fail_at: int, kept: float) -> None:
 def test_power_cut_keeps_what_was_flushed(kept: float) -> None:
     for fail_at in range(3, operations_of_a_story(1), 40):
         live_through(1, fail_at, kept)
+
+
+def test_power_cut_keeps_what_was_flushed_when_it_is_read_in_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_columns_from(monkeypatch, 1)
+    for fail_at in range(5, operations_of_a_story(1), 40):
+        live_through(1, fail_at, 0.5)
 
 
 @pytest.mark.slow

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.store.generated_logs import LogWriter, generated, log_of, usual_log
+from tests.broker.store.generated_logs import (
+    LogWriter,
+    generated,
+    log_of,
+    use_columns_from,
+    usual_log,
+)
 
 from rocketrio_broker.store import record_columns
 from rocketrio_broker.store.commit_log import CommitLog
@@ -45,7 +51,7 @@ def outcome(
 
 
 @pytest.mark.parametrize("few", [1, FEW_RECORDS])
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=SEEDS,
     damaged=st.booleans(),
@@ -58,8 +64,7 @@ def test_columns_hold_what_the_walk_finds(
 ) -> None:
     log = generated(seed, damaged=damaged)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_columns, "FEW_RECORDS", few)
-        patch.setattr(record_columns, "LEAST_STRETCH", 91 * few)
+        use_columns_from(patch, few)
         results = [
             outcome(
                 log, columns=columns, check_crc=check_crc, stop_at_damage=stop_at_damage, step=step
