@@ -36,6 +36,8 @@ FLUSH_CONSUMER_OFFSET_INTERVAL: Final = 5.0  # flushConsumerOffsetInterval
 SNAPSHOT_NAME: Final = "rocketrioOffsets.json"
 CHECKSUMS_KEPT: Final = 16
 """Of what we wrote last: `.bak` may be a few writes old."""
+CUTS_SHOWN: Final = 20
+"""Lines in the log for offsets beyond the end of their queue; the number of all is in each."""
 CLAIMS_LIMIT: Final = 100_000
 """Queues of groups whose owner is known; the oldest claims are forgotten, and made again when they matter."""
 
@@ -193,6 +195,18 @@ class ConsumerOffsetManager:
     def join(self, other: OffsetTable) -> int:
         """Take what is newer at a master with versions, queue by queue; returns how many queues changed."""
         return self.table.join(other)
+
+    def cut(self, queue_end: QueueEnd) -> int:
+        """Lower to its end what lies beyond the end of a queue, for a broker that begins to take messages."""
+        beyond = self.table.cut(queue_end)
+        for (topic, group), queue_id, version in beyond[:CUTS_SHOWN]:
+            logger.warning(
+                "consumer offset lay beyond the queue's end group=%s topic=%s queue_id=%d offset=%d now=%d of=%d",
+                group, topic, queue_id, version.offset,
+                self.query_offset(group, topic, queue_id), len(beyond),
+            )  # fmt: skip
+        self._persist_or_later()
+        return len(beyond)
 
     def take_over(
         self, body: VersionedConsumerOffsets, *, queue_end: QueueEnd | None = None

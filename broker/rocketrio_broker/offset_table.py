@@ -171,6 +171,22 @@ class OffsetTable:
                     changed += self.join_version(key, queue_id, Version(offset, now.generation))
         return changed
 
+    def cut(self, queue_end: QueueEnd) -> list[tuple[TopicAndGroup, int, Version]]:
+        """Lower to its end what lies beyond the end of a queue; returns what did.
+
+        Messages were lost that the group had read, or had not come yet when this broker was made the master. Those that
+        get their numbers now are others, and would be skipped.
+        """
+        beyond = [
+            (key, queue_id, version)
+            for key, queue_id, version in self.versions()
+            if version.offset > queue_end(key[0], queue_id)
+        ]
+        for key, queue_id, version in beyond:
+            end = queue_end(key[0], queue_id)
+            self.join_version(key, queue_id, Version(end, version.generation.lowered()))
+        return beyond
+
     def observe(
         self,
         before: Mapping[TopicAndGroup, Mapping[int, int]],

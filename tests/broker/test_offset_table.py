@@ -166,3 +166,12 @@ def test_plain_progress_touches_no_version() -> None:
     assert table.versions_body().generations == {}
     assert table.commit(T, 0, 3) == 9
     assert table.version(T, 0) == Version(3, Generation(0, 1), 9)
+
+
+def test_what_lies_beyond_a_queue_s_end_is_lowered_to_it_everywhere() -> None:
+    """The master lost its tail; messages with those numbers are others now."""
+    master, slave = of({T: {0: 120, 1: 100}}), of({T: {0: 120}})
+    assert [entry[:2] for entry in master.cut(lambda topic, queue_id: 100)] == [(T, 0)]
+    master.join(slave, queue_end=lambda topic, queue_id: 130)
+    slave.join(copy(master))
+    assert master.offsets == slave.offsets == {T: {0: 100, 1: 100}}

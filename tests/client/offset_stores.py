@@ -10,8 +10,10 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 async def new_store(client: ClientInstance) -> RemoteBrokerOffsetStore:
+    """A group that has committed nothing, on a queue with a hundred messages."""
     async with open_producer(client=client) as producer:
-        await producer.send(Message("orders", b""))
+        await producer.send(Message("orders", b""))  # It makes the topic.
+        await producer.send_batch([Message("orders", b"")] * 100, queue=QUEUE)
     await trio.sleep(2)
     await client.topic_route("orders")
     return RemoteBrokerOffsetStore(client, "g")

@@ -5,7 +5,8 @@ version counts (docs/decisions/0014), of an Apache slave, which has no versions,
 asked is tried again until a time limit; then the master serves without, and says so.
 
 Invariant: no committed offset of this master is lowered but by a reset or seek that the slave took.
-Invariant: none is taken that lies beyond the end of its queue here (`queue_end`): its readers would skip messages.
+Invariant: none lies beyond the end of its queue here (`queue_end`), neither an own one nor a slave's: messages that
+get those numbers now would be skipped. Own ones do after a tail was lost, or on a slave that was made the master.
 Unlike Java: Apache's master comes back with what it last knew, and the periodic copy then lowers its slaves' offsets.
 """
 
@@ -64,6 +65,8 @@ async def gather_slave_offsets(
 
     A cancel leaves what was merged so far.
     """
+    if queue_end is not None:
+        consumer_offsets.cut(queue_end)
     gathering = _Gathering(call, broker_name, own_addr, consumer_offsets, queue_end)
     with trio.move_on_after(limit) as waiting:
         async with trio.open_nursery() as nursery:

@@ -223,3 +223,16 @@ async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
         queue_end=lambda topic, queue_id: 200,
     )
     assert kept.query_offsets("billing", "orders") == {}
+
+
+async def test_own_offsets_beyond_the_end_are_lowered_to_it(autojump_clock: MockClock) -> None:
+    kept = manager()
+    await gather_slave_offsets(
+        call=Peers({}).call,
+        name_servers=(),
+        broker_name="broker-a",
+        own_addr=OWN,
+        consumer_offsets=kept,
+        queue_end=lambda topic, queue_id: 50,
+    )
+    assert kept.query_offsets("billing", "orders") == {0: 32, 1: 50}
