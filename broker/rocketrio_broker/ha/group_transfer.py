@@ -10,7 +10,7 @@ Answers to: GroupTransferService, push2SlaveMaxOffset, isSlaveOK; RocketMQ refer
 Unlike Java: no thread, no polling, and no number that a slave leaves behind.
 """
 
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
@@ -38,6 +38,12 @@ class GroupTransferStatistics:
     """Whose report moved it last."""
 
 
+class WaitsForSlaves(Protocol):
+    """Who wants to know at once when slaves have more: the line of waiting answers."""
+
+    def answer_replicated(self) -> None: ...
+
+
 class GroupTransferService:
     """Hears of every report, and keeps the address that enough slaves have reached."""
 
@@ -59,6 +65,7 @@ class GroupTransferService:
         """Enough live slaves have everything before this address."""
         self.last_slave: str | None = None
         """Whose report moved `replicated` last."""
+        self._waiting: WaitsForSlaves | None = None
         self._in_sync_slaves = in_sync_slaves
         self._slave_fallbehind_max = slave_fallbehind_max
         self._slave_ack_offsets: dict[str, int] = {}
@@ -79,6 +86,10 @@ class GroupTransferService:
             self.replicated.value,
             self.last_slave,
         )
+
+    def tell(self, waiting: WaitsForSlaves) -> None:
+        """Tell these, from now on, whenever slaves have more."""
+        self._waiting = waiting
 
     async def wait_transferred(self, end_offset: int) -> None:
         """Return once enough slaves have everything before this address."""
@@ -113,9 +124,12 @@ class GroupTransferService:
             slave_ack_offset = self._sent_to
         self._slave_ack_offsets[addr] = slave_ack_offset
         reached = self._reached()
-        if reached > self.replicated.value:
-            self.last_slave = addr
+        is_further = reached > self.replicated.value
         self.replicated.reset(reached)
+        if is_further:
+            self.last_slave = addr
+            if self._waiting is not None:
+                self._waiting.answer_replicated()
 
     def slave_left(self, addr: str) -> None:
         """A connection is over; what that slave had no longer counts."""

@@ -3,9 +3,10 @@
     a put joins at once  ┬ flush line    the log is flushed   or sync_flush_timeout: FLUSH_DISK_TIMEOUT
                          └ slave line    enough slaves have   or slave_timeout:      FLUSH_SLAVE_TIMEOUT
 
-Sends are appended in the order of the log, so whoever stands first in a line waits for the least. Its task sleeps until
-the watermark has reached the first one or its time is up, then decides all that are covered. An answer goes out when
-every line it stands in has decided.
+Sends are appended in the order of the log, so whoever stands first in a line waits for the least. The task of the flush
+line sleeps until `flushed` has reached the first one; the slave line is told by `GroupTransferService` while it takes a
+report, as each turn of the scheduler would be one more wait of a send in flight, and its task minds the time alone. An
+answer goes out when every line it stands in has decided, those of one decision in one write a connection.
 
 Invariant: an answer says SUCCESS only when each watermark it waits for has reached its end offset; each is sent once.
 Invariant: end offsets and deadlines rise along a line.
@@ -13,7 +14,6 @@ Answers to: GroupCommitService's and GroupTransferService's request queues, hand
 Unlike Java: no future and no timer per message, and one that waits long holds up no other.
 """
 
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -50,6 +50,8 @@ class Slaves(Protocol):
     last_slave: str | None
 
     def slave_is_available(self, end_offset: int) -> bool: ...
+
+    def tell(self, waiting: "WaitingAnswers") -> None: ...
 
 
 @attrs.frozen
@@ -94,13 +96,9 @@ class _Waiting:
     """In how many lines it stands."""
     flush_code: int = _OK
     slave_code: int = _OK
-    flush_seconds: float | None = None
-    slave_seconds: float | None = None
-
-    @property
-    def code(self) -> int:
-        """What is wrong with the slaves before what is wrong with the disk, as in Java."""
-        return self.slave_code or self.flush_code
+    flushed_at: float = 0.0
+    """When its flush was done or late; 0 where it waits for none."""
+    replicated_at: float = 0.0
 
     @property
     def remark(self) -> str:
@@ -108,13 +106,13 @@ class _Waiting:
         return "; ".join(_REMARKS[code] for code in codes)
 
 
-class _Line(ABC):
+class _Line:
     """Answers that wait for one watermark, first come first."""
 
     def __init__(self, reached: Watermark, timeout: float) -> None:
         self.waiting: deque[_Waiting] = deque()
+        self.reached = reached
         self.timeout = timeout
-        self._reached = reached
         self._added = Watermark()
         self._scope = trio.CancelScope()
 
@@ -126,53 +124,43 @@ class _Line(ABC):
         if len(line) == 1:
             self._added.advance(self._added.value + 1)
 
-    async def wait_first(self) -> None:
+    async def wait_first_covered(self) -> None:
         """Return when the first one is covered, or its time is up, or the line was emptied."""
+        first = await self._wait_any()
+        with trio.CancelScope(deadline=first.begin + self.timeout) as self._scope:
+            await self.reached.wait_reached(first.end_offset)
+
+    async def wait_first_late(self) -> None:
+        """Return when the time of whoever was first is up, or the line was emptied."""
+        first = await self._wait_any()
+        with trio.CancelScope() as self._scope:
+            await trio.sleep_until(first.begin + self.timeout)
+
+    async def _wait_any(self) -> _Waiting:
         while not self.waiting:
             await self._added.wait_past(self._added.value)
-        first = self.waiting[0]
-        with trio.CancelScope(deadline=first.begin + self.timeout) as self._scope:
-            await self._reached.wait_reached(first.end_offset)
+        return self.waiting[0]
 
-    def decide(self, now: float) -> list[_Waiting]:
-        """Take out whoever is covered or late."""
-        line, reached, decided = self.waiting, self._reached.value, []
+    def take_covered(self) -> list[_Waiting]:
+        """Take out whose message is safe."""
+        line, reached, taken = self.waiting, self.reached.value, []
         while line and line[0].end_offset <= reached:
-            waiting = line.popleft()
-            self.note(waiting, now, is_late=False)
-            decided.append(waiting)
+            taken.append(line.popleft())
+        return taken
+
+    def take_late(self, now: float) -> list[_Waiting]:
+        """Take out whose time is up."""
+        line, taken = self.waiting, []
         while line and line[0].begin + self.timeout <= now:
-            waiting = line.popleft()
-            self.note(waiting, now, is_late=True)
-            decided.append(waiting)
-        return decided
+            taken.append(line.popleft())
+        return taken
 
-    def give_up(self, now: float) -> list[_Waiting]:
-        """Take out everybody, late or not."""
-        decided = list(self.waiting)
+    def take_all(self) -> list[_Waiting]:
+        """Take out everybody, and have the task look again."""
+        taken = list(self.waiting)
         self.waiting.clear()
-        for waiting in decided:
-            self.note(waiting, now, is_late=waiting.end_offset > self._reached.value)
         self._scope.cancel()
-        return decided
-
-    @abstractmethod
-    def note(self, waiting: _Waiting, now: float, *, is_late: bool) -> None:
-        """Write down how its wait in this line ended."""
-
-
-class _FlushLine(_Line):
-    def note(self, waiting: _Waiting, now: float, *, is_late: bool) -> None:
-        waiting.flush_seconds = now - waiting.begin
-        if is_late:
-            waiting.flush_code = _FLUSH_DISK_TIMEOUT
-
-
-class _SlaveLine(_Line):
-    def note(self, waiting: _Waiting, now: float, *, is_late: bool) -> None:
-        waiting.slave_seconds = now - waiting.begin
-        if is_late:
-            waiting.slave_code = _FLUSH_SLAVE_TIMEOUT
+        return taken
 
 
 class WaitingAnswers:
@@ -191,8 +179,9 @@ class WaitingAnswers:
         """`flushed` is None where no put waits for the disk. Both timeouts are seconds from the put on."""
         self._waits_for_flush = flushed is not None
         self._slaves = slaves
-        self._flush_line = _FlushLine(flushed or Watermark(), flush_timeout)
-        self._slave_line = _SlaveLine(slaves.replicated, slave_timeout)
+        self._flush_line = _Line(flushed or Watermark(), flush_timeout)
+        self._slave_line = _Line(slaves.replicated, slave_timeout)
+        slaves.tell(self)
         self._limit = limit
         self._current_time = current_time
         self._waiting_count = 0
@@ -218,11 +207,11 @@ class WaitingAnswers:
         last, last_wait = self._last_answered, None
         if last is not None:
             last_wait = LastWait(
-                ResponseCode(last.code),
+                ResponseCode(last.slave_code or last.flush_code),
                 last.end_offset,
-                last.flush_seconds,
-                last.slave_seconds,
-                None if last.slave_seconds is None else self._last_slave,
+                last.flushed_at - last.begin if last.flushed_at else None,
+                last.replicated_at - last.begin if last.replicated_at else None,
+                self._last_slave if last.replicated_at else None,
             )
         answered = {ResponseCode(code): count for code, count in self._answered.items()}
         return WaitingStatistics(self._waiting_count, answered, last_wait)
@@ -240,38 +229,77 @@ class WaitingAnswers:
         if self._waits_for_flush:
             self._flush_line.add(waiting)
         if not waiting.undecided:
-            self._answer(waiting)
+            channel.reply(self._frame(waiting))
+
+    def answer_replicated(self) -> None:
+        """The slaves have more: answer whom that covers."""
+        covered = self._slave_line.take_covered()
+        if covered:
+            self._slaves_decided(covered)
 
     def answer_all(self) -> None:
         """Answer everybody now, as if their time were up: the log is cut or the role changes."""
-        now = self._current_time()
-        for line in (self._slave_line, self._flush_line):
-            self._leave(line.give_up(now))
+        for line, decided in (
+            (self._slave_line, self._slaves_decided),
+            (self._flush_line, self._flush_decided),
+        ):
+            decided(line.take_covered())
+            decided(line.take_all(), is_late=True)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send the answers as their messages become safe, or their time is up."""
         async with trio.open_nursery() as nursery:
-            for line in (self._slave_line, self._flush_line):
-                nursery.start_soon(self._run_line, line)
+            nursery.start_soon(self._mind_slave_line)
+            nursery.start_soon(self._mind_flush_line)
             task_status.started()
 
-    async def _run_line(self, line: _Line) -> None:
+    async def _mind_slave_line(self) -> None:
+        line = self._slave_line
         while True:
-            await line.wait_first()
-            self._leave(line.decide(self._current_time()))
+            await line.wait_first_late()
+            self.answer_replicated()
+            self._slaves_decided(line.take_late(self._current_time()), is_late=True)
 
-    def _leave(self, decided: list[_Waiting]) -> None:
-        """One line less for each of these; none left: the answer goes out."""
+    async def _mind_flush_line(self) -> None:
+        line = self._flush_line
+        while True:
+            await line.wait_first_covered()
+            self._flush_decided(line.take_covered())
+            self._flush_decided(line.take_late(self._current_time()), is_late=True)
+
+    def _flush_decided(self, decided: list[_Waiting], *, is_late: bool = False) -> None:
+        now = self._current_time()
+        for waiting in decided:
+            waiting.flushed_at = now
+            waiting.undecided -= 1
+            if is_late:
+                waiting.flush_code = _FLUSH_DISK_TIMEOUT
+        self._answer_decided(decided)
+
+    def _slaves_decided(self, decided: list[_Waiting], *, is_late: bool = False) -> None:
+        now = self._current_time()
         self._last_slave = self._slaves.last_slave
         for waiting in decided:
+            waiting.replicated_at = now
             waiting.undecided -= 1
-            if not waiting.undecided:
-                self._answer(waiting)
+            if is_late:
+                waiting.slave_code = _FLUSH_SLAVE_TIMEOUT
+        self._answer_decided(decided)
 
-    def _answer(self, waiting: _Waiting) -> None:
-        code = waiting.code
+    def _answer_decided(self, decided: list[_Waiting]) -> None:
+        """Answer those that wait for nothing else, in one write a connection."""
+        frames: dict[Channel, list[bytes]] = {}
+        for waiting in decided:
+            if not waiting.undecided:
+                frames.setdefault(waiting.channel, []).append(self._frame(waiting))
+        for channel, answers in frames.items():
+            channel.reply_all(answers)
+
+    def _frame(self, waiting: _Waiting) -> bytes:
+        """The answer, counted as given."""
         self._waiting_count -= 1
-        self._answered[code] += 1
         self._last_answered = waiting
-        remark = waiting.remark if code else ""
-        waiting.channel.reply(waiting.answer.frame(code, remark))
+        # What is wrong with the slaves before what is wrong with the disk, as in Java.
+        code = waiting.slave_code or waiting.flush_code
+        self._answered[code] += 1
+        return waiting.answer.frame(code, waiting.remark if code else "")

@@ -12,7 +12,7 @@ Unlike Java: a call that times out leaves the connection open; the late answer i
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
 
@@ -22,11 +22,7 @@ import trio
 from rocketrio_protocol.codes import LanguageCode, ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
-from rocketrio_protocol.errors import (
-    LocalProtocolError,
-    NotReachable,
-    TooManyRequests,
-)
+from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TooManyRequests
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.remoting.calls import Call, expire_calls, unanswered
@@ -203,6 +199,14 @@ class Channel:
         self._queued_answer_size += self._connection.out_size - size_before
         if not self._in_round:
             self._wake_writer()
+
+    def reply_all(self, answers: Iterable[bytes]) -> None:
+        """Queue several held answers, and send them in one go without waiting for the writer's turn."""
+        self._in_round = True
+        for answer in answers:
+            self.reply(answer)
+        self._in_round = False
+        self._send_now()
 
     async def drain(self) -> None:
         """Wait until everything queued so far was sent, or the connection ended."""

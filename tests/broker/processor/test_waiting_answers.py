@@ -1,5 +1,7 @@
 """Answers that wait for the disk, for slaves, or for both, with every watermark in the test's hands."""
 
+from operator import itemgetter
+
 import attrs
 import pytest
 import trio
@@ -32,6 +34,10 @@ class Peer:
         self.heard: list[tuple[float, int, int]] = []
         self.remarks: list[str | None] = []
 
+    def reply_all(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            self.reply(frame)
+
     def reply(self, frame: bytes) -> None:
         (only,) = FrameDecoder().feed(frame)
         command = RemotingCommand.decode(only)
@@ -47,6 +53,17 @@ class SetSlaves:
     are_available: bool = True
     replicated: Watermark = attrs.Factory(lambda: Watermark(100))
     last_slave: str | None = "10.0.0.11:1"
+    waiting: WaitingAnswers | None = None
+
+    def tell(self, waiting: WaitingAnswers) -> None:
+        self.waiting = waiting
+
+    def have(self, offset: int) -> None:
+        """Enough of them have everything before this address, which is told when it is more."""
+        is_further = offset > self.replicated.value
+        self.replicated.reset(offset)
+        if is_further and self.waiting is not None:
+            self.waiting.answer_replicated()
 
     def slave_is_available(self, end_offset: int) -> bool:
         return self.are_available
@@ -148,7 +165,7 @@ async def test_answers_go_out_in_the_order_of_the_log_as_slaves_report(
     for opaque, end in ((1, 150), (2, 200), (3, 250)):
         lines.add(opaque, end)
     await trio.sleep(1)
-    lines.slaves.replicated.reset(249)
+    lines.slaves.have(249)
     await trio.testing.wait_all_tasks_blocked()
     assert lines.heard == [(1, 1, OK), (1, 2, OK)]
     await trio.sleep(10)
@@ -159,16 +176,15 @@ async def test_answers_go_out_in_the_order_of_the_log_as_slaves_report(
 async def test_slaves_that_come_back_in_time_are_in_time(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
-    """The first of a line is not let go by a report that was taken back before anybody looked."""
     lines = without_flush()
     await nursery.start(lines.waiting.run)
     lines.add(1, 150)
     await trio.sleep(1)
-    lines.slaves.replicated.reset(150)
-    lines.slaves.replicated.reset(0)
+    lines.slaves.have(149)
+    lines.slaves.have(0)
     await trio.sleep(1)
     assert lines.heard == []
-    lines.slaves.replicated.reset(160)
+    lines.slaves.have(160)
     await trio.sleep(1)
     assert lines.heard == [(2, 1, OK)]
 
@@ -212,12 +228,12 @@ async def test_both_waits_run_at_the_same_time(
     lines = Lines()
     await nursery.start(lines.waiting.run)
     lines.add(1, 150)
-    for time, watermark in sorted(
-        ((flush_at, lines.flushed), (slaves_at, lines.slaves.replicated)), key=lambda each: each[0]
+    for time, reach in sorted(
+        ((flush_at, lines.flushed.advance), (slaves_at, lines.slaves.have)), key=itemgetter(0)
     ):
         if time < FOREVER:
             await trio.sleep_until(time)
-            watermark.advance(150)
+            reach(150)
     await trio.sleep_until(FOREVER)
     assert lines.heard == [(expected[0], 1, expected[1])]
 
@@ -287,18 +303,18 @@ async def test_a_change_of_role_answers_everybody_with_what_is_so(
     lines.add(2, 200)
     await trio.sleep(1)
     lines.flushed.advance(150)
-    lines.slaves.replicated.advance(199)
+    lines.slaves.have(199)
     lines.waiting.answer_all()
     assert lines.heard == [(1, 1, OK), (1, 2, SLAVES)]
     assert len(lines.waiting) == 0
     # The log was cut, and goes on at an address that was passed before.
     lines.flushed.reset(120)
-    lines.slaves.replicated.reset(0)
+    lines.slaves.have(0)
     await trio.testing.wait_all_tasks_blocked()
     lines.add(3, 140)
     await trio.sleep(1)
     lines.flushed.advance(140)
-    lines.slaves.replicated.advance(140)
+    lines.slaves.have(140)
     await trio.sleep(1)
     assert lines.heard[2:] == [(2, 3, OK)]
 
@@ -328,7 +344,7 @@ async def test_statistics_tell_what_the_last_put_waited_for(
     await nursery.start(lines.waiting.run)
     lines.add(1, 150)
     await trio.sleep(0.5)
-    lines.slaves.replicated.advance(150)
+    lines.slaves.have(150)
     await trio.sleep(1)
     lines.flushed.advance(150)
     await trio.sleep(1)

@@ -225,6 +225,27 @@ async def test_held_request_is_answered_later_by_reply(network: Network) -> None
     assert answers == [b"arrived"]
 
 
+async def test_several_held_answers_are_given_at_once(network: Network) -> None:
+    held: list[tuple[Channel, RemotingCommand]] = []
+
+    def hold(channel: Channel, request: RemotingCommand) -> None:
+        held.append((channel, request))
+        if len(held) == 3:
+            channel.reply_all([each.response(body=each.body).encode() for _, each in held])
+
+    arrived: list[int] = []
+    async with served(network, {SLOW: hold}) as addr, open_channel_pool(network.dial) as pool:
+
+        async def wait(number: int) -> None:
+            await pool.call(addr, RemotingCommand(SLOW, body=bytes([number])))
+            arrived.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(wait, number)
+    assert sorted(arrived) == [0, 1, 2]
+
+
 async def test_reply_to_a_peer_that_has_gone_is_dropped(network: Network) -> None:
     held: list[tuple[Channel, RemotingCommand]] = []
     log = ChannelLog()
@@ -241,6 +262,8 @@ async def test_reply_to_a_peer_that_has_gone_is_dropped(network: Network) -> Non
             await trio.lowlevel.checkpoint()
         channel, request = held[0]
         channel.reply(request.response())
+        channel.reply_all([request.response().encode()])
+        assert channel.unsent_size == 0
         with pytest.raises(NotReachable):
             channel.send_oneway(RemotingCommand(40))
 
