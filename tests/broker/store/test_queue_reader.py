@@ -7,7 +7,7 @@ from tests.broker.store.support import SMALL, body_of, opened, put_of, read_all,
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.store.read import GetStatus
+from rocketrio_broker.store.read import GATHER_LEAST, GetStatus
 from rocketrio_protocol.properties import java_string_hash
 
 BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
@@ -99,6 +99,35 @@ async def test_touching_records_are_one_buffer_and_others_several() -> None:
         result = store.get_message("orders", 0, 0, 32)
         assert (result.message_count, len(result.buffers)) == (4, 3)
         assert sum(map(len, result.buffers)) == result.body_size
+
+
+@pytest.mark.parametrize("sizes", [(10, 10), (10, 11)], ids=["one size", "two sizes"])
+@pytest.mark.parametrize("count", [GATHER_LEAST, 2 * GATHER_LEAST])
+async def test_many_records_that_lie_apart_are_read_in_order(
+    sizes: tuple[int, int], count: int
+) -> None:
+    config = attrs.evolve(BIG, max_transfer_count_on_message_in_memory=1000)
+    async with opened(MemoryDisk(), config) as store:
+        for number in range(count):
+            put_many(store, 1, size=sizes[number % 2])
+            put_many(store, 1, queue_id=1)
+        result = store.get_message("orders", 0, 0, 1000)
+        assert result.message_count == count
+        assert len(b"".join(result.buffers)) == result.body_size
+        expected = [store.get_message("orders", 0, at, 1).buffers[0] for at in range(count)]
+        assert b"".join(result.buffers) == b"".join(expected)
+
+
+async def test_many_records_that_lie_apart_in_two_files_are_read_in_order() -> None:
+    config = attrs.evolve(SMALL, max_transfer_count_on_message_in_memory=1000)
+    async with opened(MemoryDisk(), config) as store:
+        for _ in range(100):
+            put_many(store, 1, size=100)
+            put_many(store, 1, size=100, queue_id=1)
+        assert len(store.commit_log.files.files) > 1
+        result = store.get_message("orders", 0, 0, 1000)
+        expected = [store.get_message("orders", 0, at, 1).buffers[0] for at in range(100)]
+        assert (result.message_count, b"".join(result.buffers)) == (100, b"".join(expected))
 
 
 async def test_reading_goes_over_file_ends() -> None:
