@@ -5,7 +5,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.broker.store.generated_logs import generated, use_columns_from
+from tests.broker.store.generated_logs import generated, log_of, use_columns_from, usual_log
 from tests.broker.store.support import SMALL, opened, put_of, stored
 from trio.testing import MockClock
 
@@ -203,3 +203,16 @@ async def test_no_topic_of_a_master_leads_out_of_the_folder(
     assert names(root / "consumequeue") == ["orders"]
     assert (names(tmp_path), names(tmp_path / "data")) == (["data"], ["broker"])
     assert "topic='../../outside'" in caplog.text
+
+
+def test_records_that_a_queue_is_past_are_passed_over_in_columns_too() -> None:
+    """Also where the queue's next offset is just that of the record."""
+    writer = usual_log(300)
+    table, dispatcher = made()
+    log = log_of(writer.data, 1 << 20)
+    first = next(LogWalk(log, 0).records(1))
+    queue = table.queue(first[2].decode(), first[3])
+    before = queue.max_offset = first[4]
+    queue.last_physical_end = 1 << 40
+    dispatcher.dispatch_from(LogWalk(log, 0), 1 << 30)
+    assert queue.max_offset == before

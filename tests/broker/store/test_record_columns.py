@@ -74,6 +74,33 @@ def test_columns_hold_what_the_walk_finds(
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("at", [0, 4, 8, 28, 39, 84, 88, "topic size", "properties size"])
+@pytest.mark.parametrize("check_crc", [False, True])
+@pytest.mark.parametrize("number", [0, 150, 249])
+def test_each_wrong_field_ends_the_columns_where_it_ends_the_walk(
+    at: int | str, check_crc: bool, number: int
+) -> None:
+    writer = usual_log(250)
+    start = writer.starts[number]
+    topic_size_at = start + 88 + int.from_bytes(writer.data[start + 84 : start + 88])
+    if at == "topic size":
+        place = topic_size_at
+    elif at == "properties size":
+        place = topic_size_at + 1 + writer.data[topic_size_at]
+    else:
+        place = start + int(at)
+    writer.data[place] ^= 0x30
+    writer.data[place + 1] ^= 0x11
+    log = log_of(writer.data, 1 << 20)
+    found = [
+        outcome(log, columns=columns, check_crc=check_crc, stop_at_damage=True, step=1 << 20)
+        for columns in (True, False)
+    ]
+    assert found[0] == found[1]
+    is_unnoticed = at in (8, 88) and not check_crc
+    assert len(found[0][0]) == (250 if is_unnoticed else number)
+
+
 def test_many_usual_records_come_as_columns_and_few_one_by_one() -> None:
     def kinds(count: int) -> list[bool]:
         walk = LogWalk(log_of(usual_log(count).data, 1 << 20), 0)
