@@ -77,6 +77,7 @@ class BrokerParts:
             file=file("consumerOffset.json"),
             disk=disk,
             flush_interval=config.flush_consumer_offset_interval,
+            log_end=lambda: store.max_physical_offset,
         )
         self.delay_offset_file = file("delayOffset.json")
         self.stats = BrokerStatsManager(lambda: self.config.broker.cluster_name)

@@ -15,7 +15,7 @@ Unlike Java: offsets have versions, so that those of a master and of its slaves 
 
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import trio
@@ -25,7 +25,9 @@ from rocketrio_broker.offset_journal import OffsetJournal
 from rocketrio_broker.offset_table import OffsetTable, QueueEnd, TopicAndGroup, offsets_by_key
 from rocketrio_broker.offset_version import FIRST, Commit, Version
 from rocketrio_broker.store.disk import Disk
+from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.offset_versions import ConsumerOffsetSnapshot, VersionedConsumerOffsets
 from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
@@ -35,7 +37,7 @@ logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 FLUSH_CONSUMER_OFFSET_INTERVAL: Final = 5.0  # flushConsumerOffsetInterval
 SNAPSHOT_NAME: Final = "rocketrioOffsets.json"
 CHECKSUMS_KEPT: Final = 16
-"""Of what we wrote last: `.bak` may be a few writes old."""
+"""Of what consumerOffset.json may hold: what was surely written, and what was tried since."""
 CUTS_SHOWN: Final = 20
 """Lines in the log for offsets beyond the end of their queue; the number of all is in each."""
 CLAIMS_LIMIT: Final = 100_000
@@ -51,7 +53,9 @@ class ConsumerOffsetManager:
         file: ConfigFile,
         disk: Disk,
         flush_interval: float = FLUSH_CONSUMER_OFFSET_INTERVAL,
+        log_end: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`log_end` is the end of the commit log: offsets are looked at again when it has become shorter."""
         self._file = file
         self._snapshot_file = ConfigFile(file.path.with_name(SNAPSHOT_NAME), disk=disk)
         self._journal = OffsetJournal(file.path.parent, disk=disk)
@@ -61,6 +65,9 @@ class ConsumerOffsetManager:
         self._checksums: list[int] = []
         self._claims: dict[tuple[str, str, int], str] = {}
         self._claim_count = 0
+        self._log_end = log_end
+        self._is_copy = False
+        self._has_lost_messages = False
         self._is_foreign = False
         """The offsets are those of a broker without versions: slaves may know better which generation they are of."""
         self.table = OffsetTable()
@@ -73,20 +80,37 @@ class ConsumerOffsetManager:
     def load(self) -> None:
         """Take over what the files hold."""
         snapshot = self._snapshot_file.load(ConsumerOffsetSnapshot)
-        stored = self._file.load(ConsumerOffsetWrapper)
-        if snapshot is not None:
+        if snapshot is None:
+            stored = self._file.load(ConsumerOffsetWrapper)
+            self._is_foreign = stored is not None
+            self.table.observe({}, {} if stored is None else offsets_by_key(stored))
+        else:
             self.table = OffsetTable.from_body(snapshot)
             self._checksums = snapshot.checksums
-        if stored is not None and _checksum(stored.offset_table) not in self._checksums:
-            self._is_foreign = snapshot is None
-            before = {} if snapshot is None else offsets_by_key(snapshot)
-            self.table.observe(before, offsets_by_key(stored))
-            if snapshot is not None:
-                logger.warning(
-                    "consumer offsets were changed by another program file=%s", self._file
-                )
+            self._is_copy = snapshot.is_copy
+            self._has_lost_messages = snapshot.log_end > self._log_end()
+            self._follow_changes(snapshot)
         for key, queue_id, version in self._journal.load():
             self.table.join_version(key, queue_id, version)
+
+    def _follow_changes(self, snapshot: ConsumerOffsetSnapshot) -> None:
+        """Follow another program that wrote consumerOffset.json after us; a torn or missing one tells nothing."""
+        path = self._file.path
+        if not self._disk.exists(path):
+            return
+        file = self._disk.open(path)
+        try:
+            stored = fastjson.loads(
+                file.pread(file.size, 0), ConsumerOffsetWrapper, what="consumer offsets"
+            )
+        except RemoteProtocolError as error:
+            logger.warning("offsets taken from %s alone error=%s", SNAPSHOT_NAME, error)
+            return
+        finally:
+            file.close()
+        if _checksum(stored.offset_table) not in self._checksums:
+            logger.warning("consumer offsets were changed by another program file=%s", path)
+            self.table.observe(offsets_by_key(snapshot), offsets_by_key(stored))
 
     # ------------------------------------------------------------------------------------- commits
 
@@ -194,10 +218,17 @@ class ConsumerOffsetManager:
 
     def join(self, other: OffsetTable) -> int:
         """Take what is newer at a master with versions, queue by queue; returns how many queues changed."""
+        self._is_copy = True
         return self.table.join(other)
 
     def cut(self, queue_end: QueueEnd) -> int:
-        """Lower to its end what lies beyond the end of a queue, for a broker that begins to take messages."""
+        """Lower to its end what lies beyond the end of a queue, for a broker that begins to take messages.
+
+        Only where that can be: the log became shorter, or offsets were copied from a master faster than messages.
+        """
+        if not self._is_copy and not self._has_lost_messages:
+            return 0
+        self._is_copy = self._has_lost_messages = False
         beyond = self.table.cut(queue_end)
         for (topic, group), queue_id, version in beyond[:CUTS_SHOWN]:
             logger.warning(
@@ -205,6 +236,7 @@ class ConsumerOffsetManager:
                 group, topic, queue_id, version.offset,
                 self.query_offset(group, topic, queue_id), len(beyond),
             )  # fmt: skip
+        self.table.change_count += 1  # It is no copy any more: that is to be written too.
         self._persist_or_later()
         return len(beyond)
 
@@ -239,6 +271,7 @@ class ConsumerOffsetManager:
         now: Mapping[TopicAndGroup, Mapping[int, int]],
     ) -> None:
         """Follow an Apache master between two looks at its offsets."""
+        self._is_copy = True
         self.table.observe(before, now)
 
     def wrapper(self) -> ConsumerOffsetWrapper:
@@ -260,12 +293,18 @@ class ConsumerOffsetManager:
         wrapper = self.wrapper()
         # The snapshot first: whoever finds an older consumerOffset.json knows by its checksum that we wrote it.
         checksum = _checksum(wrapper.offset_table)
-        self._checksums = [*self._checksums, checksum][-CHECKSUMS_KEPT:]
+        tried = self._checksums[1:][2 - CHECKSUMS_KEPT :]
+        self._checksums = [*self._checksums[:1], *tried, checksum]
         snapshot = ConsumerOffsetSnapshot(
-            wrapper.offset_table, self.table.versions_body(), self._checksums
+            wrapper.offset_table,
+            self.table.versions_body(),
+            self._checksums,
+            self._log_end(),
+            self._is_copy,
         )
         self._snapshot_file.write(snapshot)
         self._file.write(wrapper)
+        self._checksums = [checksum]
         self._written = written
 
     def _persist_or_later(self) -> None:

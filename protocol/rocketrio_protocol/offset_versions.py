@@ -31,3 +31,7 @@ class ConsumerOffsetSnapshot(VersionedConsumerOffsets, rename="camel"):
     """`rocketrioOffsets.json`: offsets, versions, and by what `consumerOffset.json` is known as written by us."""
 
     checksums: list[int] = msgspec.field(default_factory=list)
+    log_end: int = 0
+    """The end of the commit log then: a shorter one has lost messages that offsets may count."""
+    is_copy: bool = False
+    """They follow a master's, and may be ahead of the messages that came from there."""

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,7 @@ import trio
 from tests.broker.parts import exchanges_of, read
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.kill_switch import KillSwitch
 from rocketrio_broker.offset_version import Commit, Generation
@@ -287,6 +288,48 @@ def test_an_older_file_of_ours_is_not_taken_for_apache_s() -> None:
     again = loaded(disk)
     assert again.query_offset("G", "T", 0) == 30
     assert generation(again) == "0.0"
+
+
+def test_a_file_of_ours_that_could_not_be_written_for_long_is_known_as_ours() -> None:
+    class FullDisk(MemoryDisk):
+        full = False
+
+        def rename(self, old: Path, new: Path) -> None:
+            if self.full and new == FILE:
+                raise OSError(28, "No space left on device")
+            super().rename(old, new)
+
+    disk = FullDisk()
+    offsets = manager(disk)
+    for offset in range(40):
+        offsets.commit_offset("G", "T", 0, offset)
+        with suppress(ConfigFileError):
+            offsets.persist()
+        disk.full = offset >= 9
+    assert b"{0:9" in read(disk, FILE)
+    again = loaded(disk)
+    assert again.query_offset("G", "T", 0) == 39
+    assert generation(again) == "0.0"
+
+
+def test_offsets_are_looked_at_again_when_the_log_became_shorter() -> None:
+    disk, log_end = MemoryDisk(), [1000]
+
+    def opened() -> ConsumerOffsetManager:
+        file = ConfigFile(FILE, disk=disk)
+        offsets = ConsumerOffsetManager(file=file, disk=disk, log_end=lambda: log_end[0])
+        offsets.load()
+        return offsets
+
+    offsets = opened()
+    offsets.commit_offset("G", "T", 0, 120)
+    offsets.persist()
+    assert opened().cut(lambda topic, queue_id: 100) == 0  # It was committed: nobody lost anything.
+    log_end[0] = 900
+    again = opened()
+    assert again.cut(lambda topic, queue_id: 100) == 1
+    assert (again.query_offset("G", "T", 0), generation(again)) == (100, "0.1")
+    assert opened().query_offset("G", "T", 0) == 100
 
 
 def test_a_slave_of_ours_knows_the_generation_of_an_apache_broker_s_offsets() -> None:

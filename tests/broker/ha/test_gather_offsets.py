@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_offsets
+from rocketrio_broker.offset_table import OffsetTable
 from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol import fastjson
@@ -225,14 +226,21 @@ async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
     assert kept.query_offsets("billing", "orders") == {}
 
 
-async def test_own_offsets_beyond_the_end_are_lowered_to_it(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("is_copy", [False, True])
+async def test_a_copy_s_offsets_beyond_the_end_are_lowered_to_it(
+    autojump_clock: MockClock, is_copy: bool
+) -> None:
+    """A slave is made the master before it has all messages. A master's own are believed."""
     kept = manager()
-    await gather_slave_offsets(
-        call=Peers({}).call,
-        name_servers=(),
-        broker_name="broker-a",
-        own_addr=OWN,
-        consumer_offsets=kept,
-        queue_end=lambda topic, queue_id: 50,
-    )
-    assert kept.query_offsets("billing", "orders") == {0: 32, 1: 50}
+    if is_copy:
+        kept.join(OffsetTable())
+    for _ in range(2):
+        await gather_slave_offsets(
+            call=Peers({}).call,
+            name_servers=(),
+            broker_name="broker-a",
+            own_addr=OWN,
+            consumer_offsets=kept,
+            queue_end=lambda topic, queue_id: 50,
+        )
+    assert kept.query_offsets("billing", "orders") == {0: 32, 1: 50 if is_copy else 90}
