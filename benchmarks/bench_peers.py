@@ -7,9 +7,9 @@
 
 `value` is ours divided by theirs; `hold` and `aim` are what performance.md asks for (less is better for memory). The
 sides take turns, after a warm-up, and each figure is the median of the rounds; `spread` is the slowest and the fastest.
-CPU µs a message or row are those of all processes of a side together: they depend less on what else the machine does,
-which `load_average` tells. The peers come from Maven Central, once, into a cache folder. Without Java or Maven a peer
-is left out, a line says why, and the exit code is 0. `--small` is for the test that keeps this true.
+CPU µs a message or row, by process, depend less on what else the machine does, which `load_average` tells; `cpu_value`
+is their ratio, more than 1 where ours is cheaper. The peers come from Maven Central, once, into a cache folder. Without
+Java or Maven a peer is left out, a line says why, and the exit code is 0. `--small` is for the test of this.
 """
 
 import argparse

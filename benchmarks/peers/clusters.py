@@ -176,6 +176,8 @@ def _apache_broker(home: Path, name_server: str, role: str) -> Member:
         "storePathCommitLog": home / "store" / "commitlog",
         "slaveReadEnable": "true",
         "diskMaxUsedSpaceRatio": 95,
+        # By default a send that waited 200 ms is refused, which happens where other work shares the cores.
+        "waitTimeMillsInSendQueue": 10_000,
     }
     start_class = "org.apache.rocketmq.broker.BrokerStartup"
     return _apache_member(role, home, port, BROKER_MEMORY, start_class, settings)

@@ -103,12 +103,19 @@ def tell_rates(
         median(run.rate for run in theirs),
         of=of,
         goal=goal,
+        cpu_value=_cpu_ratio(ours, theirs),
         cpu_us_ours=_cpu_us(ours),
         cpu_us_theirs=_cpu_us(theirs),
         spread_ours=_spread(ours),
         spread_theirs=_spread(theirs),
         **details,
     )
+
+
+def _cpu_ratio(ours: Sequence[Run], theirs: Sequence[Run]) -> float | None:
+    """Theirs to ours; None where a short run is below what the kernel counts in."""
+    mine = median(run.cpu_us for run in ours)
+    return round(median(run.cpu_us for run in theirs) / mine, 3) if mine else None
 
 
 def _cpu_us(runs: Sequence[Run]) -> dict[str, float]:
