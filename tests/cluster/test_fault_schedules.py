@@ -16,6 +16,7 @@ from tests.cluster.histories.schedule import Fault, Mode, Schedule, Visit, make_
 from tests.cluster.histories.story import run_story
 from tests.cluster.soak import HASH_SEED
 
+from rocketrio_broker import broker
 from rocketrio_broker.offset_version import Version
 from rocketrio_broker.store import flush
 from rocketrio_broker.store.disk import Buffer
@@ -131,6 +132,17 @@ def test_lowering_an_offset_while_tables_are_merged_is_seen(
     monkeypatch.setattr(Version, "is_newer_than", lambda ours, other: ours != other)
     monkeypatch.setattr(Version, "join", lambda ours, other: other)
     assert "offset went back" in broken_promises(schedule_of(*OUTAGE))
+
+
+def test_master_that_asks_no_slave_for_offsets_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    outage = schedule_of(Fault(8.0, 6.0, "kill", "master"))
+    assert broken_promises(outage) == set()
+
+    async def asks_nobody(**_: object) -> None:
+        pass
+
+    monkeypatch.setattr(broker, "gather_slave_offsets", asks_nobody)
+    assert broken_promises(outage) == {"slaves were not asked"}
 
 
 def test_master_that_lost_its_tail_is_not_followed_yet() -> None:

@@ -24,12 +24,15 @@ from tests.cluster.histories.violation import Violation
 
 SETTLED: Final = 6.5
 """Seconds: the file's period of 5 s, the period of looking, and a little."""
+REGISTERED_AFTER: Final = 12.0
+"""Seconds after which brokers have registered again with a name server that forgot them: their period is 10 s."""
 
 
 def check_offsets(story: Story) -> Iterator[Violation]:
     """All that is promised of offsets."""
     yield from offsets_rise_in_memory(story)
     yield from offsets_survive_restarts(story)
+    yield from returning_master_asked_its_slaves(story)
     yield from confirmed_commits_are_somewhere(story)
     yield from committed_was_received(story)
 
@@ -99,9 +102,46 @@ def _settled(
     return settled
 
 
+def returning_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
+    """A master that comes back has what was committed to a slave meanwhile, if it could be asked."""
+    held: dict[int, dict[int, int]] = {}
+    down_since: dict[int, float] = {}
+    for event in story.history.events:
+        match event:
+            case OffsetsSeen(broker=broker, offsets=offsets):
+                held.setdefault(broker, {}).update(offsets)
+            case MemberEnded(broker=broker, at=at):
+                held.pop(broker, None)
+                down_since[broker] = at
+            case MemberStarted(broker=0, at=at, offsets=offsets):
+                if tail_losses(story) or not _can_ask(story, down_since[0], at):
+                    continue
+                found = dict(offsets)
+                for broker, queues in held.items():
+                    for queue_id, offset in queues.items():
+                        if queue_id != MOVABLE_QUEUE and found.get(queue_id, -1) < offset:
+                            detail = f"queue {queue_id}: broker {broker} has {offset}"
+                            yield Violation("slaves were not asked", detail, event)
+            case _:
+                pass
+
+
+def _can_ask(story: Story, ended: float, started: float) -> bool:
+    """Whether the master could reach its name server and slaves, and they had registered there."""
+    clients = ("consumer", "producer")
+    return not any(
+        fault.at <= started and fault.at + fault.lasts >= ended - REGISTERED_AFTER
+        for fault in story.schedule.faults
+        if not fault.who.startswith(clients)
+        and not fault.other.startswith(clients)
+        and (fault.who != "master" or fault.other or fault.kind in ("silence", "full disk"))
+    )
+
+
 def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
     """When a commit is confirmed a broker has it, or had it: one that ended since may have forgotten it."""
     highest: dict[int, int] = {}
+    lowered: set[int] = set()
     for event in story.history.events:
         seen: tuple[tuple[int, int], ...] = ()
         if isinstance(event, OffsetsSeen | MemberEnded | MemberStarted):
@@ -110,8 +150,12 @@ def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
             seen = tuple((queue_id, offset) for _, queue_id, offset in event.held_by)
         for queue_id, offset in seen:
             highest[queue_id] = max(offset, highest.get(queue_id, -1))
+        if isinstance(event, Lowered):
+            lowered.add(event.queue_id)
         if isinstance(event, Committed) and event.all_seen:
             for queue_id, offset in event.offsets:
+                if queue_id in lowered:
+                    continue  # What belongs to the time before a reset is confirmed and left out.
                 if highest.get(queue_id, -1) < offset:
                     yield Violation(
                         "confirmed and nowhere", f"queue {queue_id} offset {offset}", event
