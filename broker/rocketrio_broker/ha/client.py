@@ -74,6 +74,12 @@ class HAClientStatistics:
     connection_count: int
     """How often the slave has connected since it started."""
     connected_since_ms: int | None
+    local_addr: str | None
+    """This end of the connection, by which the master knows this slave; None without one."""
+    last_transfer_age: float | None
+    """Seconds since the master last sent something, at least a heartbeat; None before it did."""
+    last_report_age: float | None
+    """Seconds since the last report to the master."""
     last_problem: str | None
     """Why the last connection ended or could not be made; None once transfers go on."""
 
@@ -103,6 +109,8 @@ class HAClient:
         self._report_error: Error | None = None
         self._reported = 0
         self._last_report_time = 0.0
+        self._last_read_time: float | None = None
+        self._local_addr: str | None = None
         self._master_offset = 0
         self._bytes_received = 0
         self._transfers_taken = 0
@@ -122,6 +130,9 @@ class HAClient:
             bytes_received=self._bytes_received,
             connection_count=self.connected.value,
             connected_since_ms=self._connected_since_ms,
+            local_addr=self._local_addr,
+            last_transfer_age=_age(self._last_read_time),
+            last_report_age=_age(self._last_report_time or None),
             last_problem=None if self._problem is None else str(self._problem),
         )
 
@@ -164,10 +175,12 @@ class HAClient:
         try:
             self.state = HAClientState.FOLLOWING
             self._connected_since_ms = self._wall_clock.now_ms()
+            self._local_addr = transport.local_addr
             self.connected.advance(self.connected.value + 1)
             logger.info("connected master=%s offset=%d", addr, self._store.max_physical_offset)
             await self._exchange(transport)
         finally:
+            self._local_addr = None
             await transport.aclose()
 
     async def _exchange(self, transport: Transport) -> None:
@@ -224,7 +237,7 @@ class HAClient:
                     broker_addr=transport.remote_addr,
                     remedy="If it does so again and again its log says why",
                 )
-            last_read_time = trio.current_time()
+            last_read_time = self._last_read_time = trio.current_time()
             for part in decoder.feed(self._buffer[:received]):
                 self._append(part, transport.remote_addr)
             if self._reports_flushed:
@@ -289,6 +302,10 @@ class HAClient:
             "replication interrupted, will retry master=%s offset=%d reason=%s",
             addr, self._store.max_physical_offset, error,
         )  # fmt: skip
+
+
+def _age(time: float | None) -> float | None:
+    return None if time is None else trio.current_time() - time
 
 
 def _check_is_record(part: TransferPart, master: str) -> None:
