@@ -63,6 +63,7 @@ async def test_round_trip_by_commands() -> None:
         with trio.fail_after(100):
             await _topics(run)
             await _messages(run)
+            await _resets(run)
             await _cluster(run, cluster)
             await _deletion(run)
 
@@ -103,6 +104,29 @@ async def _messages(run: Run) -> None:
     assert all(queue["lag"] == 0 and queue["committed"] == queue["max"] for queue in queues)
     assert sum(queue["max"] for queue in queues) == 54
     assert set(queues[0]) == {"broker", "queue", "min", "max", "committed", "lag"}
+
+
+async def _resets(run: Run) -> None:
+    audit = ("offsets", "orders", "--group", "audit")
+    done: Done = await run(*audit, "--reset-to", "first", "--json")
+    [queues] = done.json
+    assert all(queue["committed"] == queue["min"] == 0 for queue in queues)
+    done = await run(*audit, "--reset-to", "1", "--queue", "0", "--json")
+    [queues] = done.json
+    assert [queue["committed"] for queue in queues] == [
+        1 if queue["queue"] == 0 else 0 for queue in queues
+    ]
+    done = await run(*audit, "--reset-to", "last", "--json")
+    [queues] = done.json
+    assert all(queue["lag"] == 0 for queue in queues)
+    for wrong in (
+        ("--reset-to", "now"),
+        ("--reset-to", "99999"),
+        ("--reset-to", "0", "--queue", "9999"),
+    ):
+        done = await run(*audit, *wrong)
+        assert (done.code, done.out) == (2, "")
+        assert f"Error: {wrong[-2]} {wrong[-1]} is n" in done.err
 
 
 async def _cluster(run: Run, cluster: EmbeddedCluster) -> None:
