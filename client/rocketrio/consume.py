@@ -168,7 +168,8 @@ async def _close(
     # Shielded and bounded: what was worked on is committed also when the block was cancelled.
     consumer.close()
     consumer.assigned.stop()
-    offsets.confirm = None  # Nothing is taken over or given up any more.
+    if offsets.confirm is not None:
+        offsets.confirm = _nobody_confirms
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         if auto_commit:
             offsets.doubt_all()  # Another member may own a queue by now, and be further: Apache's brokers are asked.
@@ -179,6 +180,12 @@ async def _close(
     with trio.move_on_after(CLOSE_GRACE, shield=True):
         if member is not None:
             await client.leave(member)
+
+
+async def _nobody_confirms() -> bool:
+    # A consumer that ends does not take a queue back from the member that has claimed it.
+    await trio.lowlevel.checkpoint()
+    return False
 
 
 def _membership(

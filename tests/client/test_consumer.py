@@ -206,6 +206,21 @@ async def test_reset_by_an_operator_moves_no_running_consumer_and_is_not_overwri
             await admin.reset_offsets("g", {queue: -1})
 
 
+async def test_seek_of_a_consumer_that_ends_lowers_nothing_another_member_stored(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 30, queues=1)
+    queue, master = MessageQueue(TOPIC, "broker-a", 0), cluster.master.broker.address
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        await receive(consumer, 10)
+        claimed = await client.api.claim_queue(master, "g", queue, "somebody else")
+        await client.api.update_consumer_offset(
+            master, "g", queue, 20, generation=claimed.generation, ownership=claimed.ownership
+        )
+        consumer.seek(queue, 2)
+    assert await client.api.query_consumer_offset(master, "g", queue) == 20
+
+
 # ------------------------------------------------------------------------------------------- cancels
 
 
