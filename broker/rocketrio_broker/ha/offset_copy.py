@@ -30,6 +30,8 @@ class OffsetCopy:
         self._consumer_offsets = consumer_offsets
         self._seen: Mapping[TopicAndGroup, Mapping[int, int]] | None = None
         self._contact: object = None
+        self.is_versioned = False
+        """Whether the master is one of ours, as far as it has told."""
 
     def lost_contact(self) -> None:
         """The master did not answer: what it says next may be less than it had."""
@@ -43,6 +45,7 @@ class OffsetCopy:
         `contact` stays equal while the master cannot have been restarted or replaced.
         """
         offsets = self._consumer_offsets
+        self.is_versioned = body.rocketrio_versions is not None
         if body.rocketrio_versions is not None:
             self._seen = None
             master = OffsetTable.from_body(body)

@@ -5,12 +5,14 @@ offsets follow by their versions, both ways (offset_copy.py); the body of 45 goe
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
 Answers to: SlaveSynchronize; RocketMQ reference, section 7.
+Unlike Java: the offsets of a master of ours are looked at every second, so that few commits are unknown when it goes.
 Unlike Java: a round also starts as soon as a master is known and whenever replication connects, not only on a period.
 Unlike Java: an error ends the round and is reported once, where each of Java's steps swallows its own for ever.
 Unlike Java: topics are asked for at the ordinary port, which answers 21 in every version; Java asks at port - 2.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
@@ -24,7 +26,7 @@ from rocketrio_broker.ha.offset_copy import OffsetCopy
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
@@ -48,6 +50,10 @@ SYNC_PERIOD: Final = 10.0
 """Seconds between rounds, as 4.9 (4.4 and 5.x: a minute)."""
 CALL_TIMEOUT: Final = 3.0
 """Seconds one of the requests may take, as Java's."""
+OFFSETS_PERIOD: Final = 1.0
+"""Seconds between looks at the offsets alone of a master of ours: what it was told last is unknown here for so long."""
+OFFSETS_REST: Final = 20
+"""Times as long as a look took until the next one: large tables are not copied all the time."""
 RETRY_PAUSE: Final = 1.0
 """Seconds until a round that failed is tried again; doubles up to the period."""
 
@@ -86,9 +92,13 @@ class SlaveSynchronize:
         consumer_offsets: ConsumerOffsetManager,
         delay_offset_file: ConfigFile,
         connected: Watermark,
+        own_name: Callable[[], tuple[int, str | None]] | None = None,
         period: float = SYNC_PERIOD,
     ) -> None:
-        """`master` is where the master answers requests; `connected` grows when replication connects to it."""
+        """`master` is where the master answers requests; `connected` grows when replication connects to it.
+
+        `own_name` is what the master is told: our id, and the address of our end of the replication stream.
+        """
         self._call = call
         self._master = master
         self._topics = topics
@@ -96,6 +106,7 @@ class SlaveSynchronize:
         self._offset_copy = OffsetCopy(consumer_offsets)
         self._delay_offset_file = delay_offset_file
         self._connected = connected
+        self._own_name = own_name or (lambda: (MASTER_ID, None))
         self._period = period
         self._delay_offsets = b""
         self._problem: Error | OSError | None = None
@@ -131,6 +142,8 @@ class SlaveSynchronize:
                 wait, pause = min(pause, self._period), pause * 2
             with trio.move_on_after(wait):
                 async with trio.open_nursery() as nursery:
+                    if self._problem is None and self._offset_copy.is_versioned:
+                        nursery.start_soon(self._follow_offsets, addr)
                     nursery.start_soon(self._wait_connected, connections, nursery.cancel_scope)
                     await self._master.wait_other_than(addr)
                     nursery.cancel_scope.cancel()
@@ -146,9 +159,28 @@ class SlaveSynchronize:
         if self._groups.replace(fastjson.loads(groups, SubscriptionGroupWrapper, what="groups")):
             logger.info("consumer groups copied master=%s", addr)
 
+    async def _follow_offsets(self, addr: str) -> None:
+        """Copy the offsets alone between two rounds."""
+        pause = OFFSETS_PERIOD
+        while True:
+            await trio.sleep(pause)
+            started = trio.current_time()
+            try:
+                await self._copy_consumer_offsets(addr)
+            except Error as error:
+                logger.debug(
+                    "offsets not copied, the next round will master=%s error=%s", addr, error
+                )
+                return
+            pause = max(OFFSETS_PERIOD, OFFSETS_REST * (trio.current_time() - started))
+
     async def _copy_consumer_offsets(self, addr: str) -> None:
         contact = addr, self._connected.value
-        body = await self._ask(addr, GetAllConsumerOffsetRequestHeader(versions=True))
+        request = GetAllConsumerOffsetRequestHeader(versions=True)
+        broker_id, ha_addr = self._own_name()
+        if ha_addr is not None:
+            request.broker_id, request.ha_addr = broker_id, ha_addr
+        body = await self._ask(addr, request)
         offsets = fastjson.loads(body, VersionedConsumerOffsets, what="consumer offsets")
         for newer_here in self._offset_copy.take(offsets, contact=contact):
             answer = await self._call(addr, newer_here, timeout=CALL_TIMEOUT)

@@ -23,6 +23,7 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable, RemoteProtocolError
 from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.offset_versions import OffsetVersions, VersionedConsumerOffsets
 from rocketrio_protocol.topic_config import (
     ConsumerOffsetWrapper,
     DataVersion,
@@ -229,6 +230,29 @@ async def test_an_offset_is_never_lowered(autojump_clock: MockClock) -> None:
         await world.synchronize.rounds.wait_reached(2)
         assert world.offsets.query_offsets("billing", "orders") == {0: 120, 1: 50, 2: 7}
         assert world.offsets.query_offsets("audit", "orders") == {0: 5}
+
+
+async def test_offsets_of_a_master_of_ours_follow_within_a_second(
+    autojump_clock: MockClock,
+) -> None:
+    def told(offset: int) -> bytes:
+        offsets = {"orders@billing": {0: offset}}
+        return fastjson.dumps(VersionedConsumerOffsets(offsets, OffsetVersions()))
+
+    code = RequestCode.GET_ALL_CONSUMER_OFFSET
+    async with running({**bodies(), code: told(32)}) as world:
+        for offset in range(33, 40):
+            await trio.sleep(1.1)
+            assert world.offsets.query_offset("billing", "orders", 0) == offset - 1
+            world.master.bodies[code] = told(offset)
+        await trio.sleep(20)
+        assert world.master.round_times == [0.0, 10.0, 20.0]
+        world.master.is_down = True
+        await trio.sleep(5)
+        world.master.is_down = False
+        world.master.bodies[code] = told(50)
+        await trio.sleep(10)
+        assert world.offsets.query_offset("billing", "orders", 0) == 50
 
 
 async def test_delay_offsets_are_kept_as_they_came(autojump_clock: MockClock) -> None:
