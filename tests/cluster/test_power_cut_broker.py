@@ -10,7 +10,9 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.topic_config import READ_WRITE
 
 STORE = StoreConfig(
     flush_disk_type="sync",
@@ -62,3 +64,25 @@ async def test_acknowledged_messages_survive_a_power_cut(
                 offset = int(answer.ext_fields["nextBeginOffset"])
         assert set(acknowledged) <= set(found)
         assert len(found) == len(set(found))
+
+
+async def test_topic_made_by_an_administrator_outlives_a_power_cut(
+    autojump_clock: MockClock,
+) -> None:
+    """Or what was acknowledged in it could not be read by its name."""
+    async with (
+        EmbeddedCluster(store=STORE, make_disk=FaultyDisk) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        addr = cluster.master.broker.address
+        header = CreateTopicRequestHeader(
+            "bills", "TBW102", 1, 1, READ_WRITE, "SINGLE_TAG", order=False
+        )
+        assert (await caller.pool.call(addr, header)).code == ResponseCode.SUCCESS
+        assert (await caller.send(addr, b"durable", topic="bills")).code == ResponseCode.SUCCESS
+        await cluster.kill_master()
+        disk = cluster.master.disk
+        assert isinstance(disk, FaultyDisk)
+        cluster.master.disk = disk.after_cut(seed=7, kept=0.0)
+        await cluster.restart_master()
+        assert bodies(await caller.pull(addr, 0, topic="bills")) == [b"durable"]
