@@ -17,6 +17,7 @@ from tests.cluster.histories.events import (
     Received,
     SendAnswered,
     SendStarted,
+    TopicCreated,
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
@@ -155,6 +156,7 @@ def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
         ("out of order", sent(10.0, b"late", 0)),
         ("read and never sent", [received(10.0, b"nobody's", 2)]),
         ("two messages at one place", [received(10.0, SECOND, 0)]),
+        ("created and gone", [TopicCreated(at=10.0, topic="late")]),
         ("skipped", [received(10.0, SECOND, 3)]),
         ("offset went back", [seen(10.0, 0, 1)]),
         ("committed and never received", [seen(10.0, 0, 3)]),

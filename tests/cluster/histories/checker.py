@@ -21,6 +21,7 @@ from tests.cluster.histories.events import (
     Received,
     SendAnswered,
     SendStarted,
+    TopicCreated,
 )
 from tests.cluster.histories.known_gaps import (
     any_divergent,
@@ -205,6 +206,18 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
                 yield Violation(f"{name} differ", only)
 
 
+def created_topics_are_there(story: Story) -> Iterator[Violation]:
+    """Unless a power cut took the file before it was synced, which synchronous flush does at once."""
+    names = {text.split()[0] for text in story.final.brokers[0].topics}
+    for created in events_of(story, TopicCreated):
+        cut = story.schedule.mode.flush == "async" and any(
+            end.broker == 0 and end.how == "power cut" and end.at >= created.at - 1.0
+            for end in events_of(story, MemberEnded)
+        )
+        if created.topic not in names and not cut:
+            yield Violation("created and gone", "", created)
+
+
 def started_members_have_what_they_must(story: Story) -> Iterator[Violation]:
     """A broker comes back with its whole log, or after a power cut with what was flushed at least."""
     ended: dict[int, MemberEnded] = {}
@@ -229,6 +242,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     the_group_skips_nothing,
     check_offsets,
     metadata_converges,
+    created_topics_are_there,
     started_members_have_what_they_must,
     slave_ahead_of_its_master_stays_divergent,
 )

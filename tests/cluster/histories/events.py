@@ -119,6 +119,13 @@ class Lowered(Event):
 
 
 @attrs.frozen(kw_only=True)
+class TopicCreated(Event):
+    """A master and the name server confirmed a new topic."""
+
+    topic: str
+
+
+@attrs.frozen(kw_only=True)
 class OffsetsSeen(Event):
     """The offsets in a broker's memory have changed since they were looked at last."""
 

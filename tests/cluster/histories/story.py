@@ -14,9 +14,11 @@ from tests.broker.store.support import body_of, read_all
 from tests.cluster.histories.deterministic import run_deterministically
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
+from tests.cluster.histories.readers import audit
 from tests.cluster.histories.schedule import QUEUES, Schedule
-from tests.cluster.histories.workload import FILL, audit, operate, produce, visit
+from tests.cluster.histories.workload import make_topics, operate, produce, visit
 from tests.cluster.histories.world import (
+    FILL,
     SLAVE_SYNC_PERIOD,
     TOPIC,
     World,
@@ -97,6 +99,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
                 async with trio.open_nursery() as broken:
                     broken.start_soon(inject_faults, world)
                     broken.start_soon(operate, world)
+                    broken.start_soon(make_topics, world)
                     for number in range(schedule.producers):
                         broken.start_soon(produce, world, number)
                 world.is_ending = True

@@ -4,8 +4,8 @@ Invariant: an actor takes its chances from its own source, so that one that wait
 """
 
 import random
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -15,67 +15,45 @@ from tests.cluster.histories.events import (
     Committed,
     Lowered,
     Note,
-    Pulled,
     Received,
     SendAnswered,
     SendFailed,
     SendStarted,
+    TopicCreated,
     now,
 )
+from tests.cluster.histories.readers import RecordingAPI, client_at
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Visit
-from tests.cluster.histories.world import BROKER_NAME, GROUP, TOPIC, World
-from tests.cluster.support import SUBSCRIPTION
+from tests.cluster.histories.world import BROKER_NAME, FILL, GROUP, TOPIC, World
 
 from rocketrio import (
-    ClientInstance,
     Consumer,
     Error,
     Message,
     MessageExt,
     MessageQueue,
     Producer,
-    PullResult,
     SendResult,
-    open_client,
+    open_admin,
     open_consumer,
     open_producer,
 )
-from rocketrio.api import ClientAPI
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
-from rocketrio_protocol.commands.pull import PullMessageRequestHeader
-from rocketrio_protocol.frame import Body
-from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.message_id import parse_offset_message_id
-from rocketrio_protocol.remoting.tasks import every
 
 SEND_PAUSE: Final = 0.7
 """Mean seconds between two sends of a producer."""
 SEND_TIMEOUT: Final = 3.0
 BATCH: Final = 8
-FILL: Final = b" "
-"""What bodies are filled up with; histories leave it out."""
+LATE_TOPICS: Final = 2
 IDLE: Final = 2.0
 """Seconds without a message after which a consumer commits what it has."""
 OPEN_AGAIN_PAUSE: Final = 1.0
 AUTO_COMMIT_INTERVAL: Final = 2.0
-AUDIT_PERIOD: Final = 4.0
 
 
 def queue_of(queue_id: int) -> MessageQueue:
     return MessageQueue(TOPIC, BROKER_NAME, queue_id)
-
-
-@asynccontextmanager
-async def client_at(world: World, host: str, who: str) -> AsyncGenerator[ClientInstance]:
-    """A client on a host of its own."""
-    async with open_client(
-        name_servers=world.cluster.name_servers,
-        client_id=f"{host}@1#{who}",
-        dial=world.cluster.dial_from(host),
-        wall_clock=world.cluster.wall_clock,
-        rng=world.rng(f"client {host} {who}"),
-    ) as client:
-        yield client
 
 
 # -------------------------------------------------------------------------------------------------- producers
@@ -234,7 +212,13 @@ async def _commit(world: World, name: str, consumer: Consumer) -> None:
     except Error as error:
         world.history.add(CommitFailed(at=now(), consumer=name, error=str(error)))
         return
-    offsets = tuple((queue_id, offset) for queue_id, offset in positions if offset is not None)
+    # Of a queue that was lost meanwhile nothing is said: the commit leaves it out without a word.
+    kept = {queue.queue_id for queue in consumer.assignment}
+    offsets = tuple(
+        (queue_id, offset)
+        for queue_id, offset in positions
+        if offset is not None and queue_id in kept
+    )
     if offsets:
         world.history.add(
             Committed(
@@ -265,6 +249,24 @@ async def _seek(world: World, name: str, consumer: Consumer, rng: random.Random)
 
 
 # --------------------------------------------------------------------------------------------------- operator
+
+
+async def make_topics(world: World) -> None:
+    """Topics that come while things break: sooner or later every broker has those that were confirmed."""
+    rng = world.rng("topics")
+    async with (
+        client_at(world, "10.0.3.3", "topics") as client,
+        open_admin(client=client) as admin,
+    ):
+        for number in range(LATE_TOPICS):
+            await trio.sleep(rng.uniform(3, world.schedule.faults_end / LATE_TOPICS))
+            topic = f"late-{number}"
+            try:
+                await admin.create_topic(topic, queues=1)
+            except Error as error:
+                world.history.add(Note(at=now(), who="operator", text=f"no {topic}: {error}"))
+            else:
+                world.history.add(TopicCreated(at=now(), topic=topic))
 
 
 async def operate(world: World) -> None:
@@ -306,64 +308,3 @@ def _lowering(world: World, who: str, offset: int) -> Iterator[_Outcome]:
     outcome = _Outcome("cancelled")
     yield outcome
     note(outcome.text)
-
-
-# ---------------------------------------------------------------------------------------------------- readers
-
-
-@attrs.define
-class RecordingAPI(ClientAPI):
-    """Notes which broker answered which messages."""
-
-    world: World
-    reader: str
-
-    async def pull_message(
-        self, addr: str, header: PullMessageRequestHeader, *, timeout: float
-    ) -> PullResult:
-        result = await ClientAPI.pull_message(self, addr, header, timeout=timeout)
-        if result.body:
-            note_pulled(self.world, self.reader, addr, header.queue_id, result.body)
-        return result
-
-
-def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body) -> None:
-    """What a broker answered to a pull."""
-    host = addr.rpartition(":")[0]
-    broker_ids = [
-        member.config.broker_id for member in world.cluster.members if member.host == host
-    ]
-    world.history.add(
-        Pulled(
-            at=now(),
-            reader=reader,
-            broker=broker_ids[0],
-            queue_id=queue_id,
-            messages=tuple(
-                (message.queue_offset, message.body.rstrip(FILL))
-                for message in decode_messages(body)
-            ),
-        )
-    )
-
-
-async def audit(world: World) -> None:
-    """Read every broker as far as it goes, slaves above all, again and again."""
-    async with client_at(world, "10.0.3.1", "auditor") as client, trio.open_nursery() as nursery:
-        api = RecordingAPI(client.api.pool, world, "auditor")
-        for member in world.cluster.members:
-            nursery.start_soon(_audit, api, f"{member.host}:10911")
-
-
-async def _audit(api: RecordingAPI, addr: str) -> None:
-    positions = [0] * QUEUES
-    async for _ in every(AUDIT_PERIOD):
-        for queue_id, offset in enumerate(positions):
-            header = PullMessageRequestHeader(
-                "audit", TOPIC, queue_id, offset, 32, SUBSCRIPTION, 0, 0, 0, "*"
-            )
-            try:
-                result = await api.pull_message(addr, header, timeout=SEND_TIMEOUT)
-            except Error:
-                break
-            positions[queue_id] = result.next_begin_offset

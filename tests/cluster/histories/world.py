@@ -27,6 +27,8 @@ from rocketrio_broker.store.message_store import MessageStore
 TOPIC: Final = "orders"
 GROUP: Final = "billing"
 BROKER_NAME: Final = "broker-a"
+FILL: Final = b" "
+"""What bodies are filled up with; histories leave it out."""
 SLAVE_SYNC_PERIOD: Final = 5.0
 LOOK_PERIOD: Final = 0.5
 """Seconds between two looks at the offsets of all brokers."""
