@@ -63,6 +63,8 @@ class GroupTransferService:
         """Whether puts wait for slaves."""
         self.replicated = Watermark(_NOTHING)
         """Enough live slaves have everything before this address."""
+        self.available_until = _NOTHING
+        """Slaves are not waited for from this address on: too few of them are live, or near enough to it."""
         self.last_slave: str | None = None
         """Whose report moved `replicated` last."""
         self._waiting: WaitsForSlaves | None = None
@@ -97,10 +99,7 @@ class GroupTransferService:
 
     def slave_is_available(self, end_offset: int) -> bool:
         """Whether waiting makes sense: enough live slaves, and the last one needed near enough to this address."""
-        return (
-            len(self._slave_ack_offsets) >= self._in_sync_slaves
-            and end_offset - self.replicated.value < self._slave_fallbehind_max
-        )
+        return end_offset < self.available_until
 
     def change_role(self, *, is_required: bool, max_physical_offset: int) -> None:
         """The log is ours from this address on; what is before it slaves may have from another master.
@@ -123,10 +122,9 @@ class GroupTransferService:
             # Bytes from somewhere else, a copied directory perhaps: they count when it has got more of ours.
             slave_ack_offset = self._sent_to
         self._slave_ack_offsets[addr] = slave_ack_offset
-        reached = self._reached()
-        is_further = reached > self.replicated.value
-        self.replicated.reset(reached)
-        if is_further:
+        before = self.replicated.value
+        self._set_replicated()
+        if self.replicated.value > before:
             self.last_slave = addr
             if self._waiting is not None:
                 self._waiting.answer_replicated()
@@ -134,15 +132,15 @@ class GroupTransferService:
     def slave_left(self, addr: str) -> None:
         """A connection is over; what that slave had no longer counts."""
         if self._slave_ack_offsets.pop(addr, None) is not None:
-            self.replicated.reset(self._reached())
+            self._set_replicated()
 
-    def _reached(self) -> int:
-        """The k-th greatest acknowledged address."""
+    def _set_replicated(self) -> None:
+        """To the k-th greatest acknowledged address."""
         offsets = self._slave_ack_offsets.values()
-        missing = self._in_sync_slaves - len(offsets)
-        if missing > 0:
-            return _NOTHING
-        # One slave of which one is needed: nearly always so, and on the path of every report.
-        if missing == 0:
-            return min(offsets)
-        return sorted(offsets, reverse=True)[self._in_sync_slaves - 1]
+        if len(offsets) < self._in_sync_slaves:
+            self.replicated.reset(_NOTHING)
+            self.available_until = _NOTHING
+            return
+        reached = sorted(offsets, reverse=True)[self._in_sync_slaves - 1]
+        self.replicated.reset(reached)
+        self.available_until = reached + self._slave_fallbehind_max

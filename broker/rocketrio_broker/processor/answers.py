@@ -19,7 +19,7 @@ from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, SerializeTy
 from rocketrio_protocol.command import FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
-from rocketrio_protocol.frame import Body
+from rocketrio_protocol.frame import Body, FrameDecoder
 from rocketrio_protocol.header_codec import encode_header
 from rocketrio_protocol.message_id import BATCH_ID_SEPARATOR
 
@@ -28,9 +28,13 @@ _OFFSET_SIZE: Final = 8
 _JSON: Final = SerializeType.JSON
 _FLAG: Final = f'"flag":{FLAG_RESPONSE},"language":"{LanguageCode.PYTHON.name}","opaque":'
 _END: Final = f'"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
+_CODE_0: Final = b'{"code":0,'
 _PULL: Final = (
     '{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d",'
     f'"minOffset":"%d"}},{_FLAG}%d,"remark":"%s",{_END}'
+)
+_PULL_LEVEL: Final = _PULL.replace(
+    '"minOffset":"%d"', '"minOffset":"%d","rocketrioLevelMillis":"%d"'
 )
 
 
@@ -46,7 +50,7 @@ class SendAnswers:
         self._middle = f'","TRACE_ON":"{trace}","MSG_REGION":{region},"msgId":"{self._host}'
         middle = self._middle.replace("%", "%%")
         self._of_one_message = (
-            f'{{"code":%d,"extFields":{{"queueId":"%d{middle}%016X","queueOffset":"%d"}},{_FLAG}%d,{_END}'
+            f'{{"code":0,"extFields":{{"queueId":"%d{middle}%016X","queueOffset":"%d"}},{_FLAG}%d,{_END}'
         ).encode()
 
     def fields_of_error(self) -> dict[str, str]:
@@ -62,16 +66,12 @@ class SendAnswers:
         serialize_type: SerializeType,
         queue_id: int,
         result: AppendResult,
-        code: int = 0,
-        remark: str = "",
     ) -> bytes:
-        """The whole answer: where the message, or the first of a batch, was stored; `remark` in plain words."""
+        """The whole answer: where the message, or the first of a batch, was stored."""
         physical_offset, queue_offset = result.physical_offset, result.queue_offset
         if result.physical_offsets is None:
-            if serialize_type is _JSON and not remark:
-                header = self._of_one_message % (
-                    code, queue_id, physical_offset, queue_offset, opaque
-                )  # fmt: skip
+            if serialize_type is _JSON:
+                header = self._of_one_message % (queue_id, physical_offset, queue_offset, opaque)
                 size = len(header)
                 return _PREFIX.pack(4 + size, size) + header
             ids = f"{physical_offset:016X}"
@@ -80,12 +80,10 @@ class SendAnswers:
                 BATCH_ID_SEPARATOR, BATCH_ID_SEPARATOR + self._host
             )
         if serialize_type is not _JSON:
-            command = self._command(opaque, serialize_type, queue_id, result, ids, code)
-            return attrs.evolve(command, remark=remark or None).encode()
-        said = f'"remark":"{remark}",' if remark else ""
+            return self._command(opaque, serialize_type, queue_id, result, ids).encode()
         header = (
-            f'{{"code":{code:d},"extFields":{{"queueId":"{queue_id}{self._middle}{ids}",'
-            f'"queueOffset":"{queue_offset}"}},{_FLAG}{opaque},{said}{_END}'
+            f'{{"code":0,"extFields":{{"queueId":"{queue_id}{self._middle}{ids}",'
+            f'"queueOffset":"{queue_offset}"}},{_FLAG}{opaque},{_END}'
         ).encode()
         size = len(header)
         return _PREFIX.pack(4 + size, size) + header
@@ -97,7 +95,6 @@ class SendAnswers:
         queue_id: int,
         result: AppendResult,
         ids: str,
-        code: int,
     ) -> RemotingCommand:
         header = SendMessageResponseHeader(
             self._host + ids,
@@ -107,7 +104,7 @@ class SendAnswers:
             trace_on=self._trace_on,
         )
         fields = header.to_ext_fields()
-        return RemotingCommand(code, opaque, FLAG_RESPONSE, fields, serialize_type=serialize_type)
+        return RemotingCommand(0, opaque, FLAG_RESPONSE, fields, serialize_type=serialize_type)
 
 
 def _hex_offsets(offsets: Sequence[int]) -> str:
@@ -116,21 +113,14 @@ def _hex_offsets(offsets: Sequence[int]) -> str:
     return packed.hex(BATCH_ID_SEPARATOR, _OFFSET_SIZE).upper()
 
 
-@attrs.define
-class SendAnswer:
-    """An answer that is written later, when its code is known."""
-
-    answers: SendAnswers
-    opaque: int
-    serialize_type: SerializeType
-    queue_id: int
-    result: AppendResult
-
-    def frame(self, code: int = 0, remark: str = "") -> bytes:
-        """The whole answer; `remark` in plain words."""
-        return self.answers.frame(
-            self.opaque, self.serialize_type, self.queue_id, self.result, code, remark
-        )
+def with_code(frame: bytes, code: int, remark: str) -> bytes:
+    """The same answer with another code, and a remark in plain words."""
+    if frame.startswith(_CODE_0, _PREFIX.size):
+        rest = frame[_PREFIX.size + len(_CODE_0) :]
+        header = b'{"code":%d,"remark":"%s",%s' % (code, remark.encode(), rest)
+        return _PREFIX.pack(4 + len(header), len(header)) + header
+    (only,) = FrameDecoder().feed(frame)
+    return attrs.evolve(RemotingCommand.decode(only), code=code, remark=remark).encode()
 
 
 def pull_answer_frame(
@@ -143,18 +133,33 @@ def pull_answer_frame(
 ) -> bytes:
     """The whole answer to a pull; `remark` is a plain word."""
     if request.serialize_type is _JSON:
-        encoded = (
-            _PULL
-            % (
-                code,
-                header.suggest_which_broker_id,
-                header.next_begin_offset,
-                header.max_offset,
-                header.min_offset,
-                request.opaque,
-                remark,
-            )
-        ).encode()
+        if header.level_millis is None:
+            encoded = (
+                _PULL
+                % (
+                    code,
+                    header.suggest_which_broker_id,
+                    header.next_begin_offset,
+                    header.max_offset,
+                    header.min_offset,
+                    request.opaque,
+                    remark,
+                )
+            ).encode()
+        else:
+            encoded = (
+                _PULL_LEVEL
+                % (
+                    code,
+                    header.suggest_which_broker_id,
+                    header.next_begin_offset,
+                    header.max_offset,
+                    header.min_offset,
+                    header.level_millis,
+                    request.opaque,
+                    remark,
+                )
+            ).encode()
     else:
         encoded = encode_header(request.response(header, code=code, remark=remark))
     size = len(encoded)

@@ -17,7 +17,7 @@ from typing import Final
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.processor.answers import SendAnswer, SendAnswers
+from rocketrio_broker.processor.answers import SendAnswers
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.stored_properties import (
     is_delayed,
@@ -159,12 +159,11 @@ class SendMessageProcessor:
         if request.flag & FLAG_ONEWAY:
             return
         answers = self._current_answers(broker)
-        opaque, serialize_type = request.opaque, request.serialize_type
+        frame = answers.frame(request.opaque, request.serialize_type, queue_id, result)
         if waits and self._waiting.is_needed:
-            answer = SendAnswer(answers, opaque, serialize_type, queue_id, result)
-            self._waiting.add(result.end_offset, channel, answer)
+            self._waiting.add(result.end_offset, channel, frame)
         else:
-            channel.reply(answers.frame(opaque, serialize_type, queue_id, result))
+            channel.reply(frame)
 
     def _current_answers(self, broker: BrokerConfig) -> SendAnswers:
         """What writes the answers, made anew when the settings were replaced."""

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from rocketrio_broker.processor.answers import SendAnswer
+from rocketrio_broker.processor.answers import with_code
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.channel import Channel
@@ -49,7 +49,8 @@ class Slaves(Protocol):
     replicated: Watermark
     last_slave: str | None
 
-    def slave_is_available(self, end_offset: int) -> bool: ...
+    available_until: int
+    """They are not waited for from this address on."""
 
     def tell(self, waiting: "WaitingAnswers") -> None: ...
 
@@ -91,7 +92,8 @@ class _Waiting:
     end_offset: int
     begin: float
     channel: Channel
-    answer: SendAnswer
+    frame: bytes
+    """What it says when all is well."""
     undecided: int = 0
     """In how many lines it stands."""
     flush_code: int = _OK
@@ -216,13 +218,16 @@ class WaitingAnswers:
         answered = {ResponseCode(code): count for code, count in self._answered.items()}
         return WaitingStatistics(self._waiting_count, answered, last_wait)
 
-    def add(self, end_offset: int, channel: Channel, answer: SendAnswer) -> None:
-        """Answer once everything before `end_offset` is safe, or at once where waiting would not help."""
-        waiting = _Waiting(end_offset, self._current_time(), channel, answer)
+    def add(self, end_offset: int, channel: Channel, frame: bytes) -> None:
+        """Answer once everything before `end_offset` is safe, or at once where waiting would not help.
+
+        `frame` is the answer when all is well.
+        """
+        waiting = _Waiting(end_offset, self._current_time(), channel, frame)
         self._waiting_count += 1
         slaves = self._slaves
         if slaves.is_required:
-            if slaves.slave_is_available(end_offset):
+            if end_offset < slaves.available_until:
                 self._slave_line.add(waiting)
             else:
                 waiting.slave_code = _SLAVE_NOT_AVAILABLE
@@ -288,12 +293,18 @@ class WaitingAnswers:
 
     def _answer_decided(self, decided: list[_Waiting]) -> None:
         """Answer those that wait for nothing else, in one write a connection."""
-        frames: dict[Channel, list[bytes]] = {}
+        by_channel: dict[Channel, list[bytes]] = {}
+        last: Channel | None = None
+        frames: list[bytes] = []
         for waiting in decided:
-            if not waiting.undecided:
-                frames.setdefault(waiting.channel, []).append(self._frame(waiting))
-        for channel, answers in frames.items():
-            channel.reply_all(answers)
+            if waiting.undecided:
+                continue
+            channel = waiting.channel
+            if channel is not last:
+                last, frames = channel, by_channel.setdefault(channel, [])
+            frames.append(self._frame(waiting))
+        for channel, frames in by_channel.items():
+            channel.reply_all(frames)
 
     def _frame(self, waiting: _Waiting) -> bytes:
         """The answer, counted as given."""
@@ -302,4 +313,4 @@ class WaitingAnswers:
         # What is wrong with the slaves before what is wrong with the disk, as in Java.
         code = waiting.slave_code or waiting.flush_code
         self._answered[code] += 1
-        return waiting.answer.frame(code, waiting.remark if code else "")
+        return with_code(waiting.frame, code, waiting.remark) if code else waiting.frame

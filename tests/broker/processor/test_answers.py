@@ -1,6 +1,6 @@
 import pytest
 
-from rocketrio_broker.processor.answers import SendAnswer, SendAnswers, pull_answer_frame
+from rocketrio_broker.processor.answers import SendAnswers, pull_answer_frame, with_code
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -32,20 +32,22 @@ def result(*physical_offsets: int) -> AppendResult:
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
 @pytest.mark.parametrize("region", ["DefaultRegion", 'quo"ted %s', "köln"])
-@pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT])
 @pytest.mark.parametrize("physical_offsets", [(7,), (1 << 40, 200, 300)])
 def test_send_answer_is_the_ordinary_answer(
     serialize_type: SerializeType,
     region: str,
-    code: ResponseCode,
     physical_offsets: tuple[int, ...],
 ) -> None:
     request = RemotingCommand(310, opaque=77, serialize_type=serialize_type)
     ids = join_message_ids(offset_message_id(HOST, offset) for offset in physical_offsets)
     header = SendMessageResponseHeader(ids, 3, 1 << 40, region_id=region, trace_on=True)
     answers = SendAnswers(HOST, region_id=region, trace_on=True)
-    answer = SendAnswer(answers, 77, serialize_type, 3, result(*physical_offsets))
-    assert decoded(answer.frame(code)) == request.response(header, code=code)
+    frame = answers.frame(77, serialize_type, 3, result(*physical_offsets))
+    assert decoded(frame) == request.response(header)
+    late = with_code(frame, ResponseCode.FLUSH_DISK_TIMEOUT, "not yet")
+    assert decoded(late) == request.response(
+        header, code=ResponseCode.FLUSH_DISK_TIMEOUT, remark="not yet"
+    )
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))

@@ -8,7 +8,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from rocketrio_broker.processor.answers import SendAnswer, SendAnswers
+from rocketrio_broker.processor.answers import SendAnswers
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.watermark import Watermark
@@ -65,14 +65,15 @@ class SetSlaves:
         if is_further and self.waiting is not None:
             self.waiting.answer_replicated()
 
-    def slave_is_available(self, end_offset: int) -> bool:
-        return self.are_available
+    @property
+    def available_until(self) -> int:
+        return 1 << 40 if self.are_available else 0
 
 
-def answer(opaque: int, serialize_type: SerializeType = SerializeType.JSON) -> SendAnswer:
+def answer(opaque: int, serialize_type: SerializeType = SerializeType.JSON) -> bytes:
     answers = SendAnswers(bytes(8), region_id="r", trace_on=True)
     stored = AppendResult(PutStatus.PUT_OK)
-    return SendAnswer(answers, opaque, serialize_type, 0, stored)
+    return answers.frame(opaque, serialize_type, 0, stored)
 
 
 @attrs.define
