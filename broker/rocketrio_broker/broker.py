@@ -36,6 +36,7 @@ from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.processor import PULL_CODES
 from rocketrio_broker.processor.role import RoleProcessor
+from rocketrio_broker.processor.ha_status import HAStatusProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
@@ -131,7 +132,7 @@ class Broker:
             waits=self.parts.waiting_answers.statistics(),
             store=self.store.statistics(),
             ha=self.ha_service.statistics(),
-            slave=None if self.slave is None else self.slave.statistics(),
+            slave=self.role_service.slave_statistics(),
         )
 
 
@@ -259,6 +260,14 @@ async def open_broker(
                 role_service=role,
                 address=bound.address,
                 ha_address=bound.ha_address,
+            table |= HAStatusProcessor(
+                config=parts.config,
+                store=store,
+                ha_service=ha_service,
+                waiting=parts.waiting_answers,
+                slave=role.slave_statistics,
+                wall_clock=wall_clock,
+            ).processors()
                 registration=registration,
                 connections=observer.connections,
             )

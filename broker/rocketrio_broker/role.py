@@ -22,7 +22,7 @@ import trio
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.ha.group_transfer import GroupTransferService
-from rocketrio_broker.ha.slave import SlaveReplication
+from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
@@ -67,6 +67,10 @@ class RoleService:
 
     def __repr__(self) -> str:
         return f"<RoleService {self._config.broker.role}>"
+
+    def slave_statistics(self) -> SlaveStatistics | None:
+        """A slave's view of its replication; None on a master."""
+        return None if self.slave is None else self.slave.statistics()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Live in the role of the settings, and in those that come; started once the first may be served."""

@@ -131,6 +131,7 @@ class RequestCode(IntEnum):
     LITE_PULL_MESSAGE = 361
     QUERY_ASSIGNMENT = 400
     GET_ALL_MESSAGE_REQUEST_MODE = 402
+    GET_BROKER_HA_STATUS = 907
 
     # Ours, far from every number that Apache uses: its brokers answer REQUEST_CODE_NOT_SUPPORTED.
     CHANGE_BROKER_ROLE = 71_001

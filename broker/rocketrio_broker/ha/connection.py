@@ -51,6 +51,8 @@ class HAConnectionStatistics:
     slave_ack_offset: int
     """The slave has everything before this address."""
     bytes_behind: int
+    transfer_offset: int
+    """Where the next transfer starts."""
     bytes_sent: int
     connected_since_ms: int
     last_report_age: float
@@ -104,6 +106,7 @@ class HAConnection:
             slave_request_offset=self.slave_request_offset,
             slave_ack_offset=self.slave_ack_offset,
             bytes_behind=self._store.max_physical_offset - self.slave_ack_offset,
+            transfer_offset=self._sent_to,
             bytes_sent=self._bytes_sent,
             connected_since_ms=self._connected_since_ms,
             last_report_age=trio.current_time() - self._last_report_time,

@@ -65,6 +65,7 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     admin.ResetOffsetRequestHeader: EmptyHeader,
     admin.GetTopicConfigRequestHeader: EmptyHeader,
     admin.GetSubscriptionGroupConfigRequestHeader: EmptyHeader,
+    admin.GetBrokerHAStatusRequestHeader: EmptyHeader,
     admin.ChangeBrokerRoleRequestHeader: EmptyHeader,
 }
 

@@ -240,5 +240,12 @@ class ChangeBrokerRoleRequestHeader(RequestHeader):
     """Take another role at run time: async-master, sync-master or slave, with the id that goes with it."""
 
     code: ClassVar = RequestCode.CHANGE_BROKER_ROLE
+@attrs.define
+class GetBrokerHAStatusRequestHeader(RequestHeader):
+    """How replication stands (5.x)."""
+
+    code: ClassVar = RequestCode.GET_BROKER_HA_STATUS
+
+
     role: str
     broker_id: int

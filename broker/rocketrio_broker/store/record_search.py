@@ -1,0 +1,70 @@
+"""The first record that begins at or after an address which may lie in the middle of one.
+
+    size | magic | … 20 bytes … | physical offset | system flag | born time, born host | store time
+    0      4                      28                36            40         48          56 or 68
+
+A record carries its own address: a magic number in a body is told from a record's by that.
+
+Answers to: nothing of Java's; there a slave's lag is known in bytes alone.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final
+
+from rocketrio_protocol.message import SysFlag
+from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2
+
+SEARCH_LIMIT: Final = 8 << 20
+"""Bytes looked at: twice the largest message."""
+
+_STEP: Final = 64 * 1024
+_MAGIC_AT: Final = 4
+_HEAD: Final = Struct(">28xqi")
+_IPV6_BORN_HOST: Final = int(SysFlag.BORN_HOST_IPV6)
+_STORE_TIME: Final = Struct(">q")
+_STORE_TIME_AT: Final = (56, 68)
+_HEAD_SIZE: Final = 76
+_MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+
+ReadLog = Callable[[int, int], "memoryview | None"]
+
+
+def store_timestamp_from(read_log: ReadLog, physical_offset: int) -> int | None:
+    """Store time (epoch ms) of that record; None where no record begins within `SEARCH_LIMIT`.
+
+    `read_log` gives the bytes at an address, at most so many and from one file, or None.
+    """
+    end = physical_offset + SEARCH_LIMIT
+    while physical_offset < end:
+        block = read_log(physical_offset, _STEP)
+        if not block:
+            return None
+        found = _search(bytes(block), physical_offset)
+        if found is not None:
+            return found
+        if len(block) < _STEP:
+            physical_offset += len(block)  # A file ends here; no record crosses that.
+        else:
+            # The next block begins early enough to show whole a head that this one cut.
+            physical_offset += _STEP - _HEAD_SIZE + 1
+    return None
+
+
+def _search(block: bytes, physical_offset: int) -> int | None:
+    starts = sorted(at for magic in _MAGICS for at in _all(block, magic))
+    for start in starts:
+        address, sys_flag = _HEAD.unpack_from(block, start)
+        if address == physical_offset + start:
+            time_at = start + _STORE_TIME_AT[bool(sys_flag & _IPV6_BORN_HOST)]
+            return int(_STORE_TIME.unpack_from(block, time_at)[0])
+    return None
+
+
+def _all(block: bytes, magic: bytes) -> list[int]:
+    """Where records with this magic number may begin, with a whole head behind it."""
+    starts, at = [], block.find(magic, _MAGIC_AT)
+    while at != -1 and at - _MAGIC_AT + _HEAD_SIZE <= len(block):
+        starts.append(at - _MAGIC_AT)
+        at = block.find(magic, at + 1)
+    return starts

@@ -1,0 +1,185 @@
+"""What a broker says of its replication, by virtual clock."""
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.cluster.support import Caller, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
+from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
+    GetBrokerHAStatusRequestHeader,
+)
+from rocketrio_protocol.ha_status import HARuntimeInfo, OwnStatus
+
+SLAVE_HOST = "10.0.0.11"
+LIMIT = 60.0
+
+
+async def status_of(call: Caller, broker: Broker) -> HARuntimeInfo:
+    answer = await call.pool.call(broker.address, GetBrokerHAStatusRequestHeader())
+    assert answer.code == 0, answer.remark
+    return HARuntimeInfo.from_json(answer.body)
+
+
+def own_of(status: HARuntimeInfo) -> OwnStatus:
+    assert status.rocketrio is not None
+    return status.rocketrio
+
+
+@attrs.define
+class Pair:
+    cluster: EmbeddedCluster
+    call: Caller
+
+    @property
+    def master(self) -> Broker:
+        return self.cluster.master.broker
+
+    @property
+    def slave(self) -> Broker:
+        return self.cluster.slaves[0].broker
+
+    async def send(self, body: bytes = b"x", **fields: Any) -> int:
+        answer = await self.call.send(self.master.address, body, **fields)
+        return answer.code
+
+    async def wait_level(self) -> HARuntimeInfo:
+        with trio.fail_after(LIMIT):
+            while True:
+                status = await status_of(self.call, self.master)
+                if status.ha_connection_info and not any(c.diff for c in status.ha_connection_info):
+                    return status
+                await trio.sleep(0.01)
+
+
+async def test_a_master_tells_of_each_slave(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        pair = Pair(cluster, call)
+        await pair.send(b"x" * 5000)
+        status = await pair.wait_level()
+        await trio.sleep(2)
+        status = await status_of(call, pair.master)
+        end = pair.master.store.max_physical_offset
+        assert (status.master, status.master_commit_log_max_offset) == (True, end)
+        assert status.in_sync_slave_nums == 1
+        [slave] = status.ha_connection_info
+        assert (slave.slave_ack_offset, slave.diff, slave.in_sync) == (end, 0, True)
+        assert (slave.transfer_from_where, slave.rocketrio_bytes_sent) == (end, end)
+        assert slave.rocketrio_seconds_behind == 0
+        assert slave.rocketrio_report_age is not None
+        assert 0 < slave.rocketrio_report_age <= 5
+        own = own_of(status)
+        assert (own.role, own.broker_id, own.refusal) == ("async-master", 0, None)
+        assert (own.max_offset, own.live_slaves, own.in_sync_slaves) == (end, 1, None)
+        assert own.last_problem is None
+
+
+async def test_a_slave_tells_whom_it_follows_by_the_address_its_master_knows(
+    autojump_clock: MockClock,
+) -> None:
+    await trio.sleep(1)
+    async with (
+        EmbeddedCluster(slaves=1, ha_acknowledge="disk") as cluster,
+        caller_of(cluster) as call,
+    ):
+        pair = Pair(cluster, call)
+        await pair.send()
+        [seen] = (await pair.wait_level()).ha_connection_info
+        await trio.sleep(1)
+        status = await status_of(call, pair.slave)
+        client = status.ha_client_runtime_info
+        assert not status.master
+        assert client.master_addr == pair.master.ha_address
+        assert client.rocketrio_local_addr == seen.addr
+        assert client.max_offset == pair.slave.store.max_physical_offset > 0
+        assert (client.rocketrio_state, client.rocketrio_acknowledges) == ("following", "disk")
+        assert client.rocketrio_last_problem is None
+        now = pair.slave.parts.wall_clock.now_ms()
+        assert now - 6000 < client.last_read_timestamp <= now
+        assert now - 6000 < client.last_write_timestamp <= now
+        own = own_of(status)
+        assert (own.role, own.broker_id, own.refusal) == ("slave", 1, None)
+
+
+async def test_a_slave_that_gets_nothing_is_told_in_bytes_and_seconds(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        pair = Pair(cluster, call)
+        await pair.send()
+        await pair.wait_level()
+        before = pair.master.store.max_physical_offset
+        cluster.memory_network.partition(MASTER_HOST, SLAVE_HOST)
+        await pair.send(b"missed")
+        await trio.sleep(7)
+        await pair.send(b"missed later")
+        [slave] = (await status_of(call, pair.master)).ha_connection_info
+        assert slave.diff == pair.master.store.max_physical_offset - before > 0
+        assert slave.rocketrio_seconds_behind == pytest.approx(7, abs=0.1)
+        assert slave.rocketrio_report_age is not None
+        assert slave.rocketrio_report_age > 6
+        await trio.sleep(30)
+        status = await status_of(call, pair.master)
+        assert (status.ha_connection_info, status.in_sync_slave_nums) == ([], 0)
+        problem = (await status_of(call, pair.slave)).ha_client_runtime_info.rocketrio_last_problem
+        assert problem
+
+
+async def test_what_the_last_synchronous_put_waited_for(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1, role="sync-master") as cluster, caller_of(cluster) as call:
+        pair = Pair(cluster, call)
+        await pair.send()
+        [slave] = (await pair.wait_level()).ha_connection_info
+        cluster.memory_network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
+        await pair.send()
+        own = own_of(await status_of(call, pair.master))
+        assert own.in_sync_slaves == 1
+        last = own.last_wait
+        assert last is not None
+        assert (last.status, last.slave, last.flush_seconds) == ("PUT_OK", slave.addr, None)
+        assert last.slave_seconds == pytest.approx(0.5, abs=0.01)
+        assert own.answered["PUT_OK"] >= 1
+        assert last.end_offset == pair.master.store.max_physical_offset
+        cluster.memory_network.partition(MASTER_HOST, SLAVE_HOST)
+        await pair.send()
+        own = own_of(await status_of(call, pair.master))
+        assert own.last_wait is not None
+        assert own.last_wait.status == "FLUSH_SLAVE_TIMEOUT"
+        assert own.answered["FLUSH_SLAVE_TIMEOUT"] == 1
+
+
+async def test_why_no_writes_are_taken(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        pair = Pair(cluster, call)
+        pair.master.store.take_writes("somebody else is master")
+        assert own_of(await status_of(call, pair.master)).refusal == "somebody else is master"
+        header = ChangeBrokerRoleRequestHeader("slave", 3)
+        await call.pool.call(pair.master.address, header, timeout=70)
+        own = own_of(await status_of(call, pair.master))
+        assert (own.role, own.broker_id, own.refusal) == ("slave", 3, None)
+
+
+async def test_rate_is_that_since_the_last_look_a_second_ago(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        pair = Pair(cluster, call)
+        await pair.send()
+        await pair.wait_level()
+        await trio.sleep(10)
+        for broker in (pair.master, pair.slave):
+            await status_of(call, broker)
+        start, before = trio.current_time(), pair.master.store.max_physical_offset
+        await pair.send(b"x" * 10_000)
+        await trio.sleep_until(start + 2)
+        expected = (pair.master.store.max_physical_offset - before) / 2
+        [slave] = (await status_of(call, pair.master)).ha_connection_info
+        client = (await status_of(call, pair.slave)).ha_client_runtime_info
+        assert slave.transferred_byte_in_second == pytest.approx(expected, rel=0.02)
+        assert client.transferred_byte_in_second == pytest.approx(expected, rel=0.02)
+        await pair.send()
+        [again] = (await status_of(call, pair.master)).ha_connection_info
+        assert again.transferred_byte_in_second == slave.transferred_byte_in_second
