@@ -100,9 +100,8 @@ class TopicAdminProcessor:
                 order=header.order,
             )
         )
-        if self._config.broker.store.flush_disk_type == "sync":
-            # Messages that are acknowledged as durable need their topic; it blocks for some milliseconds.
-            self._topics.file.sync()
+        # Messages that a power cut leaves cannot be read without their topic. It blocks for some milliseconds.
+        self._topics.file.sync()
         # Whoever created it asks for its route next.
         await self._registration.wait_registered()
         return request.response()
