@@ -25,6 +25,7 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.known_gaps import (
     any_divergent,
+    first_tail_loss,
     may_be_divergent,
     slave_ahead_of_its_master_stays_divergent,
     tail_losses,
@@ -122,11 +123,11 @@ def everything_came_to_rest(story: Story) -> Iterator[Violation]:
 
 def queues_keep_the_order_of_sends(story: Story) -> Iterator[Violation]:
     """A message that was sent after another was answered stands behind it."""
-    losses = set(tail_losses(story))
+    losses = {loss.ended for loss in tail_losses(story)}
     answered: dict[int, int] = {}  # by queue, where the messages answered so far end
     least: dict[str, int] = {}  # by producer, where what it sends now may stand at least
     for event in story.history.events:
-        if isinstance(event, MemberStarted) and event.at in losses:
+        if isinstance(event, MemberEnded) and event.at in losses:
             answered.clear()
             least.clear()
         elif isinstance(event, SendStarted):
@@ -157,12 +158,12 @@ def readers_see_what_a_master_appended(story: Story) -> Iterator[Violation]:
             if (queue_id, body) not in sent:
                 yield Violation("read and never sent", f"{queue_id}/{offset} {body!r}", event)
             before, at = places.setdefault((queue_id, offset), (body, event.at))
-            if before != body and not any(at <= loss <= event.at for loss in losses):
+            if before != body and not any(loss.lies_between(at, event.at) for loss in losses):
                 yield Violation("two messages at one place", f"{before!r} and {body!r}", event)
     for queue_id, messages in enumerate(final):
         found = dict(messages)
         for (queue, offset), (body, at) in places.items():
-            if queue != queue_id or any(at <= loss <= end for loss in losses):
+            if queue != queue_id or any(loss.lies_between(at, end) for loss in losses):
                 continue
             if found.get(offset) != body:
                 yield Violation("read and gone", f"{queue}/{offset} {body!r} read at {at}")
@@ -178,7 +179,7 @@ def _read(event: Event) -> Iterator[tuple[int, int, bytes]]:
 
 def the_group_skips_nothing(story: Story) -> Iterator[Violation]:
     """Whoever receives a message, all before it were received by somebody of the group."""
-    first_loss = min(tail_losses(story), default=float("inf"))
+    first_loss = first_tail_loss(story)
     received: dict[int, set[int]] = {}
     if any_divergent(story):
         return
@@ -207,14 +208,10 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
 
 
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
-    """Unless a power cut took the file before it was synced, which synchronous flush does at once."""
+    """Their file is synced before a request for one is answered."""
     names = {text.split()[0] for text in story.final.brokers[0].topics}
     for created in events_of(story, TopicCreated):
-        cut = story.schedule.mode.flush == "async" and any(
-            end.broker == 0 and end.how == "power cut" and end.at >= created.at - 1.0
-            for end in events_of(story, MemberEnded)
-        )
-        if created.topic not in names and not cut:
+        if created.topic not in names:
             yield Violation("created and gone", "", created)
 
 

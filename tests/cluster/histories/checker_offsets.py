@@ -17,7 +17,7 @@ from tests.cluster.histories.events import (
     OffsetsSeen,
     Received,
 )
-from tests.cluster.histories.known_gaps import any_divergent, tail_losses
+from tests.cluster.histories.known_gaps import any_divergent, first_tail_loss, tail_losses
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.violation import Violation
@@ -41,7 +41,7 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
     """While a broker runs its offsets fall only where somebody entitled lowered them."""
     seen: dict[tuple[int, int], int] = {}
     lowest_allowed: dict[int, int] = {}
-    first_loss = min(tail_losses(story), default=float("inf"))
+    first_loss = first_tail_loss(story)
     for event in story.history.events:
         if event.at >= first_loss:
             return  # Queues may end before what was committed; consumers then seek to their ends.
@@ -164,7 +164,7 @@ def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
 
 def committed_was_received(story: Story) -> Iterator[Violation]:
     """No offset stands behind a message that nobody of the group was handed."""
-    first_loss = min(tail_losses(story), default=float("inf"))
+    first_loss = first_tail_loss(story)
     if any_divergent(story):
         return
     ends: dict[int, int] = {}

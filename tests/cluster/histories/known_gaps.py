@@ -7,14 +7,33 @@ bytes. `slave_ahead_of_its_master_stays_divergent` expects that; when resync is 
 
 from collections.abc import Iterator
 
+import attrs
 from tests.cluster.histories.events import MemberEnded, MemberStarted
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.violation import Violation
 
 
-def tail_losses(story: Story) -> list[float]:
-    """When the master came back with less than it had: messages nobody promised more for are gone."""
-    return [event.at for event, _ in _shorter_masters(story)]
+@attrs.frozen
+class TailLoss:
+    """The master came back with less than it had: messages nobody promised more for are gone."""
+
+    ended: float
+    started: float
+    """A little before it the master served already; how long is not in the history."""
+
+    def lies_between(self, earlier: float, later: float) -> bool:
+        """Whether what was seen at two times may differ because of it."""
+        return earlier <= self.started and later >= self.ended
+
+
+def tail_losses(story: Story) -> list[TailLoss]:
+    """All of a story."""
+    return [TailLoss(ended.at, started.at) for started, ended in _shorter_masters(story)]
+
+
+def first_tail_loss(story: Story) -> float:
+    """When the first of them began, or never."""
+    return min((loss.ended for loss in tail_losses(story)), default=float("inf"))
 
 
 def may_be_divergent(story: Story, broker: int) -> bool:

@@ -22,7 +22,7 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.remoting.tasks import every
 
-AUDIT_PERIOD: Final = 4.0
+AUDIT_PERIOD: Final = 5.0
 AUDIT_TIMEOUT: Final = 3.0
 
 

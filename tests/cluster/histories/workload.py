@@ -41,7 +41,7 @@ from rocketrio import (
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.message_id import parse_offset_message_id
 
-SEND_PAUSE: Final = 0.7
+SEND_PAUSE: Final = 0.9
 """Mean seconds between two sends of a producer."""
 SEND_TIMEOUT: Final = 3.0
 BATCH: Final = 8
