@@ -30,13 +30,14 @@ from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
+from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.other_master import find_other_master
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.processor import PULL_CODES
-from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.ha_status import HAStatusProcessor
+from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
@@ -213,6 +214,14 @@ async def open_broker(
                 group_transfer=group_transfer,
                 security=security,
             )
+            parts.live_slaves.watch(ha_service.connections)
+            listing = SlaveListing(
+                parts.live_slaves,
+                accepted=ha_service.accepted,
+                call=pool.call,
+                name_servers=config.name_servers,
+                broker_name=config.broker_name,
+            )
             gather = partial(
                 gather_slave_offsets,
                 call=pool.call,
@@ -245,12 +254,20 @@ async def open_broker(
                 gather=gather,
                 find_other_master=look,
             )
-            for service in (*parts.services(), ha_service, role):
+            for service in (*parts.services(), ha_service, listing, role):
                 await nursery.start(service.run)
             table = parts.processor_table(
                 registration, address=bound.address, ha_address=bound.ha_address
             )
             table |= RoleProcessor(role.change).processors()
+            table |= HAStatusProcessor(
+                config=parts.config,
+                store=store,
+                ha_service=ha_service,
+                waiting=parts.waiting_answers,
+                slave=role.slave_statistics,
+                wall_clock=wall_clock,
+            ).processors()
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
             await nursery.start(registration.run)
             logger.info("serving role=%s address=%s", config.role, bound.address)
@@ -260,14 +277,6 @@ async def open_broker(
                 role_service=role,
                 address=bound.address,
                 ha_address=bound.ha_address,
-            table |= HAStatusProcessor(
-                config=parts.config,
-                store=store,
-                ha_service=ha_service,
-                waiting=parts.waiting_answers,
-                slave=role.slave_statistics,
-                wall_clock=wall_clock,
-            ).processors()
                 registration=registration,
                 connections=observer.connections,
             )
@@ -323,7 +332,9 @@ def _slave_replication(
         dial=ha_dial,
         wall_clock=wall_clock,
         config=_ha_config(config),
+        level_clock=parts.level_clock,
     )
+    parts.level_clock.forget()
     synchronize = SlaveSynchronize(
         call=pool.call,
         master=master,
@@ -332,6 +343,7 @@ def _slave_replication(
         consumer_offsets=parts.consumer_offsets,
         delay_offset_file=parts.delay_offset_file,
         connected=client.connected,
+        own_name=lambda: (parts.config.broker.broker_id, client.local_addr),
         period=config.slave_sync_period,
     )
     return SlaveReplication(

@@ -19,6 +19,8 @@ from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.level_clock import LevelClock
+from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
 from rocketrio_broker.processor import data_processors
@@ -84,6 +86,11 @@ class BrokerParts:
         self.consumers = ConsumerManager()
         self.producers = ProducerManager()
         self.held_pulls = HeldPulls()
+        self.live_slaves = LiveSlaves(config.ha_slave_fallbehind_max)
+        self.level_clock = LevelClock(
+            file_size=config.store.mapped_file_size_commit_log,
+            dispatched=lambda: store.dispatched.value,
+        )
         self.waiting_answers = WaitingAnswers(
             store.flushed if config.store.flush_disk_type == "sync" else None,
             group_transfer,
@@ -116,6 +123,8 @@ class BrokerParts:
             offsets=self.consumer_offsets,
             held=self.held_pulls,
             stats=self.stats,
+            live_slaves=self.live_slaves,
+            level_clock=self.level_clock,
         )
 
     def load(self) -> None:
@@ -145,7 +154,10 @@ class BrokerParts:
     ) -> dict[int, Processor]:
         """Request code to processor, of the first listener."""
         offsets = OffsetProcessor(
-            store=self.store, topics=self.topics, consumer_offsets=self.consumer_offsets
+            store=self.store,
+            topics=self.topics,
+            consumer_offsets=self.consumer_offsets,
+            level_clock=self.level_clock,
         )
         admin = admin_processors(
             config=self.config,
@@ -160,6 +172,7 @@ class BrokerParts:
             delay_offset_file=self.delay_offset_file,
             waiting=self.waiting_answers,
             group_transfer=self._group_transfer,
+            live_slaves=self.live_slaves,
             broker_addr=address,
             ha_addr=ha_address,
             wall_clock=self.wall_clock,

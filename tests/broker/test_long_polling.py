@@ -181,6 +181,26 @@ async def test_slave_wakes_its_readers_too(
         assert bodies(reader.answer) == [b"second"]
 
 
+async def test_slave_answers_a_held_pull_when_the_transfer_arrives(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """The latency of one transfer, to the millisecond: no period of anything."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        await caller.send(master.address, b"first")
+        await trio.sleep(20)
+        network = cluster.memory_network
+        network.delay(cluster.master.host, cluster.slaves[0].host, 0.25)
+        reader = Reader()
+        nursery.start_soon(lambda: reader.pull(caller, slave.address, 1, suspend=15))
+        await trio.sleep(3)
+        await caller.send(master.address, b"second")
+        await trio.sleep(1)
+        assert reader.answer is not None
+        assert bodies(reader.answer) == [b"second"]
+        assert reader.seconds == pytest.approx(3.25, abs=0.002)
+
+
 async def test_closed_connection_leaves_no_pull_behind(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

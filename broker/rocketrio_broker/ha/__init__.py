@@ -3,6 +3,8 @@
     __init__            HAService: accepts slaves, one HAConnection each
     connection          the master's end of one slave
     group_transfer      what enough slaves have: the address that synchronous puts wait for
+    live_slaves         which broker ids are connected, and so can be read
+    level_clock         since when a slave was level with its master
     client              HAClient: the slave's end
     link_security       who may replicate, and who may listen in
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests

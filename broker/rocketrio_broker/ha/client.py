@@ -27,6 +27,7 @@ from rocketrio_broker.ha.errors import (
     NoRecordError,
     SilentPeerError,
 )
+from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
@@ -95,7 +96,9 @@ class HAClient:
         dial: Dial,
         wall_clock: WallClock,
         config: HAConfig | None = None,
+        level_clock: LevelClock | None = None,
     ) -> None:
+        """`level_clock` is told whenever all that the master had is here."""
         self.state = HAClientState.WAITING_FOR_ADDRESS
         self.connected = Watermark()
         """Counts connections to a master: whoever has to act on a new one waits on it."""
@@ -104,6 +107,7 @@ class HAClient:
         self._dial = dial
         self._wall_clock = wall_clock
         self._config = config or HAConfig()
+        self._level_clock = level_clock
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._reports_flushed = self._config.acknowledge == "disk"
         self._report_error: Error | None = None
@@ -119,6 +123,11 @@ class HAClient:
 
     def __repr__(self) -> str:
         return f"<HAClient {self.state.value} {self._address.value or ''}>"
+
+    @property
+    def local_addr(self) -> str | None:
+        """Our end of the stream, by which the master knows this slave; None without one."""
+        return self._local_addr
 
     def statistics(self) -> HAClientStatistics:
         end = self._store.max_physical_offset
@@ -176,6 +185,8 @@ class HAClient:
             self.state = HAClientState.FOLLOWING
             self._connected_since_ms = self._wall_clock.now_ms()
             self._local_addr = transport.local_addr
+            if self._level_clock is not None:
+                self._level_clock.begin()
             self.connected.advance(self.connected.value + 1)
             logger.info("connected master=%s offset=%d", addr, self._store.max_physical_offset)
             await self._exchange(transport)
@@ -270,6 +281,8 @@ class HAClient:
             self._bytes_received += size
         self._master_offset = part.transfer_end
         self._transfers_taken += 1
+        if self._level_clock is not None and part.physical_offset + size == part.transfer_end:
+            self._level_clock.took(part.transfer_end - part.transfer_start, part.transfer_end)
         if self._problem is not None:
             logger.info("replication goes on master=%s offset=%d", master, part.physical_offset)
             self._problem = None

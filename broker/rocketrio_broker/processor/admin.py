@@ -14,6 +14,7 @@ from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.processor.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processor.consume_stats import ConsumeStatsProcessor
 from rocketrio_broker.processor.group_admin import GroupAdminProcessor
@@ -40,6 +41,7 @@ def admin_processors(
     delay_offset_file: ConfigFile,
     waiting: WaitingAnswers,
     group_transfer: GroupTransferService,
+    live_slaves: LiveSlaves,
     broker_addr: str,
     ha_addr: str,
     wall_clock: WallClock,
@@ -61,6 +63,7 @@ def admin_processors(
         consumers=consumers,
         producers=producers,
         delay_offset_file=delay_offset_file,
+        live_slaves=live_slaves,
     )
     consume_stats = ConsumeStatsProcessor(
         config=config,

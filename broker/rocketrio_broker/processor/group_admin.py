@@ -11,6 +11,7 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.processor.topic_admin import refuse_on_slave
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
@@ -47,6 +48,7 @@ class GroupAdminProcessor:
         consumers: ConsumerManager,
         producers: ProducerManager,
         delay_offset_file: ConfigFile,
+        live_slaves: LiveSlaves,
     ) -> None:
         self._config = config
         self._store = store
@@ -56,6 +58,7 @@ class GroupAdminProcessor:
         self._consumers = consumers
         self._producers = producers
         self._delay_offset_file = delay_offset_file
+        self._live_slaves = live_slaves
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -110,6 +113,8 @@ class GroupAdminProcessor:
 
     def all_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetAllConsumerOffsetRequestHeader)
+        if header.broker_id is not None and header.ha_addr is not None:
+            self._live_slaves.introduce(header.broker_id, header.ha_addr)
         offsets = self._consumer_offsets
         return request.response(
             body=fastjson.dumps(offsets.versioned() if header.versions else offsets.wrapper())

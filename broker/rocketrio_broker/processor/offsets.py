@@ -10,6 +10,7 @@ does not gets the answers and the rule of Apache's brokers, where the last commi
 from typing import Final
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.offset_version import NO_OFFSET, Commit, Generation
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
@@ -34,10 +35,12 @@ class OffsetProcessor:
         store: MessageStore,
         topics: TopicConfigManager,
         consumer_offsets: ConsumerOffsetManager,
+        level_clock: LevelClock,
     ) -> None:
         self._store = store
         self._topics = topics
         self._consumer_offsets = consumer_offsets
+        self._level_clock = level_clock
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -120,7 +123,10 @@ class OffsetProcessor:
     def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.GetMaxOffsetRequestHeader)
         bounds = self._store.queue_bounds(header.topic, header.queue_id)
-        return request.response(offset.OffsetResponseHeader(0 if bounds is None else bounds[1]))
+        answer = offset.OffsetResponseHeader(0 if bounds is None else bounds[1])
+        if self._store.is_slave:
+            answer.level_millis = self._level_clock.age_millis()
+        return request.response(answer)
 
     def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.GetMinOffsetRequestHeader)

@@ -4,12 +4,14 @@ Checks, read, answer, without an await; a pull that finds nothing and may wait g
 
 Invariant: checks come in Java's order, each refusal with Java's code.
 Invariant: a pull that is executed again neither waits again nor commits again.
+Invariant: a slave moves no reader because it is behind: it repeats the offset it was asked for.
 Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
 Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not
 store it either): reading should not write.
 """
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 import trio
@@ -19,6 +21,8 @@ from rocketrio_broker.clients import ConsumerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.level_clock import LevelClock
+from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.long_polling import HeldPull, HeldPulls
 from rocketrio_broker.processor.answers import pull_answer_frame
 from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
@@ -88,6 +92,8 @@ class PullMessageProcessor:
         offsets: ConsumerOffsetManager,
         held: HeldPulls,
         stats: BrokerStatsManager,
+        live_slaves: LiveSlaves,
+        level_clock: LevelClock,
     ) -> None:
         self._store = store
         self._config = config
@@ -97,6 +103,8 @@ class PullMessageProcessor:
         self._offsets = offsets
         self._held = held
         self._stats = stats
+        self._live_slaves = live_slaves
+        self._level_clock = level_clock
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
@@ -130,7 +138,13 @@ class PullMessageProcessor:
             limited_by_bytes=bool(header.limited_by_bytes),
         )
         code = code_of_status(result.status, header.queue_offset)
-        if is_first and header.sys_flag & _COMMIT_OFFSET and not self._store.is_slave:
+        is_slave = self._store.is_slave
+        if (
+            is_first
+            and header.sys_flag & _COMMIT_OFFSET
+            and header.commit_offset >= 0
+            and not is_slave
+        ):
             self._offsets.commit_offset(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )
@@ -145,9 +159,11 @@ class PullMessageProcessor:
             group,
             slave_read_enable=broker.slave_read_enable,
             is_behind_memory=result.suggest_pulling_from_slave,
+            own_id=broker.broker_id,
+            live_slaves=self._ids_to_read,
         )
         if code is _MOVED:
-            if self._store.is_slave and not self._store.config.offset_check_in_slave:
+            if is_slave and not self._store.config.offset_check_in_slave:
                 # A slave that lags must not move its readers: they are to ask again at the master.
                 code, suggested = _RETRY, group.broker_id
             else:
@@ -159,12 +175,17 @@ class PullMessageProcessor:
         answer = PullMessageResponseHeader(
             suggested, result.next_begin_offset, result.min_offset, result.max_offset
         )
+        if is_slave:
+            answer.level_millis = self._level_clock.age_millis()
         channel.reply(
             pull_answer_frame(
                 request, code, result.status.name, answer, result.buffers, result.body_size
             )
         )
         return None
+
+    def _ids_to_read(self, named: int) -> Collection[int]:
+        return self._live_slaves.ids(named, max_physical_offset=self._store.max_physical_offset)
 
     def _hold(
         self,

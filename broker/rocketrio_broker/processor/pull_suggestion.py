@@ -1,25 +1,60 @@
 """Which broker id a reader shall pull from next: the broker's half of read/write splitting.
 
-    slave_read_enable   behind memory   suggested
-    no                  either          0, the master
-    yes                 yes             which_broker_when_consume_slowly of the group (1)
-    yes                 no              broker_id of the group (0)
+    slave_read_enable   behind memory   the group names
+    no                  either          0, the master, whatever its settings say
+    yes                 yes             which_broker_when_consume_slowly (1)
+    yes                 no              broker_id (0)
 
-Invariant: master and slaves go by the same table, each with its own settings and log: a caught-up reader is
-sent home by the slave, and a slave that may not be read sends everybody to the master.
+    named id   asked broker   suggested
+    0          either         0
+    a slave    master         that id while it is live; otherwise any live slave; without one 0
+    a slave    slave          its own id: it keeps the readers that were sent to it
+
+Where several slaves could do for the named one, each group gets one of its own, by rendezvous hash: groups spread, all
+members of a group agree, and a slave that comes or goes moves no more groups than it must.
+
+Invariant: a caught-up reader is sent home by the slave, and a slave that may not be read sends everybody to the master.
 Answers to: PullMessageProcessor's use of GetMessageResult.isSuggestPullingFromSlave; RocketMQ reference, section 8.4.
+Unlike Java: there the named id is suggested whether or not such a slave exists, and by slaves too.
 """
+
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
 
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 
+_WEIGHT_SIZE: Final = 8  # bytes
+_WEIGHTS_KEPT: Final = 4096  # pairs of group and slave; each costs a microsecond to work out again
+
 
 def suggest_which_broker_id(
-    group: SubscriptionGroupConfig, *, slave_read_enable: bool, is_behind_memory: bool
+    group: SubscriptionGroupConfig,
+    *,
+    slave_read_enable: bool,
+    is_behind_memory: bool,
+    own_id: int,
+    live_slaves: Callable[[int], Collection[int]],
 ) -> int:
-    """The id for the next pull; `is_behind_memory` is the store's `suggest_pulling_from_slave`."""
+    """The id for the next pull; `is_behind_memory` is the store's `suggest_pulling_from_slave`.
+
+    `live_slaves`, given the named id, says which slaves can be read; asked only where it matters.
+    """
     if not slave_read_enable:
         return MASTER_ID
-    if is_behind_memory:
-        return group.which_broker_when_consume_slowly
-    return group.broker_id
+    named = group.which_broker_when_consume_slowly if is_behind_memory else group.broker_id
+    if named == MASTER_ID:
+        return MASTER_ID
+    if own_id != MASTER_ID:
+        return own_id
+    live = live_slaves(named)
+    if named in live:
+        return named
+    return max(live, key=lambda id_: _weight(group.group_name, id_), default=MASTER_ID)
+
+
+@lru_cache(_WEIGHTS_KEPT)
+def _weight(group: str, broker_id: int) -> bytes:
+    return blake2b(f"{group}@{broker_id}".encode(), digest_size=_WEIGHT_SIZE).digest()

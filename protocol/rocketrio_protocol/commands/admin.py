@@ -52,10 +52,15 @@ class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
 
 @attrs.define
 class GetAllConsumerOffsetRequestHeader(RequestHeader):
-    """All committed offsets (slaves ask); with `versions` our brokers add what makes one newer than another."""
+    """All committed offsets (slaves ask); with `versions` our brokers add what makes one newer than another.
+
+    A slave of ours says who it is, and the address of its end of the replication stream.
+    """
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
     versions: bool | None = wire("rocketrioVersions", default=None)
+    broker_id: int | None = wire("rocketrioBrokerId", default=None)
+    ha_addr: str | None = wire("rocketrioHAAddr", default=None)
 
 
 @attrs.define
@@ -236,16 +241,16 @@ class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
 
 
 @attrs.define
-class ChangeBrokerRoleRequestHeader(RequestHeader):
-    """Take another role at run time: async-master, sync-master or slave, with the id that goes with it."""
-
-    code: ClassVar = RequestCode.CHANGE_BROKER_ROLE
-@attrs.define
 class GetBrokerHAStatusRequestHeader(RequestHeader):
     """How replication stands (5.x)."""
 
     code: ClassVar = RequestCode.GET_BROKER_HA_STATUS
 
 
+@attrs.define
+class ChangeBrokerRoleRequestHeader(RequestHeader):
+    """Take another role at run time: async-master, sync-master or slave, with the id that goes with it."""
+
+    code: ClassVar = RequestCode.CHANGE_BROKER_ROLE
     role: str
     broker_id: int

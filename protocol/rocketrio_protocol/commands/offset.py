@@ -117,9 +117,10 @@ class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
 
 @attrs.define
 class OffsetResponseHeader(Header):
-    """The answer to 14, 29, 30 and 31."""
+    """The answer to 14, 29, 30 and 31; to 30 slaves of ours add how long ago they were level with their master."""
 
     offset: int
+    level_millis: int | None = wire("rocketrioLevelMillis", default=None)
 
 
 @attrs.define

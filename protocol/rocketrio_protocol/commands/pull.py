@@ -55,9 +55,13 @@ class LitePullMessageRequestHeader(PullMessageRequestHeader):
 
 @attrs.define
 class PullMessageResponseHeader(Header):
-    """Where to read next, from which broker id, and the queue's bounds."""
+    """Where to read next, from which broker id, and the queue's bounds.
+
+    Slaves of ours add how long ago they had everything that their master had.
+    """
 
     suggest_which_broker_id: int
     next_begin_offset: int
     min_offset: int
     max_offset: int
+    level_millis: int | None = wire("rocketrioLevelMillis", default=None)

@@ -1,12 +1,13 @@
 """Pulls against a broker in memory: checks in order, codes, filters, suggestions, commits."""
 
+from functools import partial
 from typing import Any
 
 import attrs
 import msgspec
 import pytest
 import trio
-from tests.cluster.support import COMMIT, SUBSCRIPTION, Caller, bodies, caller_of
+from tests.cluster.support import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
@@ -21,6 +22,7 @@ from rocketrio_protocol.commands.client import (
     SubscriptionData,
 )
 from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,42 @@ async def test_commit_flag_stores_the_offset_on_a_master_only(autojump_clock: Mo
         assert slave.parts.consumer_offsets.query_offset("billing", "orders", 0) != 3
 
 
+async def committed_by_pull(caller: Caller, cluster: EmbeddedCluster, **fields: Any) -> int:
+    master = cluster.master.broker
+    await caller.pull(master.address, 0, **fields)
+    return master.parts.consumer_offsets.query_offset("billing", "orders", 0)
+
+
+async def test_offset_is_stored_only_where_the_flag_says_so_and_it_is_one(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        await fill(caller, cluster.master.broker.address)
+        asked = partial(committed_by_pull, caller, cluster)
+        # What 5.3.3 sends that knows no offset: the flag, and -1.
+        assert await asked(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1) == -1
+        assert await asked(sys_flag=SUBSCRIPTION, commit_offset=3) == -1
+        assert await asked(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=0) == 0
+        assert await asked(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=2) == 2
+        assert await asked(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1) == 2
+
+
+async def test_held_pull_commits_once(autojump_clock: MockClock, nursery: trio.Nursery) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        master = cluster.master.broker
+        await fill(caller, master.address)
+        flags = SUBSCRIPTION | COMMIT | SUSPEND
+        nursery.start_soon(
+            lambda: caller.pull(master.address, 4, sys_flag=flags, suspend=10, commit_offset=3)
+        )
+        await trio.sleep(1)
+        offsets = master.parts.consumer_offsets
+        assert offsets.query_offset("billing", "orders", 0) == 3
+        await caller.commit(master.address, 1)  # Another member, meanwhile.
+        await trio.sleep(10)
+        assert offsets.query_offset("billing", "orders", 0) == 1
+
+
 async def test_second_listener_answers_all_but_pulls(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr, fast = cluster.master.broker.address, "10.0.0.10:10909"
@@ -214,17 +252,73 @@ async def test_reader_behind_memory_is_sent_to_the_slave_and_home(
         assert (await caller.pull(addr, 18)).ext_fields["suggestWhichBrokerId"] == "0"
 
 
-async def test_lagging_slave_does_not_move_its_readers(autojump_clock: MockClock) -> None:
+LAGGING = [
+    # (offset asked for, what the slave's queue is made to look like, remark, code)
+    (5, None, "OFFSET_OVERFLOW_BADLY", ResponseCode.PULL_RETRY_IMMEDIATELY),
+    (100, None, "OFFSET_OVERFLOW_BADLY", ResponseCode.PULL_RETRY_IMMEDIATELY),
+    (4, None, "OFFSET_OVERFLOW_ONE", ResponseCode.PULL_NOT_FOUND),
+    (1, "begins at 2", "OFFSET_TOO_SMALL", ResponseCode.PULL_RETRY_IMMEDIATELY),
+    (2, "unreadable", "OFFSET_FOUND_NULL", ResponseCode.PULL_NOT_FOUND),
+    (7, "absent", "NO_MATCHED_LOGIC_QUEUE", ResponseCode.PULL_RETRY_IMMEDIATELY),
+    (0, "absent", "NO_MATCHED_LOGIC_QUEUE", ResponseCode.PULL_NOT_FOUND),
+    (7, "empty", "NO_MESSAGE_IN_QUEUE", ResponseCode.PULL_RETRY_IMMEDIATELY),
+    (0, "empty", "NO_MESSAGE_IN_QUEUE", ResponseCode.PULL_NOT_FOUND),
+]
+
+
+@pytest.mark.parametrize(("offset", "queue", "remark", "code"), LAGGING)
+async def test_lagging_slave_does_not_move_its_readers(
+    offset: int,
+    queue: str | None,
+    remark: str,
+    code: ResponseCode,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
         await fill(caller, cluster.master.broker.address)
         slave = cluster.slaves[0].broker
         await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
         await slave.parts.topics.changes.wait_past(0)
-        for offset in (9, 100):
-            answer = await caller.pull(slave.address, offset)
-            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-            assert answer.ext_fields["nextBeginOffset"] == str(offset)
-            assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+        table = slave.store.queue_table.by_key
+        if queue == "absent":
+            table.pop(("orders", 0))
+        elif queue == "begins at 2":
+            monkeypatch.setattr(type(table["orders", 0]), "min_offset", 2)
+        elif queue == "empty":
+            monkeypatch.setattr(type(table["orders", 0]), "max_offset", 0)
+        elif queue == "unreadable":
+            monkeypatch.setattr(type(table["orders", 0]), "entries", lambda *_: b"")
+        answer = await caller.pull(slave.address, offset)
+        assert (answer.remark, answer.code) == (remark, code)
+        assert answer.ext_fields["nextBeginOffset"] == str(offset)
+        assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+
+
+async def test_slave_that_checks_offsets_says_what_a_master_says(autojump_clock: MockClock) -> None:
+    store = attrs.evolve(SMALL_STORE, offset_check_in_slave=True)
+    async with EmbeddedCluster(slaves=1, store=store) as cluster, caller_of(cluster) as caller:
+        await fill(caller, cluster.master.broker.address)
+        slave = cluster.slaves[0].broker
+        await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
+        await slave.parts.topics.changes.wait_past(0)
+        answer = await caller.pull(slave.address, 9)
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert answer.ext_fields["nextBeginOffset"] == "4"
+
+
+async def test_redirect_of_a_lagging_slave_goes_where_the_group_is_at_home(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        await fill(caller, cluster.master.broker.address)
+        slave = cluster.slaves[0].broker
+        await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
+        await slave.parts.topics.changes.wait_past(0)
+        slave.parts.groups.update(SubscriptionGroupConfig("billing", broker_id=2))
+        answer = await caller.pull(slave.address, 9)
+        assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert answer.ext_fields["suggestWhichBrokerId"] == "2"
 
 
 async def test_slave_serves_a_topic_that_the_log_brought_before_the_tables(

@@ -1,0 +1,163 @@
+"""Which broker ids can be read: the slaves that are connected, by name.
+
+A connection of the replication stream says nothing of who it is. Our slaves do so when they copy tables (43): their id,
+and the address their end of the stream has. Apache's are told by the name servers' list (106): the ids at that host.
+
+    connection   10.0.0.11:49160   heard from broker 1: "my stream is 10.0.0.11:49160"     id 1 is live
+    connection   10.0.0.12:49171   nobody said so; the list has 2 = 10.0.0.12:10911        id 2 is live
+    connection   10.0.0.13:49182   nobody knows                                           any one may be live
+
+Invariant: an id is live only while its connection stands, has reported, and is not far behind.
+Unlike Java: a master there suggests ids without knowing whether such a slave exists.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.group_transfer import SLAVE_FALLBEHIND_MAX
+from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
+from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.route import ClusterInfo
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+NAMES_LIMIT: Final = 64
+"""Slaves whose names are kept, as many as may be connected (SLAVES_LIMIT); the oldest goes first."""
+INTRODUCTION_TIME: Final = 1.0
+"""Seconds a slave of ours needs at most, after connecting, to say who it is."""
+LIST_PERIOD: Final = 10.0
+"""Seconds until the name servers are asked again while a connected slave has no name."""
+
+
+class SlaveConnection(Protocol):
+    """What is asked of an HAConnection."""
+
+    addr: str
+
+    @property
+    def slave_request_offset(self) -> int | None: ...
+
+    @property
+    def slave_ack_offset(self) -> int: ...
+
+
+@attrs.define
+class LiveSlaves:
+    """The table of one broker; empty on a slave, to which nobody connects."""
+
+    slave_fallbehind_max: int = SLAVE_FALLBEHIND_MAX
+    """Bytes a slave may be behind and still be read."""
+    _connections: Sequence[SlaveConnection] = ()
+    _addr_of_id: dict[int, str] = attrs.Factory(dict)
+    """Of those that said who they are."""
+    _listed: Mapping[int, str] = attrs.Factory(dict)
+
+    def watch(self, connections: Sequence[SlaveConnection]) -> None:
+        """The connections to look at: a list that its owner keeps."""
+        self._connections = connections
+
+    def introduce(self, broker_id: int, ha_addr: str) -> None:
+        """A slave says who it is, and what its end of the stream is called."""
+        self._addr_of_id.pop(broker_id, None)  # The newest comes last.
+        self._addr_of_id[broker_id] = ha_addr
+        if len(self._addr_of_id) > NAMES_LIMIT:
+            del self._addr_of_id[next(iter(self._addr_of_id))]
+
+    def list_slaves(self, broker_addrs: Mapping[int, str]) -> None:
+        """What the name servers list: id to address."""
+        self._listed = {id_: addr for id_, addr in broker_addrs.items() if id_ != MASTER_ID}
+
+    def unnamed(self) -> list[SlaveConnection]:
+        """Connected slaves that neither said who they are nor stand in the list."""
+        introduced = set(self._addr_of_id.values())
+        hosts = {split_addr(addr)[0] for addr in self._listed.values()}
+        return [
+            connection
+            for connection in self._connections
+            if connection.addr not in introduced and split_addr(connection.addr)[0] not in hosts
+        ]
+
+    def ids(self, named: int, *, max_physical_offset: int) -> Collection[int]:
+        """The ids that can be read; `named` counts too while a connected slave may be that one."""
+        ready = {
+            connection.addr
+            for connection in self._connections
+            if connection.slave_request_offset is not None
+            and max_physical_offset - connection.slave_ack_offset < self.slave_fallbehind_max
+        }
+        found = {id_ for id_, addr in self._addr_of_id.items() if addr in ready}
+        strangers = ready.difference(self._addr_of_id.values())
+        if not strangers:
+            return found
+        hosts = {split_addr(addr)[0] for addr in strangers}
+        at_hosts = {
+            id_: split_addr(addr)[0]
+            for id_, addr in self._listed.items()
+            # One that said who it is and is not connected now is no stranger.
+            if id_ not in self._addr_of_id
+        }
+        found |= {id_ for id_, host in at_hosts.items() if host in hosts}
+        if hosts.difference(at_hosts.values()):
+            found.add(named)
+        return found
+
+
+class SlaveListing:
+    """Asks the name servers for the ids of slaves that do not say who they are: Apache's."""
+
+    def __init__(
+        self,
+        slaves: LiveSlaves,
+        *,
+        accepted: Watermark,
+        call: Caller,
+        name_servers: Sequence[str],
+        broker_name: str,
+    ) -> None:
+        """`accepted` grows with every slave that connects."""
+        self._slaves = slaves
+        self._accepted = accepted
+        self._call = call
+        self._name_servers = name_servers
+        self._broker_name = broker_name
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask when a slave has connected and is not known, and again while it is not."""
+        task_status.started()
+        seen = self._accepted.value
+        while True:
+            await self._accepted.wait_past(seen)
+            seen = self._accepted.value
+            await trio.sleep(INTRODUCTION_TIME)
+            while self._slaves.unnamed():
+                await self._ask()
+                if not self._slaves.unnamed():
+                    break
+                with trio.move_on_after(LIST_PERIOD):
+                    await self._accepted.wait_past(seen)
+                seen = self._accepted.value
+
+    async def _ask(self) -> None:
+        for name_server in self._name_servers:
+            try:
+                answer = await self._call(
+                    name_server, GetBrokerClusterInfoRequestHeader(), timeout=CALL_TIMEOUT
+                )
+                if answer.code != ResponseCode.SUCCESS:
+                    continue
+                info = fastjson.loads(answer.body, ClusterInfo, what="cluster info")
+            except Error as error:
+                logger.debug("slaves not listed name_server=%s error=%s", name_server, error)
+                continue
+            broker = info.broker_addr_table.get(self._broker_name)
+            self._slaves.list_slaves(broker.broker_addrs if broker else {})
+            return

@@ -1,0 +1,211 @@
+"""Which ids a master knows to be live: by introduction, by the list, and when nobody knows."""
+
+import attrs
+import trio
+from tests.cluster.support import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
+from rocketrio_broker.ha.live_slaves import NAMES_LIMIT, LiveSlaves
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import (
+    GetAllConsumerOffsetRequestHeader,
+    UpdateAndCreateSubscriptionGroupRequestHeader,
+)
+from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
+from rocketrio_protocol.ha import encode_report
+from rocketrio_protocol.register_body import body_crc32, encode_register_body
+from rocketrio_protocol.topic_config import RegisterBrokerBody, SubscriptionGroupConfig
+
+NAMED = 9
+
+
+@attrs.define
+class FakeConnection:
+    addr: str
+    slave_request_offset: int | None = 0
+    slave_ack_offset: int = 1000
+
+
+def ids(slaves: LiveSlaves, end: int = 1000) -> list[int]:
+    return sorted(slaves.ids(NAMED, max_physical_offset=end))
+
+
+def test_slave_that_said_who_it_is_is_live_while_it_is_connected() -> None:
+    connections = [FakeConnection("10.0.0.11:5000")]
+    slaves = LiveSlaves()
+    slaves.watch(connections)
+    slaves.introduce(1, "10.0.0.11:5000")
+    slaves.introduce(2, "10.0.0.12:5000")
+    assert ids(slaves) == [1]
+    connections.append(FakeConnection("10.0.0.12:5000"))
+    assert ids(slaves) == [1, 2]
+    connections.clear()
+    assert ids(slaves) == []
+
+
+def test_slave_counts_from_its_first_report_on_and_not_while_far_behind() -> None:
+    connection = FakeConnection("10.0.0.11:5000", slave_request_offset=None)
+    slaves = LiveSlaves(slave_fallbehind_max=500)
+    slaves.watch([connection])
+    slaves.introduce(1, connection.addr)
+    assert ids(slaves) == []
+    connection.slave_request_offset = 0
+    assert ids(slaves) == [1]
+    assert ids(slaves, end=1500) == []
+
+
+def test_stranger_is_named_by_the_list_of_the_name_servers() -> None:
+    slaves = LiveSlaves()
+    slaves.watch([FakeConnection("10.0.0.12:5000")])
+    slaves.list_slaves({0: "10.0.0.10:10911", 1: "10.0.0.11:10911", 2: "10.0.0.12:10911"})
+    assert ids(slaves) == [2]
+    assert slaves.unnamed() == []
+
+
+def test_stranger_that_nobody_lists_may_be_the_named_one() -> None:
+    slaves = LiveSlaves()
+    slaves.watch([FakeConnection("10.0.0.13:5000")])
+    assert ids(slaves) == [NAMED]
+    assert [connection.addr for connection in slaves.unnamed()] == ["10.0.0.13:5000"]
+
+
+def test_listed_slave_that_introduced_itself_and_left_is_not_taken_for_a_neighbour() -> None:
+    slaves = LiveSlaves()
+    slaves.watch([FakeConnection("10.0.0.11:6000")])
+    slaves.introduce(1, "10.0.0.11:5000")
+    slaves.list_slaves({1: "10.0.0.11:10911", 2: "10.0.0.11:20911"})
+    assert ids(slaves) == [2]
+
+
+def test_table_of_names_has_a_limit() -> None:
+    slaves = LiveSlaves()
+    slaves.watch([FakeConnection(f"10.0.0.11:{id_}") for id_ in range(1, NAMES_LIMIT + 2)])
+    for id_ in range(1, NAMES_LIMIT + 2):
+        slaves.introduce(id_, f"10.0.0.11:{id_}")
+    assert NAMES_LIMIT + 1 in ids(slaves)
+    assert 1 not in ids(slaves)
+
+
+# ------------------------------------------------------------------------------------ whole clusters
+
+SLOW_READER = attrs.evolve(SMALL_STORE, access_message_in_memory_max_bytes=10_000)
+
+
+async def fill(caller: Caller, addr: str) -> None:
+    for _ in range(20):
+        await caller.send(addr, bytes(1000))
+
+
+async def suggestion(caller: Caller, addr: str, offset: int = 0, group: str = "billing") -> int:
+    answer = await caller.pull(addr, offset, group=group, max_messages=1)
+    assert bodies(answer)
+    return int(answer.ext_fields["suggestWhichBrokerId"])
+
+
+async def test_dead_slave_is_replaced_by_another_and_by_the_master(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        EmbeddedCluster(slaves=2, store=SLOW_READER, slave_read_enable=True) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        master = cluster.master.broker
+        await fill(caller, master.address)
+        await trio.sleep(2)
+        assert sorted(master.parts.live_slaves.ids(NAMED, max_physical_offset=0)) == [1, 2]
+        assert await suggestion(caller, master.address) == 1
+        await cluster.slaves[0].kill()
+        await trio.sleep(0.1)
+        assert await suggestion(caller, master.address) == 2
+        await cluster.slaves[1].kill()
+        await trio.sleep(0.1)
+        assert await suggestion(caller, master.address) == 0
+        await cluster.slaves[0].start()
+        await trio.sleep(2)
+        assert await suggestion(caller, master.address) == 1
+
+
+async def test_live_slaves_follow_a_change_of_roles(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedCluster(slaves=2, store=SLOW_READER, slave_read_enable=True) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        await fill(caller, cluster.master.broker.address)
+        await trio.sleep(11)  # The tables are copied.
+        await cluster.master.stop()
+        successor = cluster.slaves[0].broker
+        await successor.role_service.change("async-master", 0)
+        await trio.sleep(40)  # The other slave hears of the new master with its next registration.
+        assert list(successor.parts.live_slaves.ids(NAMED, max_physical_offset=0)) == [2]
+        assert await suggestion(caller, successor.address) == 2
+        await successor.role_service.change("slave", 1)
+        assert await suggestion(caller, successor.address) == 1  # A slave keeps its readers.
+
+
+async def test_group_settings_change_the_suggestion_at_run_time(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedCluster(slaves=2, store=SLOW_READER, slave_read_enable=True) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        addr = cluster.master.broker.address
+        await fill(caller, addr)
+        await trio.sleep(2)
+        assert [await suggestion(caller, addr, offset) for offset in (0, 19)] == [1, 0]
+        group = SubscriptionGroupConfig("billing", broker_id=1, which_broker_when_consume_slowly=2)
+        answer = await caller.pool.call(
+            addr, UpdateAndCreateSubscriptionGroupRequestHeader(), fastjson.dumps(group)
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        assert [await suggestion(caller, addr, offset) for offset in (0, 19)] == [2, 1]
+        assert await suggestion(caller, addr, 0, group="another") == 1
+
+
+async def register_slave(cluster: EmbeddedCluster, caller: Caller, addr: str) -> None:
+    """As id 2, for as long as the caller's connection stands."""
+    master = cluster.master.broker
+    body = encode_register_body(RegisterBrokerBody(master.parts.topics.registered_wrapper()))
+    header = RegisterBrokerRequestHeader(
+        "broker-a", addr, "DefaultCluster", "", 2, body_crc32=body_crc32(body)
+    )
+    answer = await caller.pool.call(cluster.name_servers[0], header, body)
+    assert answer.code == ResponseCode.SUCCESS
+
+
+async def test_slave_that_does_not_say_who_it_is_is_looked_up(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        master = cluster.master.broker
+        slaves = master.parts.live_slaves
+        await register_slave(cluster, caller, "10.0.0.77:10911")
+        transport = await cluster.dial_from("10.0.0.77")(master.ha_address)
+        await transport.send_all(encode_report(0))
+        await trio.sleep(0.9)
+        assert slaves.ids(NAMED, max_physical_offset=0) == {NAMED}
+        await trio.sleep(0.2)
+        assert slaves.ids(NAMED, max_physical_offset=0) == {2}
+        await transport.aclose()
+        await trio.sleep(0.1)
+        assert slaves.ids(NAMED, max_physical_offset=0) == set()
+
+
+async def test_slave_that_registers_late_is_looked_up_again(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        master = cluster.master.broker
+        slaves = master.parts.live_slaves
+        transport = await cluster.dial_from("10.0.0.77")(master.ha_address)
+        await transport.send_all(encode_report(0))
+        await trio.sleep(2)
+        await register_slave(cluster, caller, "10.0.0.77:10911")
+        assert slaves.ids(NAMED, max_physical_offset=0) == {NAMED}
+        await trio.sleep(9.1)  # Ten seconds after the first look.
+        assert slaves.ids(NAMED, max_physical_offset=0) == {2}
+
+
+async def test_offsets_asked_for_by_others_introduce_nobody(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr = cluster.master.broker.address
+        await caller.pool.call(addr, GetAllConsumerOffsetRequestHeader())
+        await caller.pool.call(addr, GetAllConsumerOffsetRequestHeader(broker_id=1))
+        slaves = cluster.master.broker.parts.live_slaves
+        assert slaves == LiveSlaves(connections=slaves._connections)
