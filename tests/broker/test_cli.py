@@ -94,6 +94,7 @@ def invoked(*arguments: str) -> tuple[int, str]:
         (["run", "--id", "-1"], "--id"),
         (["cluster"], "--data"),
         (["cluster", "--data", "d", "--slaves", "99"], "--slaves"),
+        (["cluster", "--data", "d", "--role", "slave"], "sync-master"),
         (["nonsense"], "nonsense"),
         (["run", "nonsense"], "nonsense"),
     ],
