@@ -75,15 +75,20 @@ class OffsetTable:
 
     def newer_than(self, other: "OffsetTable") -> Iterator[tuple[TopicAndGroup, int, Version]]:
         """What stands here and is newer than in another table."""
-        are_generations_equal = self._generations == other._generations
+        for key, queue_id, version in self._different_from(other):
+            if version.is_newer_than(other.version(key, queue_id)):
+                yield key, queue_id, version
+
+    def _different_from(self, other: "OffsetTable") -> Iterator[tuple[TopicAndGroup, int, Version]]:
+        """What stands here, but for topics and groups that are the same in another table."""
+        are_generations_equal = (
+            self._generations == other._generations and self._lowered_from == other._lowered_from
+        )
         for key, queues in self.offsets.items():
             # Nearly all are equal in nearly every round: told at the price of comparing two dictionaries.
-            if are_generations_equal and queues == other.offsets.get(key):
-                continue
-            for queue_id in queues:
-                version = self.version(key, queue_id)
-                if version.is_newer_than(other.version(key, queue_id)):
-                    yield key, queue_id, version
+            if not are_generations_equal or queues != other.offsets.get(key):
+                for queue_id in queues:
+                    yield key, queue_id, self.version(key, queue_id)
 
     def floor(self, key: TopicAndGroup) -> Generation:
         """The first generation that counts since topic or group were last removed."""
@@ -140,7 +145,7 @@ class OffsetTable:
         for group, floor in other._removed_groups.items():
             self._remove(floor, group=group)
         changed = 0
-        for key, queue_id, version in list(other.newer_than(self)):
+        for key, queue_id, version in list(other._different_from(self)):
             if queue_end is not None and version.offset:
                 end = min(version.offset, queue_end(key[0], queue_id))
                 if not end:

@@ -341,7 +341,7 @@ def test_a_slave_of_ours_knows_the_generation_of_an_apache_broker_s_offsets() ->
     slave.commit_offset("G", "T", 0, 90)
     slave.commit_offset("G", "T", 1, 7)
     offsets = loaded(disk)
-    assert offsets.take_over(slave.versioned(), queue_end=lambda topic, queue_id: 200) == 1
+    assert offsets.take_over(slave.versioned(), queue_end=lambda topic, queue_id: 200) == 2
     assert offsets.query_offsets("G", "T") == {0: 100, 1: 7}
     assert generation(offsets) == "0.1"
     assert loaded(disk).query_offsets("G", "T") == {0: 100, 1: 7}
