@@ -1,4 +1,4 @@
-"""Administration: topics, brokers, progress of groups, single messages.
+"""Administration: topics, progress of groups, single messages; and brokers, by `broker_admin`.
 
 Invariant: what could not be asked is None or an error, never zero.
 Invariant: a change is done when every broker it concerns has confirmed it; an error names the first that did not.
@@ -15,8 +15,9 @@ import attrs
 import trio
 
 from rocketrio.admin_calls import AdminCalls
-from rocketrio.admin_values import BrokerDescription, QueueOffsets, TopicDescription
+from rocketrio.admin_values import QueueOffsets, TopicDescription
 from rocketrio.api import NOT_FOUND
+from rocketrio.broker_admin import BrokerAdmin
 from rocketrio.instance import ClientInstance, ClientOptions, open_client
 from rocketrio.offset_store import check_offset
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
@@ -33,7 +34,6 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.ports import join_addr
-from rocketrio_protocol.route import ClusterInfo
 from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats
 from rocketrio_protocol.topic_config import READ_WRITE
 from rocketrio_protocol.topic_names import (
@@ -65,12 +65,11 @@ async def open_admin(
 
 
 @attrs.define(eq=False)
-class Admin:
-    """Made by `open_admin`. Every method raises NotReachable when no name server answers."""
+class Admin(BrokerAdmin):
+    """Made by `open_admin`. Every method raises NotReachable when no name server answers.
 
-    client: ClientInstance
-    calls: AdminCalls
-    """The single requests, for an address of your choice."""
+    What concerns brokers rather than what they hold is in `broker_admin.py`.
+    """
 
     # --------------------------------------------------------------------------------------- topics
 
@@ -216,54 +215,6 @@ class Admin:
             except Error as error:
                 logger.warning("offset unknown queue=%s error=%s", queue, error)
         return QueueOffsets(queue, *answers)
-
-    # -------------------------------------------------------------------------------------- brokers
-
-    async def cluster_info(self) -> ClusterInfo:
-        """All broker names with their addresses, by cluster."""
-        return await self.client.name_servers.cluster_info()
-
-    async def brokers(self) -> list[BrokerDescription]:
-        """Every registered broker, master or slave; what it does not tell itself is None."""
-        info = await self.cluster_info()
-        found: list[BrokerDescription] = []
-
-        async def describe(cluster: str, name: str, broker_id: int, addr: str) -> None:
-            found.append(await self._describe(cluster, name, broker_id, addr))
-
-        async with trio.open_nursery() as nursery:
-            for name, broker in info.broker_addr_table.items():
-                for broker_id, addr in broker.broker_addrs.items():
-                    nursery.start_soon(describe, broker.cluster, name, broker_id, addr)
-        return sorted(found, key=lambda broker: (broker.cluster, broker.name, broker.id))
-
-    async def _describe(
-        self, cluster: str, name: str, broker_id: int, addr: str
-    ) -> BrokerDescription:
-        runtime: dict[str, str] = {}
-        config: dict[str, str] = {}
-        try:
-            runtime = await self.calls.runtime_info(addr)
-            config = await self.calls.broker_config(addr)
-        except Error as error:
-            logger.warning("broker does not tell all addr=%s error=%s", addr, error)
-        return BrokerDescription.of(cluster, name, broker_id, addr, runtime, config)
-
-    async def _masters(self, cluster: str | None) -> dict[str, str]:
-        info = await self.cluster_info()
-        masters = {
-            name: broker.broker_addrs[MASTER_ID]
-            for name, broker in info.broker_addr_table.items()
-            if MASTER_ID in broker.broker_addrs and cluster in (None, broker.cluster)
-        }
-        if not masters:
-            where = "" if cluster is None else f" in cluster {cluster!r}"
-            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise RouteNotFound(
-                f"no master is registered{where}; known clusters: {known}",
-                remedy="Start a broker, or name another cluster",
-            )
-        return masters
 
     # --------------------------------------------------------------------------------------- groups
 

@@ -3,6 +3,7 @@
 Answers to: the administrative half of MQClientAPIImpl; RocketMQ reference, sections 2.5 and 2.11.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -10,19 +11,23 @@ import attrs
 from rocketrio.api import ClientAPI
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
     CreateTopicRequestHeader,
     DeleteTopicInBrokerRequestHeader,
     GetBrokerConfigRequestHeader,
+    GetBrokerHAStatusRequestHeader,
     GetBrokerRuntimeInfoRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsRequestHeader,
     GetTopicStatsInfoRequestHeader,
     UpdateAndCreateSubscriptionGroupRequestHeader,
+    UpdateBrokerConfigRequestHeader,
 )
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
-from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.java_properties import parse_properties
+from rocketrio_protocol.errors import RemoteProtocolError, RequestCodeNotSupported
+from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.java_properties import format_properties, parse_properties
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.route import KVTable
@@ -30,6 +35,8 @@ from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, TopicStat
 from rocketrio_protocol.topic_config import READ_WRITE, SubscriptionGroupConfig
 
 ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
+ROLE_TIMEOUT: Final = 70.0
+"""Seconds a change of role may take: a broker of ours answers after 60 at the latest."""
 _END_OF_TIME: Final = 2**63 - 1
 
 
@@ -88,6 +95,27 @@ class AdminCalls:
         header = GetBrokerConfigRequestHeader()
         answer = await self.api.call(addr, header, what="settings not read", timeout=self.timeout)
         return parse_properties(answer.body)
+
+    async def update_broker_config(self, addr: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a running broker, under Java's names. Apache's brokers take unknown names in silence."""
+        header = UpdateBrokerConfigRequestHeader()
+        body = format_properties(settings)
+        await self.api.call(addr, header, body, what="settings not changed", timeout=self.timeout)
+
+    async def ha_status(self, addr: str) -> HARuntimeInfo | None:
+        """How a broker's replication stands; None where it does not know the request, as Apache's before 5.0."""
+        header = GetBrokerHAStatusRequestHeader()
+        try:
+            answer = await self.api.call(addr, header, what="no HA status", timeout=self.timeout)
+        except RequestCodeNotSupported:
+            return None
+        return HARuntimeInfo.from_json(answer.body)
+
+    async def change_role(self, addr: str, role: str, broker_id: int) -> None:
+        """Have a broker of ours take another role; done when it serves. Raises RequestCodeNotSupported elsewhere."""
+        header = ChangeBrokerRoleRequestHeader(role, broker_id)
+        what = f"role not changed to {role} with id {broker_id}"
+        await self.api.call(addr, header, what=what, timeout=ROLE_TIMEOUT)
 
     async def consume_stats(self, addr: str, group: str, topic: str | None) -> ConsumeStats:
         """Progress of a group on one broker."""

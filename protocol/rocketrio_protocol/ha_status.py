@@ -29,6 +29,8 @@ class HAConnectionRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
     transferred_byte_in_second: int = 0
     transfer_from_where: int = 0
     """Where the next transfer starts."""
+    rocketrio_broker_id: int | None = None
+    """Which slave it is, where it has said so."""
     rocketrio_seconds_behind: float | None = None
     """How long the first byte that the slave has not acknowledged has been stored; 0 when there is none."""
     rocketrio_report_age: float | None = None

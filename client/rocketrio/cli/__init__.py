@@ -1,10 +1,11 @@
-"""The command `rocketrio`: topics, cluster, produce, consume, offsets.
+"""The command `rocketrio`: topics, cluster, brokers, produce, consume, offsets.
 
 One file a command; `common` has the options they share and how they end.
 """
 
 import click
 
+from rocketrio.cli.broker import broker
 from rocketrio.cli.cluster import cluster
 from rocketrio.cli.consume import consume
 from rocketrio.cli.offsets import offsets
@@ -33,5 +34,5 @@ def main() -> None:
     """
 
 
-for _command in (topic, cluster, produce, consume, offsets):
+for _command in (topic, cluster, broker, produce, consume, offsets):
     main.add_command(_command)

@@ -18,12 +18,13 @@ from rich.table import Table
 
 from rocketrio.name_servers import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-_PIPED_WIDTH: Final = 240
+PIPED_WIDTH: Final = 240
 """Columns of a table that goes to a file or another program: wide enough not to fold."""
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -57,6 +58,18 @@ class _Name(click.ParamType[str]):
         return str(value)
 
 
+class _Address(click.ParamType[str]):
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            split_addr(str(value))
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+ADDRESS: Final = _Address()
 TOPIC: Final = _Name("TOPIC", topic_name_problem)
 GROUP: Final = _Name("GROUP", group_name_problem)
 
@@ -138,7 +151,7 @@ def print_json(value: Any) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table for people; None is shown as unknown."""
-    console = Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")

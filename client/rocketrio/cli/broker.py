@@ -1,0 +1,119 @@
+"""`rocketrio broker role|settings`."""
+
+from collections.abc import Mapping
+
+import click
+
+from rocketrio.admin import open_admin
+from rocketrio.cli.common import (
+    ADDRESS,
+    json_option,
+    namesrv_option,
+    print_json,
+    print_table,
+    run,
+)
+from rocketrio_protocol.codes import MASTER_ID
+
+ROLES = ("async-master", "sync-master", "slave")
+
+
+@click.group()
+def broker() -> None:
+    """Change one running broker.
+
+    \b
+    Examples:
+      rocketrio broker role 10.0.0.2:10911 sync-master
+      rocketrio broker settings 10.0.0.2:10911 slaveReadEnable=true
+    """
+
+
+@broker.command()
+@click.argument("address", type=ADDRESS, metavar="ADDR")
+@click.argument("role", type=click.Choice(ROLES))
+@click.option(
+    "--id",
+    "broker_id",
+    type=click.IntRange(0),
+    help="Broker id: needed for a slave (1 and up, one of a kind per name); a master has 0.",
+)
+@json_option
+@namesrv_option
+def role(
+    address: str,
+    role: str,
+    broker_id: int | None,
+    as_json: bool,
+    namesrv: tuple[str, ...],
+    verbose: int,
+) -> None:
+    """Have the broker at ADDR take another role; done when it serves in it.
+
+    A master becomes a slave: it refuses writes, answers the sends that wait, and follows the master of its name. A
+    slave becomes master: it completes its queues and takes writes once no other master of its name is live. The role
+    lasts until the broker's next start. Apache's brokers cannot change theirs while they run.
+
+    \b
+    Examples:
+      rocketrio broker role 10.0.0.1:10911 sync-master       sends wait for slaves from now on
+      rocketrio broker role 10.0.0.1:10911 slave --id 1      swap two machines: first the master steps down,
+      rocketrio broker role 10.0.0.2:10911 async-master      then the slave takes over
+    """
+    if role == "slave" and not broker_id:
+        raise click.UsageError("a slave needs --id N, 1 and up and one of a kind among its slaves")
+    if role != "slave" and broker_id:
+        raise click.UsageError(f"a master has id {MASTER_ID}: leave --id out")
+    wanted = broker_id or MASTER_ID
+
+    async def work() -> None:
+        async with open_admin(name_servers=namesrv) as admin:
+            await admin.change_role(address, role, wanted)
+        if as_json:
+            print_json({"address": address, "role": role, "id": wanted})
+        else:
+            click.echo(f"{address} is {role} now, with id {wanted}")
+
+    run(work, verbose=verbose)
+
+
+@broker.command()
+@click.argument("address", type=ADDRESS, metavar="ADDR")
+@click.argument("changes", nargs=-1, metavar="[KEY=VALUE]...")
+@json_option
+@namesrv_option
+def settings(
+    address: str, changes: tuple[str, ...], as_json: bool, namesrv: tuple[str, ...], verbose: int
+) -> None:
+    """Show the settings of the broker at ADDR under RocketMQ's names, or change some while it runs.
+
+    Times are in milliseconds and sizes in bytes, as RocketMQ has them. A change lasts until the broker's next start;
+    an Apache broker writes it to its file. One that the broker took without effect is an error.
+
+    \b
+    Examples:
+      rocketrio broker settings 10.0.0.1:10911
+      rocketrio broker settings 10.0.0.1:10911 slaveReadEnable=true accessMessageInMemoryMaxRatio=20
+    """
+    wanted = dict(_setting(change) for change in changes)
+
+    async def work() -> None:
+        async with open_admin(name_servers=namesrv) as admin:
+            if wanted:
+                found: Mapping[str, str] = await admin.change_settings(address, wanted)
+            else:
+                found = await admin.calls.broker_config(address)
+        shown = {name: found[name] for name in wanted} if wanted else dict(sorted(found.items()))
+        if as_json:
+            print_json(shown)
+        else:
+            print_table(("setting", "value"), shown.items())
+
+    run(work, verbose=verbose)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise click.UsageError(f"{text!r} is not KEY=VALUE, as slaveReadEnable=true")
+    return name.strip(), value.strip()

@@ -1,0 +1,141 @@
+"""What `rocketrio cluster status` shows: a table of brokers, and below it what is wrong and what sends wait for."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rocketrio.cli.common import UNKNOWN
+from rocketrio.cluster_status import TAKES_WRITES, BrokerStatus
+from rocketrio_protocol.ha_status import LastWait
+
+_COLUMNS: Final = (
+    *("broker", "id", "role", "address", "log end", "follows"),
+    *("behind", "seconds", "state"),
+)
+_RIGHT: Final = frozenset({"id", "log end", "behind", "seconds"})
+_WELL: Final = frozenset({TAKES_WRITES, "following", "connected"})
+_COPYING_LEFT: Final = 1.0
+"""Seconds left from which on a slave is shown as copying."""
+_NOT_THERE: Final = "-"
+
+
+def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
+    """For programs: stable names, what is not known is null, times in seconds, sizes in bytes."""
+    return [
+        {
+            "cluster": one.cluster,
+            "name": one.name,
+            "id": one.id,
+            "role": one.role,
+            "address": one.address,
+            "state": one.state,
+            "max_physical_offset": one.max_physical_offset,
+            "follows": one.follows,
+            "bytes_behind": one.bytes_behind,
+            "seconds_behind": one.seconds_behind,
+            "seconds_since_report": one.seconds_since_report,
+            "bytes_per_second": one.bytes_per_second,
+            "seconds_left": one.seconds_left,
+            "acknowledges": one.acknowledges,
+            "problem": one.problem,
+            "last_wait": None if one.last_wait is None else _wait_json(one.last_wait),
+            "answered": None if one.answered is None else dict(one.answered),
+        }
+        for one in statuses
+    ]
+
+
+def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
+    """For people."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in _COLUMNS:
+        right = column in _RIGHT
+        table.add_column(column, overflow="fold", justify="right" if right else "left")
+    for one in statuses:
+        table.add_row(*_cells(one))
+    notes = [Text(line, style=style) for line, style in _notes(statuses)]
+    return Group(table, *([Text("")] if notes else []), *notes)
+
+
+def _cells(one: BrokerStatus) -> Iterator[RenderableType]:
+    is_slave = one.role == "slave"
+    yield one.name
+    yield str(one.id)
+    yield one.role
+    yield one.address
+    yield UNKNOWN if one.max_physical_offset is None else f"{one.max_physical_offset:,}"
+    yield (one.follows or UNKNOWN) if is_slave else _NOT_THERE
+    yield _size(one.bytes_behind) if is_slave else _NOT_THERE
+    yield _seconds(one.seconds_behind) if is_slave else _NOT_THERE
+    yield Text(_state(one), style="green" if one.state in _WELL else "bold yellow")
+
+
+def _state(one: BrokerStatus) -> str:
+    state = one.state or UNKNOWN
+    left = one.seconds_left
+    if left is not None and left >= _COPYING_LEFT and one.copied is not None:
+        rate = _size(one.bytes_per_second)
+        return f"{state}: {one.copied:.0%} copied, {rate}/s, {_duration(left)} left"
+    return state
+
+
+def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
+    for one in statuses:
+        who = f"{one.name} {one.id}"
+        if one.problem:
+            yield f"{who}: {one.problem}", "yellow"
+        if one.acknowledges == "disk":
+            yield f"{who}: acknowledges what its disk has", ""
+        if one.last_wait is not None:
+            yield f"{who}: {wait_text(one.last_wait)}", ""
+        counts = {name: count for name, count in (one.answered or {}).items() if count}
+        if counts:
+            told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+            yield f"{who}: sends that waited were answered {told}", ""
+
+
+def wait_text(wait: LastWait) -> str:
+    """What the last send that had to wait has waited for."""
+    parts = []
+    if wait.flush_seconds is not None:
+        parts.append(f"{wait.flush_seconds * 1000:,.1f} ms for the disk")
+    if wait.slave_seconds is not None:
+        slave = f" (last report: {wait.slave})" if wait.slave else ""
+        parts.append(f"{wait.slave_seconds * 1000:,.1f} ms for slaves{slave}")
+    waited = " and ".join(parts) or "for nothing"
+    return f"the last send that had to wait got {wait.status} after {waited}"
+
+
+def _wait_json(wait: LastWait) -> dict[str, Any]:
+    return {
+        "status": wait.status,
+        "end_offset": wait.end_offset,
+        "flush_seconds": wait.flush_seconds,
+        "slave_seconds": wait.slave_seconds,
+        "slave": wait.slave,
+    }
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return UNKNOWN
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
+
+
+def _seconds(seconds: float | None) -> str:
+    return UNKNOWN if seconds is None else f"{seconds:,.1f}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.0f} h"

@@ -1,0 +1,88 @@
+"""`rocketrio broker` and `rocketrio cluster status` as scripts use them: fields and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+import trio
+from click.testing import CliRunner
+from tests.client.cli.test_commands import ROCKETRIO, in_cluster
+
+from rocketrio.cli import main
+from rocketrio_broker.embedded import EmbeddedCluster
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("broker", "role", "nowhere", "slave", "--id", "1"),
+        ("broker", "role", "h:1", "slave"),
+        ("broker", "role", "h:1", "slave", "--id", "0"),
+        ("broker", "role", "h:1", "async-master", "--id", "1"),
+        ("broker", "role", "h:1", "leader"),
+        ("broker", "settings", "h:1", "slaveReadEnable"),
+        ("broker", "settings", "h:1", "=x"),
+        ("cluster", "status", "--every", "1"),
+        ("cluster", "status", "--broker", "h"),
+    ],
+)
+def test_wrong_use_ends_with_two(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert "Usage:" in done.output
+
+
+@pytest.mark.real
+async def test_roles_status_and_settings_by_command() -> None:
+    async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
+        run = in_cluster(cluster)
+        addr = cluster.master.broker.address
+        with trio.fail_after(60):
+            done = await run("broker", "role", addr, "sync-master")
+            assert (done.code, done.err) == (0, "")
+            assert done.out == f"{addr} is sync-master now, with id 0\n"
+            done = await run("produce", "orders", "--count", "3")
+            assert done.code == 0
+            done = await run("cluster", "status", "--json")
+            [[master, slave]] = done.json
+            assert (master["role"], master["state"]) == ("sync-master", "takes writes")
+            assert master["answered"]["PUT_OK"] >= 1
+            assert master["last_wait"]["slave_seconds"] > 0
+            assert slave["follows"] == cluster.master.broker.ha_address
+            assert (slave["state"], slave["bytes_behind"]) == ("following", 0)
+            done = await run("cluster", "status")
+            assert done.code == 0
+            assert "the last send that had to wait got PUT_OK" in done.out
+            assert done.out.split()[:4] == ["broker", "id", "role", "address"]
+
+            done = await run("broker", "settings", addr, "slaveReadEnable=true", "--json")
+            assert done.json == [{"slaveReadEnable": "true"}]
+            done = await run("broker", "settings", addr)
+            assert "brokerRole" in done.out
+            assert "SYNC_MASTER" in done.out
+            done = await run("broker", "settings", addr, "noSuchThing=1")
+            assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+            done = await run("broker", "role", cluster.name_servers[0], "async-master")
+            assert (done.code, done.out) == (1, "")
+            assert "does not change its role while it runs" in done.err
+
+
+@pytest.mark.real
+async def test_watch_shows_one_look_after_the_other_until_interrupted() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        with trio.fail_after(60):
+            process = await trio.lowlevel.open_process(
+                [ROCKETRIO, "cluster", "status", "--watch", "--every", "0.1", "--json"],
+                stdout=subprocess.PIPE,
+                env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0]},
+            )
+            assert process.stdout is not None
+            told = b""
+            while told.count(b"\n") < 3:
+                told += await process.stdout.receive_some()
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
+    looks = [json.loads(line) for line in told.splitlines()[:3]]
+    assert all(look[0]["state"] == "takes writes" for look in looks)

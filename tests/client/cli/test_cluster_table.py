@@ -1,0 +1,99 @@
+"""The status table as people read it."""
+
+import json
+
+import attrs
+from rich.console import Console
+
+from rocketrio.cli.cluster_table import status_json, status_table
+from rocketrio.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
+from rocketrio_protocol.ha_status import LastWait
+
+MASTER = BrokerStatus(
+    cluster="c",
+    name="broker-a",
+    id=0,
+    role="sync-master",
+    address="10.0.0.1:10911",
+    state=TAKES_WRITES,
+    max_physical_offset=4_000_000_000,
+    follows=None,
+    bytes_behind=None,
+    seconds_behind=None,
+    seconds_since_report=None,
+    bytes_per_second=None,
+    acknowledges=None,
+    problem=None,
+    last_wait=LastWait(
+        status="PUT_OK", end_offset=9, flush_seconds=0.002, slave_seconds=0.0015, slave="10.0.0.2:4"
+    ),
+    answered={"PUT_OK": 1200, "FLUSH_SLAVE_TIMEOUT": 0},
+)
+SLAVE = attrs.evolve(
+    MASTER,
+    id=1,
+    role="slave",
+    address="10.0.0.2:10911",
+    state="following",
+    max_physical_offset=1_000_000_000,
+    follows="10.0.0.1:10912",
+    bytes_behind=3_000_000_000,
+    seconds_behind=61.25,
+    seconds_since_report=0.1,
+    bytes_per_second=100_000_000,
+    acknowledges="disk",
+    last_wait=None,
+    answered=None,
+)
+
+
+def shown(*statuses: BrokerStatus) -> list[str]:
+    console = Console(width=240, highlight=False)
+    with console.capture() as capture:
+        console.print(status_table(statuses))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_a_copy_shows_its_progress() -> None:
+    head, master, slave, *_ = shown(MASTER, SLAVE)
+    assert head.split()[:4] == ["broker", "id", "role", "address"]
+    assert master.split()[-3:] == ["-", "takes", "writes"]
+    assert "3.0 GB" in slave
+    assert "61.2 " in slave
+    assert slave.endswith("following: 25% copied, 100.0 MB/s, 30 s left")
+
+
+def test_what_sends_waited_for_stands_below() -> None:
+    told = "\n".join(shown(MASTER, SLAVE))
+    assert (
+        "broker-a 0: the last send that had to wait got PUT_OK after 2.0 ms for the disk and 1.5 ms for slaves"
+        " (last report: 10.0.0.2:4)" in told
+    )
+    assert "broker-a 0: sends that waited were answered 1,200 PUT_OK\n" in told
+    assert "broker-a 1: acknowledges what its disk has" in told
+
+
+def test_a_problem_is_told_and_the_unknown_is_called_so() -> None:
+    refusing = attrs.evolve(
+        MASTER, state=NO_WRITES, problem="another live master", last_wait=None, answered=None
+    )
+    silent = attrs.evolve(
+        SLAVE,
+        state=None,
+        follows=None,
+        max_physical_offset=None,
+        bytes_behind=None,
+        seconds_behind=None,
+        acknowledges=None,
+    )
+    _, master, slave, *notes = shown(refusing, silent)
+    assert master.endswith("takes no writes")
+    assert notes[-1] == "broker-a 0: another live master"
+    assert slave.split().count("unknown") == 5
+
+
+def test_json_has_the_same_with_stable_names() -> None:
+    master, slave = json.loads(json.dumps(status_json([MASTER, SLAVE])))
+    assert master.keys() == slave.keys()
+    assert (slave["bytes_behind"], slave["seconds_left"], slave["problem"]) == (3 * 10**9, 30, None)
+    assert master["last_wait"]["status"] == "PUT_OK"

@@ -1,0 +1,192 @@
+"""Who follows whom and how far behind, put together from what each broker says."""
+
+import attrs
+import pytest
+import trio
+
+from rocketrio import ClientInstance, Message, NotReachable, open_admin, open_producer
+from rocketrio.admin_values import BrokerDescription
+from rocketrio.broker_admin import _is_same
+from rocketrio.cluster_status import (
+    CONNECTED,
+    NO_WRITES,
+    NOT_CONNECTED,
+    NOT_REACHABLE,
+    TAKES_WRITES,
+    BrokerAnswers,
+    BrokerStatus,
+    cluster_status,
+)
+from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
+from rocketrio_protocol.errors import BrokerError, ConfigError
+from rocketrio_protocol.ha_status import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+    OwnStatus,
+)
+
+SLAVE_HOST = "10.0.0.11"
+
+
+def broker(broker_id: int, *, host: str = "h", end: int | None = None) -> BrokerDescription:
+    runtime = {} if end is None else {"commitLogMaxOffset": str(end)}
+    role = {"brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
+    return BrokerDescription.of("c", "a", broker_id, f"{host}:{10911 + broker_id}", runtime, role)
+
+
+def master_of(*connections: HAConnectionRuntimeInfo, end: int = 1000) -> BrokerAnswers:
+    info = HARuntimeInfo(
+        master=True, master_commit_log_max_offset=end, ha_connection_info=list(connections)
+    )
+    return BrokerAnswers(broker(0), info)
+
+
+# --- putting together ---------------------------------------------------------------------------
+
+
+def test_where_nobody_knows_the_request_the_ends_of_the_logs_tell() -> None:
+    one, other = cluster_status(
+        [BrokerAnswers(broker(1, end=700)), BrokerAnswers(broker(0, end=1000))]
+    )
+    assert (one.id, one.role, one.state, one.max_physical_offset) == (0, "sync-master", None, 1000)
+    assert (other.id, other.role, other.bytes_behind) == (1, "slave", 300)
+    assert (other.state, other.follows, other.seconds_behind, other.seconds_left) == (None,) * 4
+
+
+def test_an_apache_slave_is_known_by_its_host() -> None:
+    connection = HAConnectionRuntimeInfo(
+        addr="h2:40000", slave_ack_offset=990, diff=10, transferred_byte_in_second=5
+    )
+    theirs = HARuntimeInfo(
+        ha_client_runtime_info=HAClientRuntimeInfo(master_addr="h:10912", max_offset=995)
+    )
+    slave = BrokerAnswers(broker(1, host="h2"), theirs)
+    found = cluster_status([master_of(connection), slave])[1]
+    assert (found.state, found.bytes_behind, found.follows) == (CONNECTED, 10, "h:10912")
+    assert (found.max_physical_offset, found.seconds_left) == (995, None)
+    found = cluster_status([master_of(), slave])[1]
+    assert (found.state, found.bytes_behind) == (NOT_CONNECTED, 5)
+
+
+def test_two_slaves_of_one_host_are_not_guessed_at() -> None:
+    connections = [HAConnectionRuntimeInfo(addr=f"h2:{port}", diff=1) for port in (1, 2)]
+    slaves = [BrokerAnswers(broker(id_, host="h2", end=900)) for id_ in (1, 2)]
+    found = cluster_status([master_of(*connections), *slaves])
+    assert [one.bytes_behind for one in found[1:]] == [100, 100]
+    named = attrs.evolve(
+        slaves[1],
+        ha=HARuntimeInfo(ha_client_runtime_info=HAClientRuntimeInfo(rocketrio_local_addr="h2:2")),
+    )
+    connections[1].diff = 7
+    found = cluster_status([master_of(*connections), slaves[0], named])
+    assert [one.bytes_behind for one in found[1:]] == [1, 7], "one is known, so is the other"
+
+
+def test_a_slave_is_known_by_the_id_it_told() -> None:
+    connection = HAConnectionRuntimeInfo(addr="nat:1", diff=3, rocketrio_broker_id=2)
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(2, end=0))])
+    assert found[1].bytes_behind == 3
+
+
+def test_a_broker_that_cannot_be_asked_says_why() -> None:
+    found = cluster_status([BrokerAnswers(broker(0), problem="no answer")])[0]
+    assert (found.state, found.problem, found.max_physical_offset) == (
+        NOT_REACHABLE,
+        "no answer",
+        None,
+    )
+
+
+def test_copied_part_and_time_left() -> None:
+    client = HAClientRuntimeInfo(
+        rocketrio_state="following", transferred_byte_in_second=50, rocketrio_local_addr="h:9"
+    )
+    slave = HARuntimeInfo(
+        ha_client_runtime_info=client,
+        rocketrio=OwnStatus(role="slave", broker_id=1, max_offset=250),
+    )
+    connection = HAConnectionRuntimeInfo(addr="h:9", diff=750)
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(1), slave)])[1]
+    assert (found.copied, found.seconds_left) == (0.25, 15)
+
+
+def test_settings_are_compared_by_what_they_mean() -> None:
+    assert _is_same("40", "40.0")
+    assert _is_same("True", "true")
+    assert not _is_same("x", None)
+    assert not _is_same("1", "true")
+
+
+# --- a cluster in memory --------------------------------------------------------------------------
+
+
+async def until_level(client: ClientInstance) -> list[BrokerStatus]:
+    async with open_admin(client=client) as admin:
+        with trio.fail_after(60):
+            while True:
+                found = await admin.status()
+                if len(found) == 2 and found[1].bytes_behind == 0:
+                    return found
+                await trio.sleep(0.1)
+
+
+async def test_status_of_a_pair(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b"x"))
+    master, slave = await until_level(client)
+    running = cluster.master.broker
+    assert (master.role, master.state, master.follows) == ("async-master", TAKES_WRITES, None)
+    assert (slave.role, slave.state) == ("slave", "following")
+    assert slave.follows == running.ha_address
+    assert slave.max_physical_offset == master.max_physical_offset
+    assert slave.max_physical_offset
+    assert (slave.seconds_behind, slave.acknowledges, slave.problem) == (0, "memory", None)
+
+
+async def test_a_silent_slave_and_one_that_is_gone(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_producer(client=client) as producer, open_admin(client=client) as admin:
+        await producer.send(Message("orders", b"x"))
+        await until_level(client)
+        cluster.memory_network.partition(MASTER_HOST, SLAVE_HOST)
+        await producer.send(Message("orders", b"y"))
+        await trio.sleep(4)
+        slave = (await admin.status())[1]
+        assert slave.bytes_behind
+        assert slave.seconds_behind == pytest.approx(4, abs=0.5)
+        await cluster.slaves[0].kill()
+        found = await admin.status()
+        assert [one.state for one in found][:1] == [TAKES_WRITES]
+        assert all(one.state == NOT_REACHABLE and one.problem for one in found[1:])
+
+
+async def test_role_changes_and_a_master_that_takes_no_writes(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    addr = cluster.master.broker.address
+    async with open_admin(client=client) as admin:
+        await admin.change_role(addr, "sync-master", 0)
+        assert (await admin.status())[0].role == "sync-master"
+        with pytest.raises(ConfigError, match="a master has id 0"):
+            await admin.change_role(addr, "slave", 0)
+        with pytest.raises(BrokerError, match="not change its role while it runs"):
+            await admin.change_role(cluster.name_server.addr, "slave", 1)
+        cluster.master.broker.store.take_writes("somebody else is master")
+        master = (await admin.status(also=[addr]))[0]
+        assert (master.state, master.problem) == (NO_WRITES, "somebody else is master")
+        with pytest.raises(NotReachable):
+            await admin.status(also=["10.0.0.99:10911"])
+
+
+async def test_settings_change_while_the_broker_runs(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    addr = cluster.master.broker.address
+    async with open_admin(client=client) as admin:
+        after = await admin.change_settings(addr, {"slaveReadEnable": "False"})
+        assert after["slaveReadEnable"] == "false"
+        assert not cluster.master.broker.config.slave_read_enable
+        with pytest.raises(BrokerError, match="slaveReadEnable"):
+            await admin.change_settings(addr, {"slaveReadEnabled": "true"})
