@@ -69,7 +69,10 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
     """What was settled is there again; what a clean stop had is there in any case."""
     seen: dict[tuple[int, int], list[tuple[float, int]]] = {}
     least: dict[int, dict[int, int]] = {}
+    first_loss = first_tail_loss(story)
     for event in story.history.events:
+        if event.at >= first_loss:
+            return  # What lies beyond the ends of the queues is not kept.
         match event:
             case OffsetsSeen(broker=broker, offsets=offsets):
                 for queue_id, offset in offsets:
