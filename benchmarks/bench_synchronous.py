@@ -1,34 +1,41 @@
 """Sends to a synchronous master against sends to an asynchronous one, each with a slave, both served in turn.
 
-`python benchmarks/bench_synchronous.py [--rounds N]`. The load is `load.c`, so that only the brokers' own cost is
-measured; master, slave and load share the machine. Each figure is the best of several rounds in which the two kinds
-take turns, because a shared machine changes its speed within seconds.
+`python benchmarks/bench_synchronous.py [--rounds N] [--only WORD]`. The two kinds take turns, because a shared machine
+changes its speed within seconds; the ratio is the median of those of the turns.
 
+    client   our producer in a process of its own, as users have it: master, slave and client share the machine
+    load     `load.c`, which costs nothing itself: all that is left is the brokers, and the way to the slave and back
     single   1, 16 and 64 in flight on one connection, 128 B bodies
     batch    100 messages of 128 B a request, 1, 16 and 64 requests in flight
 
-Held: with 64 in flight a synchronous master keeps 80 % of the asynchronous rate with singles and 70 % with batches
-(Apache 5.3.3 on two cores: 94 % and 71 %).
+Held: with our client and 64 in flight a synchronous master keeps 80 % of the asynchronous rate with singles, 70 % with
+batches (Apache 5.3.3 with its client on the same two cores: 94 % and 71 %).
 """
 
 import argparse
 import json
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 import attrs
+import trio
 from bench_broker import Load, RunningBroker, batch_frame, send_frame
+
+from rocketrio import Message, MessageQueue, Producer, open_admin, open_client, open_producer
 
 BATCH: Final = 100
 BODY_SIZE: Final = 128
-ROUNDS: Final = 3
+ROUNDS: Final = 5
+TOPIC: Final = "bench"
 STOP_TIMEOUT: Final = 30.0
 
 
@@ -42,7 +49,9 @@ class Work:
     in_flight: int
     requests: int
     held: float
-    """The least share of the asynchronous rate."""
+    """The least share of the asynchronous rate, with our client and 64 in flight."""
+    client_share: float = 0.25
+    """How many of the requests our client sends, which takes longer for each."""
 
 
 WORKS: Final = (
@@ -62,43 +71,111 @@ class Pair:
     """A master with its slave."""
 
     role: str
+    name_server: str
     master: RunningBroker
     slave: RunningBroker
 
-    def run(self, work: Work) -> tuple[Load, float]:
+    def run(self, by: str, work: Work) -> tuple[Load, float]:
         """The load as the master sees it, and the slave's CPU µs a request."""
         before = self.slave.cpu_seconds()
-        load = self.master.run(work.frame, count=work.requests, in_flight=work.in_flight)
+        if by == "load":
+            load = self.master.run(work.frame, count=work.requests, in_flight=work.in_flight)
+        else:
+            load = self._run_client(work)
         return load, (self.slave.cpu_seconds() - before) / load.requests * 1e6
+
+    def _run_client(self, work: Work) -> Load:
+        count = max(int(work.requests * work.client_share), work.in_flight)
+        command = [
+            *(sys.executable, __file__, "--producer", self.name_server, "--broker", self.role),
+            *("--count", count, "--in-flight", work.in_flight, "--batch", work.messages),
+        ]
+        before = self.master.cpu_seconds()
+        done = subprocess.run(
+            list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True
+        )
+        seconds, p50, p99 = json.loads(done.stdout)
+        cpu = (self.master.cpu_seconds() - before) / count
+        return Load(count, seconds, 0, 0, p50, p99, cpu * 1e6)
+
+
+async def run_producer(
+    name_server: str, broker: str, count: int, in_flight: int, batch: int
+) -> None:
+    """Our client's part, in a process of its own: prints seconds, p50 and p99 in µs."""
+    times: list[float] = []
+    left = count
+    queue = MessageQueue(TOPIC, broker, 0)
+    messages = [Message(TOPIC, bytes(BODY_SIZE)) for _ in range(batch)]
+
+    async def send(producer: Producer) -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            started = time.perf_counter()
+            if batch == 1:
+                await producer.send(messages[0], queue=queue)
+            else:
+                await producer.send_batch(messages, queue=queue)
+            times.append(time.perf_counter() - started)
+
+    async with open_client(name_servers=[name_server]) as client:
+        async with open_admin(client=client) as admin:
+            await admin.create_topic(TOPIC)
+        async with open_producer(client=client) as producer:
+            await producer.send(messages[0], queue=queue)  # The connection stands.
+            started = time.perf_counter()
+            async with trio.open_nursery() as nursery:
+                for _ in range(in_flight):
+                    nursery.start_soon(send, producer)
+            seconds = time.perf_counter() - started
+    times.sort()
+    p50, p99 = (round(times[int(len(times) * part)] * 1e6, 1) for part in (0.5, 0.99))
+    print(json.dumps([seconds, p50, p99]))
+
+
+def launched(*arguments: str) -> tuple["subprocess.Popen[str]", dict[str, str]]:
+    """A process of ours and what it says when it is ready."""
+    command = [sys.executable, "-m", "rocketrio_broker.cli", *arguments, "--log-level", "error"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    ready = dict(part.partition("=")[::2] for part in process.stdout.readline().split())
+    if "address" not in ready:
+        raise SystemExit(f"it did not start: {command}")
+    return process, ready
 
 
 def start(folder: Path, loader: Path, *options: str) -> tuple[RunningBroker, str]:
     """A broker and where it serves slaves."""
     folder.mkdir()
-    command = [
-        *(sys.executable, "-m", "rocketrio_broker.cli", "run", "--listen", "127.0.0.1:0"),
-        *("--data", str(folder / "data"), "--log-level", "error", *options),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    ready = dict(part.partition("=")[::2] for part in process.stdout.readline().split())
-    if "address" not in ready:
-        raise SystemExit(f"the broker did not start: {command}")
+    data = ("--data", str(folder / "data"))
+    process, ready = launched("run", "--listen", "127.0.0.1:0", *data, *options)
     host, port = ready["address"].split(":")
     return RunningBroker(process, host, int(port), loader, folder), ready["ha_address"]
 
 
 @contextmanager
-def running_pair(folder: Path, loader: Path, role: str) -> Iterator[Pair]:
+def running_name_server() -> Iterator[str]:
+    process, ready = launched("namesrv", "--listen", "127.0.0.1:0")
+    try:
+        yield ready["address"]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=STOP_TIMEOUT)
+
+
+@contextmanager
+def running_pair(folder: Path, loader: Path, name_server: str, role: str) -> Iterator[Pair]:
     """A master of this role and its slave, until the block ends."""
     started: list[RunningBroker] = []
     try:
-        master, ha_address = start(folder / role, loader, "--role", role)
+        named = ("--role", role, "--name", role, "--namesrv", name_server)
+        master, ha_address = start(folder / role, loader, *named)
         started.append(master)
         follow = ("--role", "slave", "--id", "1", "--set", f"ha_master_address={ha_address}")
         slave, _ = start(folder / f"{role}-slave", loader, *follow)
         started.append(slave)
-        yield Pair(role, master, slave)
+        yield Pair(role, name_server, master, slave)
     finally:
         for broker in started:
             broker.process.send_signal(signal.SIGTERM)
@@ -106,10 +183,10 @@ def running_pair(folder: Path, loader: Path, role: str) -> Iterator[Pair]:
             broker.process.wait(timeout=STOP_TIMEOUT)
 
 
-def tell(role: str, work: Work, best: Load, slave_cpu_us: float) -> float:
+def tell(by: str, role: str, work: Work, best: Load, slave_cpu_us: float) -> None:
     rate = best.requests * work.messages / best.seconds
     line = {
-        "name": f"{role}.{work.name}",
+        "name": f"{by}.{role}.{work.name}",
         "value": round(rate),
         "unit": "messages/s",
         "p50_us": best.p50_us,
@@ -119,30 +196,49 @@ def tell(role: str, work: Work, best: Load, slave_cpu_us: float) -> float:
         "failed": best.failed,
     }
     print(json.dumps(line), flush=True)
-    return rate
 
 
-def compare(pairs: Sequence[Pair], work: Work, rounds: int) -> None:
+def compare(pairs: Sequence[Pair], by: str, work: Work, rounds: int) -> None:
     """Both kinds in turn; the best of each, and what the one is of the other."""
     results: dict[str, list[tuple[Load, float]]] = {pair.role: [] for pair in pairs}
     for number in range(rounds):
         for pair in pairs if number % 2 else reversed(pairs):
-            results[pair.role].append(pair.run(work))
-    best = {
-        role: min(runs, key=lambda run: run[0].seconds / run[0].requests)
-        for role, runs in results.items()
+            results[pair.role].append(pair.run(by, work))
+    rates = {
+        role: [load.requests / load.seconds for load, _ in runs] for role, runs in results.items()
     }
-    rates = {role: tell(role, work, *run) for role, run in best.items()}
-    share = rates["sync-master"] / rates["async-master"]
-    line = {"name": f"sync_of_async.{work.name}", "value": round(share, 3), "unit": "ratio"}
-    print(json.dumps({**line, "held": work.held if work.in_flight == 64 else None}), flush=True)
+    for role, runs in results.items():
+        tell(by, role, work, *min(runs, key=lambda run: run[0].seconds / run[0].requests))
+    shares = [
+        synchronous / asynchronous
+        for asynchronous, synchronous in zip(
+            rates["async-master"], rates["sync-master"], strict=True
+        )
+    ]
+    line = {
+        "name": f"{by}.sync_of_async.{work.name}",
+        "value": round(statistics.median(shares), 3),
+        "unit": "ratio",
+        "of_the_best": round(max(rates["sync-master"]) / max(rates["async-master"]), 3),
+        "held": work.held if by == "client" and work.in_flight == 64 else None,
+    }
+    print(json.dumps(line), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each kind of load")
     parser.add_argument("--only", help="a part of the name of the loads to run, such as single")
+    parser.add_argument("--producer", help=argparse.SUPPRESS)
+    parser.add_argument("--broker", help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--in-flight", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.producer:
+        load = (arguments.broker, arguments.count, arguments.in_flight, arguments.batch)
+        trio.run(run_producer, arguments.producer, *load)
+        return 0
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         print("bench_synchronous needs a C compiler for its load: install gcc", file=sys.stderr)
@@ -152,15 +248,17 @@ def main() -> int:
         loader = folder / "load"
         source = Path(__file__).with_name("load.c")
         subprocess.run([compiler, "-O2", "-o", loader, source], check=True)
+        name_server = stack.enter_context(running_name_server())
         pairs = [
-            stack.enter_context(running_pair(folder, loader, role))
+            stack.enter_context(running_pair(folder, loader, name_server, role))
             for role in ("async-master", "sync-master")
         ]
         for pair in pairs:
             pair.master.run(WORKS[0].frame, count=5_000, in_flight=16)  # warm
-        for work in WORKS:
-            if arguments.only is None or arguments.only in work.name:
-                compare(pairs, work, arguments.rounds)
+        for by in ("client", "load"):
+            for work in WORKS:
+                if arguments.only is None or arguments.only in f"{by}.{work.name}":
+                    compare(pairs, by, work, arguments.rounds)
     return 0
 
 

@@ -1,13 +1,17 @@
 """The benchmark of replication stays true: it runs, small, and prints figures a machine can read."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_replication.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+BENCHMARK = BENCHMARKS / "bench_replication.py"
+SYNCHRONOUS = BENCHMARKS / "bench_synchronous.py"
 
 
 @pytest.mark.slow
@@ -19,3 +23,22 @@ def test_prints_replication_beside_a_plain_copy(tmp_path: Path) -> None:
     assert [line["name"] for line in lines] == ["loopback_copy", "replication"] * 2
     assert all(line["unit"] == "MB/s" and line["value"] > 0 for line in lines)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled")
+@pytest.mark.parametrize("by", ["client", "load"])
+def test_holds_synchronous_sends_against_asynchronous_ones(by: str) -> None:
+    command = [sys.executable, str(SYNCHRONOUS), "--rounds", "1", "--only", f"{by}.single_16"]
+    environment = {**os.environ, "BENCH_SCALE": "0.05"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=True, env=environment
+    )
+    *kinds, ratio = (json.loads(line) for line in done.stdout.splitlines())
+    assert [kind["name"] for kind in kinds] == [
+        f"{by}.async-master.single_16",
+        f"{by}.sync-master.single_16",
+    ]
+    assert all(kind["failed"] == 0 and kind["value"] > 0 for kind in kinds)
+    assert ratio["name"] == f"{by}.sync_of_async.single_16"
