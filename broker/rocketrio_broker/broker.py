@@ -36,6 +36,7 @@ from rocketrio_broker.ha.other_master import find_other_master
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.processor import PULL_CODES
+from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.processor.ha_status import HAStatusProcessor
 from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
@@ -257,6 +258,10 @@ async def open_broker(
             for service in (*parts.services(), ha_service, listing, role):
                 await nursery.start(service.run)
             table = parts.processor_table(
+            watch = ReplicationWatch(
+                ha_service.statistics, lambda: parts.waiting_answers.statistics().answered
+            )
+            await nursery.start(watch.run)
                 registration, address=bound.address, ha_address=bound.ha_address
             )
             table |= RoleProcessor(role.change).processors()
@@ -266,6 +271,7 @@ async def open_broker(
                 ha_service=ha_service,
                 waiting=parts.waiting_answers,
                 slave=role.slave_statistics,
+                live_slaves=parts.live_slaves,
                 wall_clock=wall_clock,
             ).processors()
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)

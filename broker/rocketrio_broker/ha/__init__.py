@@ -4,6 +4,7 @@
     connection          the master's end of one slave
     group_transfer      what enough slaves have: the address that synchronous puts wait for
     live_slaves         which broker ids are connected, and so can be read
+    watch               lines of the log for people: who stays behind, what was not acknowledged
     level_clock         since when a slave was level with its master
     client              HAClient: the slave's end
     link_security       who may replicate, and who may listen in

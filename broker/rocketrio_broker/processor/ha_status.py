@@ -12,6 +12,7 @@ import attrs
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.connection import HAConnectionStatistics
+from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers, WaitingStatistics
 from rocketrio_broker.store.message_store import MessageStore
@@ -43,6 +44,7 @@ class HAStatusProcessor:
         store: MessageStore,
         ha_service: HAService,
         waiting: WaitingAnswers,
+        live_slaves: LiveSlaves,
         slave: Callable[[], SlaveStatistics | None],
         wall_clock: WallClock,
     ) -> None:
@@ -51,6 +53,7 @@ class HAStatusProcessor:
         self._store = store
         self._ha_service = ha_service
         self._waiting = waiting
+        self._live_slaves = live_slaves
         self._slave = slave
         self._wall_clock = wall_clock
         self._rates = _Rates()
@@ -116,6 +119,7 @@ class HAStatusProcessor:
             and end - one.slave_ack_offset < self._config.broker.ha_slave_fallbehind_max,
             transferred_byte_in_second=self._rate(one.addr, one.bytes_sent, one.connected_since_ms),
             transfer_from_where=one.transfer_offset,
+            rocketrio_broker_id=self._live_slaves.id_of(one.addr),
             rocketrio_seconds_behind=self._seconds_behind(one.slave_ack_offset, end),
             rocketrio_report_age=round(one.last_report_age, 3),
             rocketrio_connected_since=one.connected_since_ms,

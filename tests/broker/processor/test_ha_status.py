@@ -70,7 +70,7 @@ async def test_a_master_tells_of_each_slave(autojump_clock: MockClock) -> None:
         [slave] = status.ha_connection_info
         assert (slave.slave_ack_offset, slave.diff, slave.in_sync) == (end, 0, True)
         assert (slave.transfer_from_where, slave.rocketrio_bytes_sent) == (end, end)
-        assert slave.rocketrio_seconds_behind == 0
+        assert (slave.rocketrio_broker_id, slave.rocketrio_seconds_behind) == (1, 0)
         assert slave.rocketrio_report_age is not None
         assert 0 < slave.rocketrio_report_age <= 5
         own = own_of(status)

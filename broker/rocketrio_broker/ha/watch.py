@@ -1,0 +1,131 @@
+"""Tells the log how replication goes, for people: a slave that stays behind, and sends that slaves did not acknowledge.
+
+Every `LOOK_INTERVAL` it asks the parts what they count anyway; nothing on the path of a message knows of it. A slave
+stays behind when it has not even acknowledged where the log ended at the look before. A trouble that lasts is told
+when it has lasted twice as long as when it was told last.
+
+Answers to: nothing of Java's; there one compares offsets by hand.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.connection import HAConnectionStatistics
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.remoting.tasks import every
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+LOOK_INTERVAL: Final = 10.0
+"""Seconds: a slave further behind than that is worth a line."""
+
+_UNSAFE: Final = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "flush_disk_timeout",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "flush_slave_timeout",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "slave_not_available",
+}
+
+
+class Watched(Protocol):
+    """What is looked at: `HAStatistics`."""
+
+    @property
+    def max_physical_offset(self) -> int: ...
+
+    @property
+    def connections(self) -> tuple[HAConnectionStatistics, ...]: ...
+
+
+@attrs.define
+class _Lagging:
+    """A slave that stays behind."""
+
+    since: float
+    tell_at: float
+    bytes_behind: int
+    looked_at: float
+
+
+class ReplicationWatch:
+    """Looks again and again."""
+
+    def __init__(
+        self,
+        look: Callable[[], Watched],
+        answered: Callable[[], Mapping[ResponseCode, int]],
+    ) -> None:
+        """`look` gives the log's end and the slaves, `answered` how often sends got each status so far."""
+        self._look = look
+        self._answered = answered
+        self._end_before = 0
+        self._before: Mapping[ResponseCode, int] = {}
+        self._lagging: dict[str, _Lagging] = {}
+        self._is_unsafe = False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled."""
+        self._before = self._answered()
+        self._end_before = self._look().max_physical_offset
+        task_status.started()
+        async for _ in every(LOOK_INTERVAL, first_after=LOOK_INTERVAL):
+            self._look_at_slaves()
+            self._look_at_sends()
+
+    def _look_at_slaves(self) -> None:
+        watched = self._look()
+        end, connections = watched.max_physical_offset, watched.connections
+        now = trio.current_time()
+        there = set()
+        for slave in connections:
+            there.add(slave.addr)
+            if slave.slave_request_offset is not None:
+                self._look_at_slave(slave, now)
+        for addr in self._lagging.keys() - there:
+            del self._lagging[addr]  # That it left is a line of its own.
+        self._end_before = end
+
+    def _look_at_slave(self, slave: HAConnectionStatistics, now: float) -> None:
+        lagging = self._lagging.get(slave.addr)
+        if slave.slave_ack_offset >= self._end_before:
+            if lagging is not None:
+                del self._lagging[slave.addr]
+                logger.info(
+                    "slave has caught up slave=%s offset=%d after=%.0fs",
+                    slave.addr, slave.slave_ack_offset, now - lagging.since,
+                )  # fmt: skip
+            return
+        if lagging is None:
+            since = now - LOOK_INTERVAL
+            lagging = _Lagging(since, now, slave.bytes_behind, now)
+            self._lagging[slave.addr] = lagging
+        if now < lagging.tell_at:
+            return
+        # What it gains on the log is what counts, not what it receives.
+        gained = (lagging.bytes_behind - slave.bytes_behind) / max(now - lagging.looked_at, 1.0)
+        left = f"{slave.bytes_behind / gained:.0f}s" if gained > 0 else "unknown"
+        logger.warning(
+            "slave stays behind slave=%s bytes=%d for=%.0fs last_report=%.1fs level_in=%s",
+            slave.addr, slave.bytes_behind, now - lagging.since, slave.last_report_age, left,
+        )  # fmt: skip
+        lagging.tell_at = now + (now - lagging.since)
+        lagging.bytes_behind, lagging.looked_at = slave.bytes_behind, now
+
+    def _look_at_sends(self) -> None:
+        answered = self._answered()
+        grown = {code: answered[code] - self._before.get(code, 0) for code in answered}
+        self._before = answered
+        unsafe = {name: grown.get(code, 0) for code, name in _UNSAFE.items()}
+        if any(unsafe.values()):
+            self._is_unsafe = True
+            told = " ".join(f"{name}={count}" for name, count in unsafe.items() if count)
+            logger.warning(
+                "sends are stored but not as safe as asked for seconds=%g %s safe=%d",
+                LOOK_INTERVAL, told, grown.get(ResponseCode.SUCCESS, 0),
+            )  # fmt: skip
+        elif self._is_unsafe and grown.get(ResponseCode.SUCCESS, 0):
+            self._is_unsafe = False
+            logger.info("sends are safe again")
