@@ -33,10 +33,11 @@ from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, 
 from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.other_master import find_other_master
+from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
-from rocketrio_broker.processor import PULL_CODES
 from rocketrio_broker.ha.watch import ReplicationWatch
+from rocketrio_broker.processor import PULL_CODES
 from rocketrio_broker.processor.ha_status import HAStatusProcessor
 from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
@@ -257,11 +258,11 @@ async def open_broker(
             )
             for service in (*parts.services(), ha_service, listing, role):
                 await nursery.start(service.run)
-            table = parts.processor_table(
             watch = ReplicationWatch(
                 ha_service.statistics, lambda: parts.waiting_answers.statistics().answered
             )
             await nursery.start(watch.run)
+            table = parts.processor_table(
                 registration, address=bound.address, ha_address=bound.ha_address
             )
             table |= RoleProcessor(role.change).processors()
@@ -270,8 +271,8 @@ async def open_broker(
                 store=store,
                 ha_service=ha_service,
                 waiting=parts.waiting_answers,
-                slave=role.slave_statistics,
                 live_slaves=parts.live_slaves,
+                slave=role.slave_statistics,
                 wall_clock=wall_clock,
             ).processors()
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
@@ -339,6 +340,10 @@ def _slave_replication(
         wall_clock=wall_clock,
         config=_ha_config(config),
         level_clock=parts.level_clock,
+        rules=lambda: HistoryRules(
+            divergent_tail=parts.config.broker.ha_divergent_tail,
+            missing_history=parts.config.broker.ha_missing_history,
+        ),
     )
     parts.level_clock.forget()
     synchronize = SlaveSynchronize(

@@ -159,6 +159,27 @@ class BrokerConfig:
         "disk has (disk: it then flushes after each transfer).",
         validators.in_(("memory", "disk")),
     )
+    ha_divergent_tail: Literal["refuse", "cut"] = _field(
+        "refuse",
+        "What a slave does whose log ends otherwise than the master's: refuse (it says where, and waits for an "
+        "operator), or cut (it puts its end aside in the data directory's folder `cut`, and follows).",
+        validators.in_(("refuse", "cut")),
+    )
+    ha_missing_history: Literal["refuse", "restart"] = _field(
+        "refuse",
+        "What a slave does whose log ends before the master's begins: refuse, or restart (it drops its "
+        "log and copies the master's from the first byte).",
+        validators.in_(("refuse", "restart")),
+    )
+    ha_return: Literal["serve", "wait"] = _field(
+        "serve",
+        "What a broker that becomes master does when a slave cannot be asked for messages it may lack: "
+        "serve (after ha_return_wait, with a warning), or wait.",
+        validators.in_(("serve", "wait")),
+    )
+    ha_return_wait: float = _field(
+        10.0, "Seconds such a broker tries to reach a slave that cannot be asked.", _positive
+    )
     ha_master_address: str | None = _field(
         None, "Replication address of the master, where the slave shall not ask the name server."
     )

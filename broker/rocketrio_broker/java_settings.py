@@ -9,7 +9,7 @@ accepts both without effect.
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 import attrs
 
@@ -42,6 +42,7 @@ _MILLISECONDS: Final = frozenset(
         "ha_housekeeping_interval",
         "slave_sync_period",
         "slave_timeout",
+        "ha_return_wait",
         "flush_interval_commit_log",
         "flush_interval_consume_queue",
         "flush_consume_queue_thorough_interval",
@@ -61,6 +62,10 @@ CHANGEABLE: Final = frozenset(
         "slave_read_enable",
         "notify_consumer_ids_changed_enable",
         "max_pull_message_size",
+        "ha_divergent_tail",
+        "ha_missing_history",
+        "ha_return",
+        "ha_return_wait",
         "register_name_server_period",
         "register_broker_timeout",
         "compressed_register",
@@ -181,6 +186,10 @@ def _from_text(java_name: str, path: str, text: str) -> Any:
     if kind is bool:
         return text.lower() == "true"
     if kind is str:
+        return text
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise ConfigError(f"{java_name} is {text!r}, not one of {', '.join(get_args(kind))}")
         return text
     try:
         if path.rpartition(".")[2] in _MILLISECONDS:

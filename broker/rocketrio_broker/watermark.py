@@ -2,6 +2,7 @@
 
 Invariant: `value` never falls but by `reset`, which a change of role or a truncation calls.
 Invariant: a waiter is woken once, in the order of what it waits for; a cancelled one leaves nothing behind.
+Invariant: who waits for the next change (`wait_past`) hears of a reset downwards too, who waits for a point does not.
 Answers to: WaitNotifyObject, the atomic maxima and the wait/notify pairs of the store and of HA.
 Unlike Java: nobody polls; a task wakes only when its own point is reached.
 """
@@ -22,6 +23,7 @@ class _Waiter:
 
     reached: int
     task: trio.lowlevel.Task | None
+    hears_of_resets: bool
 
 
 class Watermark:
@@ -63,21 +65,30 @@ class Watermark:
 
     def reset(self, to: int) -> None:
         """Set the value, downwards too: the log was truncated or the role changed."""
-        if to > self._value:
+        if to >= self._value:
             self.advance(to)
-        else:
-            self._value = to
+            return
+        self._value = to
+        for _, _, waiter in self._waiters:
+            if waiter.hears_of_resets and waiter.task is not None:
+                task, waiter.task = waiter.task, None
+                self._cancelled += 1
+                trio.lowlevel.reschedule(task)
+        self._sweep()
 
     async def wait_past(self, offset: int) -> int:
-        """Return the value once it is greater than `offset`."""
-        return await self.wait_reached(offset + 1)
+        """Return the value once it is greater than `offset`, or was set back: what lay there is gone then."""
+        return await self._wait(offset + 1, hears_of_resets=True)
 
     async def wait_reached(self, offset: int) -> int:
         """Return the value once it is `offset` or more."""
+        return await self._wait(offset, hears_of_resets=False)
+
+    async def _wait(self, offset: int, *, hears_of_resets: bool) -> int:
         if self._value >= offset:
             await trio.lowlevel.checkpoint()
             return self._value
-        waiter = _Waiter(offset, trio.lowlevel.current_task())
+        waiter = _Waiter(offset, trio.lowlevel.current_task(), hears_of_resets)
         heappush(self._waiters, (offset, next(self._order), waiter))
 
         def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:

@@ -72,3 +72,23 @@ def test_a_wrong_value_is_refused() -> None:
         changed_config(BrokerConfig(), {"shortPollingTimeMills": "x"})
     with pytest.raises(ConfigError, match="must be > 0"):
         changed_config(BrokerConfig(), {"shortPollingTimeMills": "0"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("haDivergentTail", "cut", "ha_divergent_tail", "cut"),
+        ("haMissingHistory", "restart", "ha_missing_history", "restart"),
+        ("haReturn", "wait", "ha_return", "wait"),
+        ("haReturnWait", "2500", "ha_return_wait", 2.5),
+    ],
+)
+def test_what_replication_may_give_up_changes_while_it_runs(
+    name: str, text: str, field: str, value: object
+) -> None:
+    assert getattr(changed_config(BrokerConfig(), {name: text}), field) == value
+
+
+def test_choice_that_is_none_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="not one of refuse, cut"):
+        changed_config(BrokerConfig(), {"haDivergentTail": "burn"})

@@ -68,3 +68,27 @@ async def test_cancelled_waiter_leaves_nothing_behind() -> None:
         mark.advance(1000)
     assert mark.waiter_count == 0
     assert not mark._waiters
+
+
+async def test_reset_downwards_wakes_who_waits_for_the_next_change_only() -> None:
+    """What lay between is gone: a service that went by it must look again."""
+    mark = Watermark(50)
+    woken: list[tuple[str, int]] = []
+
+    async def wait_past() -> None:
+        woken.append(("past", await mark.wait_past(50)))
+
+    async def wait_reached() -> None:
+        woken.append(("reached", await mark.wait_reached(60)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_past)
+        nursery.start_soon(wait_reached)
+        await trio.testing.wait_all_tasks_blocked()
+        mark.reset(10)
+        await trio.testing.wait_all_tasks_blocked()
+        assert woken == [("past", 10)]
+        assert mark.waiter_count == 1
+        mark.advance(70)
+    assert woken == [("past", 10), ("reached", 70)]
+    assert mark.waiter_count == 0

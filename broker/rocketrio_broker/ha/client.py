@@ -1,47 +1,51 @@
 """The slave's end of replication: fetches the master's log and appends it at the same addresses.
 
+On each connect it asks from a little before its end, and compares what comes with what it has (history.py); only then
+it appends, and reports how far it is. What else may come of that is decided in resync.py.
+
 One task: it waits for bytes, or for the time to report or to give up, whichever comes first. Where the master is to
 hear of what the disk has (`acknowledge = "disk"`) a second one reports as the log is flushed.
 
 Invariant: only bytes that continue the log are appended, so both logs are the same up to the shorter one's end.
-Invariant: what is reported is appended, or flushed where that is asked for.
+Invariant: what is reported is appended, or flushed where that is asked for, and equal to what the master has.
 Invariant: nothing is reported of a log that turned out to be damaged.
 Answers to: DefaultHAClient; RocketMQ reference, section 6.4.
 Unlike Java: reports at once after connecting (4.x: after 5 s) and once a read, not once a transfer.
+Unlike Java: the log's end is compared with the master's before anything is appended to it.
 Unlike Java: its own silence and the master's have a clock each, so a dead master is noticed and a live one kept.
 """
 
 import logging
-import struct
-from enum import Enum
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
 import attrs
 import trio
 
+from rocketrio_broker.ha.client_state import PROBLEM_STATES, HAClientState, HAClientStatistics
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import (
-    FileSizeMismatchError,
+    AheadOfMasterError,
+    AskAgainError,
+    DivergedHistoryError,
     HistoryMismatchError,
-    NoRecordError,
+    MissingHistoryError,
     SilentPeerError,
 )
+from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.resync import SILENT_HEARTBEATS, HistoryRules, Resync
+from rocketrio_broker.ha.transfer_checks import check_fits_file, check_is_record
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.ha import TransferDecoder, TransferPart, encode_report
-from rocketrio_protocol.message_codec import (
-    MAGIC_PADDING,
-    MAGIC_V1,
-    MAGIC_V2,
-    PADDING_HEAD_SIZE,
-    RECORD_OVERHEAD,
-)
 from rocketrio_protocol.remoting.ports import Dial, Transport, WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery
+
+__all__ = ["HAClient", "HAClientState", "HAClientStatistics"]
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -49,40 +53,8 @@ RECEIVE_SIZE: Final = 4 * 1024 * 1024
 """Bytes of one read at most. Large, because a slave that is behind shares its time with the building of queues and
 index, a turn each: with 1 MiB a turn a copy took half as long again as with 4 MiB, in about 4 ms."""
 
-
-_SIZE_AND_MAGIC: Final = struct.Struct(">ii")
-
-
-class HAClientState(Enum):
-    """What the client is doing."""
-
-    WAITING_FOR_ADDRESS = "waiting for the master's address"
-    CONNECTING = "connecting"
-    FOLLOWING = "following"
-    PAUSING = "pausing before the next attempt"
-
-
-@attrs.frozen
-class HAClientStatistics:
-    """A slave's view of its replication."""
-
-    state: HAClientState
-    master_ha_addr: str | None
-    max_physical_offset: int
-    master_offset: int
-    """The greatest address the master is known to have reached, from its transfers; never below our own."""
-    bytes_received: int
-    connection_count: int
-    """How often the slave has connected since it started."""
-    connected_since_ms: int | None
-    local_addr: str | None
-    """This end of the connection, by which the master knows this slave; None without one."""
-    last_transfer_age: float | None
-    """Seconds since the master last sent something, at least a heartbeat; None before it did."""
-    last_report_age: float | None
-    """Seconds since the last report to the master."""
-    last_problem: str | None
-    """Why the last connection ended or could not be made; None once transfers go on."""
+ASK_AGAIN_LIMIT: Final = 8
+"""Connections in a row without a pause, to look for what is common: all windows, and a correction or two."""
 
 
 class HAClient:
@@ -97,11 +69,19 @@ class HAClient:
         wall_clock: WallClock,
         config: HAConfig | None = None,
         level_clock: LevelClock | None = None,
+        rules: Callable[[], HistoryRules] = HistoryRules,
     ) -> None:
-        """`level_clock` is told whenever all that the master had is here."""
+        """`level_clock` is told whenever all that the master had is here.
+
+        `rules` says what may be given up to follow a master; it is asked each time.
+        """
         self.state = HAClientState.WAITING_FOR_ADDRESS
         self.connected = Watermark()
         """Counts connections to a master: whoever has to act on a new one waits on it."""
+        self.setbacks = Watermark()
+        """Counts connections that ended, or could not be made."""
+        self.problem: Error | OSError | None = None
+        """Why the last one did; None once transfers go on."""
         self._store = store
         self._address = address
         self._dial = dial
@@ -110,6 +90,10 @@ class HAClient:
         self._level_clock = level_clock
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._reports_flushed = self._config.acknowledge == "disk"
+        self._resync = Resync(store, rules=rules, wall_clock=wall_clock)
+        self._check: HistoryCheck | None = None
+        self._verified = trio.Event()
+        self._has_taken = False
         self._report_error: Error | None = None
         self._reported = 0
         self._last_report_time = 0.0
@@ -119,7 +103,6 @@ class HAClient:
         self._bytes_received = 0
         self._transfers_taken = 0
         self._connected_since_ms: int | None = None
-        self._problem: Error | OSError | None = None
 
     def __repr__(self) -> str:
         return f"<HAClient {self.state.value} {self._address.value or ''}>"
@@ -142,7 +125,8 @@ class HAClient:
             local_addr=self._local_addr,
             last_transfer_age=_age(self._last_read_time),
             last_report_age=_age(self._last_report_time or None),
-            last_problem=None if self._problem is None else str(self._problem),
+            last_problem=None if self.problem is None else str(self.problem),
+            verified_offset=None if self._connected_since_ms is None else self._position(),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -163,43 +147,80 @@ class HAClient:
     async def _follow(self, addr: str) -> None:
         """Connect again and again, with pauses that grow while nothing comes of it."""
         pause = self._config.reconnect_pause
+        asked_again = 0
         while True:
             taken_before = self._transfers_taken
-            self.state = HAClientState.CONNECTING
+            if not isinstance(self.problem, DivergedHistoryError | MissingHistoryError):
+                self.state = HAClientState.CONNECTING
             try:
                 await self._connect(addr)
+            except AskAgainError as error:
+                logger.debug("asking again master=%s reason=%s", addr, error)
+                asked_again += 1
             except (Error, OSError) as error:
-                self._log_end(addr, error)
+                asked_again = ASK_AGAIN_LIMIT if not await self._mend(addr, error) else 0
+            self._connected_since_ms = None
             if self._transfers_taken > taken_before:
                 pause = self._config.reconnect_pause
-            self._connected_since_ms = None
-            self.state = HAClientState.PAUSING
+            if asked_again < ASK_AGAIN_LIMIT:
+                continue
+            asked_again = 0
+            self.state = PROBLEM_STATES.get(type(self.problem), HAClientState.PAUSING)
             await trio.sleep(pause)
             pause = min(pause * 2, self._config.longest_reconnect_pause)
+
+    async def _mend(self, addr: str, error: Error | OSError) -> bool:
+        """Whether what ended a connection is out of the way now."""
+        self._log_problem(addr, error)
+        is_mended = False
+        try:
+            is_mended = isinstance(error, Error) and await self._resync.mend(error)
+        except OSError as disk_error:
+            self._log_problem(addr, disk_error)
+        if not is_mended:
+            self.setbacks.advance(self.setbacks.value + 1)
+        return is_mended
 
     async def _connect(self, addr: str) -> None:
         # Before the master is asked for more than this log can take, and told that its damaged end is here.
         self._store.health.check()
         transport = await self._dial(addr)
         try:
-            self.state = HAClientState.FOLLOWING
+            self._begin_check()
             self._connected_since_ms = self._wall_clock.now_ms()
             self._local_addr = transport.local_addr
             if self._level_clock is not None:
                 self._level_clock.begin()
             self.connected.advance(self.connected.value + 1)
-            logger.info("connected master=%s offset=%d", addr, self._store.max_physical_offset)
+            logger.info(
+                "connected master=%s offset=%d ask_from=%d",
+                addr, self._store.max_physical_offset, self._position(),
+            )  # fmt: skip
             await self._exchange(transport)
         finally:
             self._local_addr = None
             await transport.aclose()
+
+    def _begin_check(self) -> None:
+        self._has_taken = False
+        self._verified = trio.Event()
+        self._check = check = self._resync.begin()
+        if check.is_complete:
+            self._end_check()
+        elif self.state is HAClientState.CONNECTING:
+            self.state = HAClientState.VERIFYING
+
+    def _end_check(self) -> None:
+        self._check = None
+        self._verified.set()
+        self.state = HAClientState.FOLLOWING
 
     async def _exchange(self, transport: Transport) -> None:
         if not self._reports_flushed:
             await self._report(transport)
             await self._transfer(transport)
             return
-        # The first report is where the master goes on: the disk must have all there is.
+        # It says how much is equal, once that is compared: the disk must have all there is.
         self._store.flush_soon()
         await self._store.wait_flushed(self._store.max_physical_offset)
         await self._report(transport)
@@ -215,6 +236,7 @@ class HAClient:
         try:
             while True:
                 with trio.move_on_at(self._last_report_time + self._config.send_heartbeat_interval):
+                    await self._verified.wait()
                     await self._store.flushed.wait_past(self._reported)
                 await self._report(transport)
         except Error as error:
@@ -250,11 +272,43 @@ class HAClient:
                 )
             last_read_time = self._last_read_time = trio.current_time()
             for part in decoder.feed(self._buffer[:received]):
-                self._append(part, transport.remote_addr)
+                self._take(part, transport.remote_addr)
+            has_more = self._check is None and self._position() > self._reported
             if self._reports_flushed:
                 store.flush_soon()
-            elif store.max_physical_offset > self._reported or last_read_time >= report_time:
+            elif has_more or last_read_time >= report_time:
                 await self._report(transport)
+
+    def _take(self, part: TransferPart, master: str) -> None:
+        """Compare, or append, or first the one and then the other."""
+        check = self._check
+        if check is None:
+            self._append(part, master)
+            return
+        if part.physical_offset != check.position:
+            raise self._resync.misplaced(check, part.physical_offset, master)
+        if part.is_heartbeat:
+            check.heartbeats += 1
+            if check.heartbeats == SILENT_HEARTBEATS:
+                self._wait_for_more(check, master)
+            return
+        check.heartbeats = 0
+        check_fits_file(part, self._store.config.mapped_file_size_commit_log, master)
+        taken = check.compare(part.body)
+        if check.difference is not None:
+            raise self._resync.diverged(check, master)
+        if check.is_complete:
+            self._end_check()
+            rest = attrs.evolve(part, physical_offset=check.position, body=part.body[taken:])
+            self._append(rest, master)
+
+    def _wait_for_more(self, check: HistoryCheck, master: str) -> None:
+        problem = self._resync.nothing_more(check, master)
+        if not isinstance(problem, AheadOfMasterError):
+            raise problem
+        # It may get its end back, or go on in another way: then the next bytes differ.
+        self._log_problem(master, problem, "waiting for the master")
+        self.state = HAClientState.AHEAD
 
     def _append(self, part: TransferPart, master: str) -> None:
         store = self._store
@@ -262,36 +316,40 @@ class HAClient:
         end = store.max_physical_offset
         # An empty log may begin anywhere; after that each byte has one place.
         if end and part.physical_offset != end:
+            if not self._has_taken:
+                check = HistoryCheck(store.commit_log, end)
+                raise self._resync.misplaced(check, part.physical_offset, master)
             raise HistoryMismatchError(
                 f"The master sends from {part.physical_offset}, this slave's log ends at {end}",
                 broker_addr=master,
             )
         size = len(part.body)
         if size:
-            file_size = store.config.mapped_file_size_commit_log
-            if part.transfer_start // file_size != (part.transfer_end - 1) // file_size:
-                raise FileSizeMismatchError(
-                    f"A transfer from {part.transfer_start} to {part.transfer_end} crosses the end of"
-                    f" a commit-log file of {file_size} bytes",
-                    broker_addr=master,
-                )
+            check_fits_file(part, store.config.mapped_file_size_commit_log, master)
             if store.dispatched.value == end or not end:
-                _check_is_record(part, master)
+                check_is_record(part, master)
             store.append_raw(part.physical_offset, part.body)
             self._bytes_received += size
         self._master_offset = part.transfer_end
         self._transfers_taken += 1
+        self._has_taken = True
         if self._level_clock is not None and part.physical_offset + size == part.transfer_end:
             self._level_clock.took(part.transfer_end - part.transfer_start, part.transfer_end)
-        if self._problem is not None:
+        if self.problem is not None:
             logger.info("replication goes on master=%s offset=%d", master, part.physical_offset)
-            self._problem = None
+            self.problem = None
+
+    def _position(self) -> int:
+        """What may be reported: what was compared so far, then what there is or what the disk has of it."""
+        store, check = self._store, self._check
+        end = store.flushed.value if self._reports_flushed else store.max_physical_offset
+        return end if check is None else min(end, check.position)
 
     async def _report(self, transport: Transport) -> None:
         """Say how far the log goes, and wait until that is on its way."""
         store = self._store
         store.health.check()
-        self._reported = store.flushed.value if self._reports_flushed else store.max_physical_offset
+        self._reported = self._position()
         report = encode_report(self._reported)
         # Without a wait where that goes: a send may hang on it, and the queues are built during a wait.
         sent = transport.send_nowait(report)
@@ -306,30 +364,18 @@ class HAClient:
                 )
         self._last_report_time = trio.current_time()
 
-    def _log_end(self, addr: str, error: Error | OSError) -> None:
+    def _log_problem(
+        self, addr: str, error: Error | OSError, what: str = "replication interrupted, will retry"
+    ) -> None:
         """The first of a row of equal problems is a warning, the others are for those who look closer."""
-        is_new = self._problem is None or str(self._problem) != str(error)
-        self._problem = error
+        is_new = self.problem is None or str(self.problem) != str(error)
+        self.problem = error
         logger.log(
             logging.WARNING if is_new else logging.DEBUG,
-            "replication interrupted, will retry master=%s offset=%d reason=%s",
-            addr, self._store.max_physical_offset, error,
+            "%s master=%s offset=%d reason=%s",
+            what, addr, self._store.max_physical_offset, error,
         )  # fmt: skip
 
 
 def _age(time: float | None) -> float | None:
     return None if time is None else trio.current_time() - time
-
-
-def _check_is_record(part: TransferPart, master: str) -> None:
-    """Where a record must begin: the first thing received is one, or the padding at the end of a file."""
-    if len(part.body) < _SIZE_AND_MAGIC.size:
-        return
-    size, magic = _SIZE_AND_MAGIC.unpack_from(part.body)
-    smallest = PADDING_HEAD_SIZE if magic == MAGIC_PADDING else RECORD_OVERHEAD
-    if magic not in (MAGIC_V1, MAGIC_V2, MAGIC_PADDING) or size < smallest:
-        raise NoRecordError(
-            f"The master sends no record for {part.physical_offset}, but one of size {size}"
-            f" and magic {magic & 0xFFFFFFFF:#x}",
-            broker_addr=master,
-        )

@@ -8,11 +8,13 @@ Invariant: no byte that is known to be damaged is sent.
 Invariant: no transfer crosses the end of a commit-log file (`read_log` sees to it).
 Answers to: DefaultHAConnection (with ReadSocketService and WriteSocketService); RocketMQ reference, section 6.3.
 Unlike Java: any append wakes it, where an asynchronous master looks every 100 ms.
-Unlike Java: a slave that asks for what is deleted, or has more than the master, is told apart and dropped; there it
-gets heartbeats for ever, or counts as having bytes it never got.
+Unlike Java: a slave that asks for what is deleted, or has more than the master, is told apart and dropped, and told
+where the log begins or ends by a heartbeat with that address; there it gets heartbeats for ever, or counts as having
+bytes it never got.
 """
 
 import logging
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -21,6 +23,7 @@ import trio
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import (
     DamagedSourceError,
+    HistoryMismatchError,
     SilentPeerError,
     SlaveAheadError,
     SlaveTooFarBehindError,
@@ -39,6 +42,7 @@ _JOINED_SIZE_LIMIT: Final = (
     64 * 1024
 )  # up to here one copy is cheaper than a packet for the header alone
 _NOTHING_REPORTED: Final = -1
+_LAST_WORD_LIMIT: Final = 1.0  # seconds; 12 bytes, into a connection that has sent nothing yet
 
 
 @attrs.frozen
@@ -84,6 +88,7 @@ class HAConnection:
         self._requested = Watermark(_NOTHING_REPORTED)
         self._sent_to = 0
         self._bytes_sent = 0
+        self._limit: int | None = None
         self._last_report_time = trio.current_time()
 
     def __repr__(self) -> str:
@@ -118,8 +123,18 @@ class HAConnection:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read, nursery.cancel_scope)
                 nursery.start_soon(self._write, nursery.cancel_scope)
+            await self._tell_limit()
         finally:
             await self._transport.aclose()
+
+    async def _tell_limit(self) -> None:
+        """Say where the log begins or ends, to a slave that asked for something else; an Apache slave reconnects.
+
+        Between transfers only, where a header is expected.
+        """
+        if self._limit is not None:
+            with trio.move_on_after(_LAST_WORD_LIMIT), suppress(Error):
+                await self._transport.send_all(encode_transfer_header(self._limit, 0))
 
     # --- the slave's reports -----------------------------------------------------------------
 
@@ -154,6 +169,8 @@ class HAConnection:
     def _take_report(self, offset: int) -> None:
         end = self._store.max_physical_offset
         if offset > end:
+            if self.slave_request_offset is None:
+                self._limit = end
             raise SlaveAheadError(
                 f"The slave has bytes up to {offset}, this master's log ends at {end}",
                 broker_addr=self.addr,
@@ -191,6 +208,7 @@ class HAConnection:
     def _check_still_there(self, offset: int) -> None:
         first = self._store.min_physical_offset
         if offset < first:
+            self._limit = first
             raise SlaveTooFarBehindError(
                 f"The slave needs the log from {offset} on, this master's begins at {first}",
                 broker_addr=self.addr,
@@ -199,6 +217,8 @@ class HAConnection:
     def _check_whole(self) -> None:
         damage = self._store.health.damage
         if damage is not None and self._sent_to == damage.physical_offset:
+            # Past the damage: a slave that is further asks for what follows its end.
+            self._limit = self._store.max_physical_offset
             raise DamagedSourceError(
                 f"The slave needs the log from {self._sent_to} on, where it is damaged here"
                 f" ({damage.problem})",
@@ -217,7 +237,14 @@ class HAConnection:
     async def _send_log(self) -> None:
         store, config = self._store, self._config
         last_write_time = trio.current_time()
+        truncations = store.commit_log.truncations
         while True:
+            if truncations != store.commit_log.truncations:
+                raise HistoryMismatchError(
+                    f"This broker's log was cut, to {store.max_physical_offset}",
+                    broker_addr=self.addr,
+                    remedy="The slave compares its log anew when it comes back",
+                )
             block = store.read_log(self._sent_to, config.transfer_batch_size)
             if block is None:
                 self._check_still_there(self._sent_to)

@@ -63,3 +63,47 @@ class SilentPeerError(NotReachable):
     """The other end said or took nothing for too long."""
 
     remedy = "Check the other process and the network between"
+
+
+class AskAgainError(ReplicationError):
+    """Nothing is known yet: the same master has to be asked from another address."""
+
+    remedy = ""
+
+
+class DivergedHistoryError(ReplicationError):
+    """From some address on a master's log and this one were written by two masters."""
+
+    remedy = (
+        "What lies here from there on no longer has a master. Set ha_divergent_tail to cut (also while the broker "
+        "runs) to put it aside in the data directory's folder `cut` and to follow this master; if this log is the "
+        "right one, make this broker the master instead"
+    )
+
+    def __init__(self, message: str, *, broker_addr: str, cut_at: int) -> None:
+        super().__init__(message, broker_addr=broker_addr)
+        self.cut_at = cut_at
+        """The last beginning of a record before which both are equal."""
+
+
+class AheadOfMasterError(ReplicationError):
+    """A master's log ends inside this one, which is the same up to there."""
+
+    remedy = (
+        "The master lost its end, in a power cut perhaps, and did not get it back from here; restart it to let it ask "
+        "again. With its next message the two differ"
+    )
+
+
+class MissingHistoryError(ReplicationError):
+    """A master's log begins behind the end of this one."""
+
+    remedy = (
+        "What lies between is deleted there. Set ha_missing_history to restart (also while the broker runs): this "
+        "slave then drops its log and copies the master's from the first byte"
+    )
+
+    def __init__(self, message: str, *, broker_addr: str, is_told: bool) -> None:
+        super().__init__(message, broker_addr=broker_addr)
+        self.is_told = is_told
+        """The master said where it begins; otherwise it only sends nothing, and may as well be empty."""

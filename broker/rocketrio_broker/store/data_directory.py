@@ -1,6 +1,6 @@
 """What lies where under the root of a store, who holds it, and whether it was left in order.
 
-    commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  abort  lock
+    commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  abort  lock  cut/
 
 Invariant: `abort` exists from before the first change until everything is synced: present at start = crashed.
 Invariant: one process holds `lock`.
@@ -22,6 +22,8 @@ class DataDirectory:
         self.consume_queue = root / "consumequeue"
         self.index = root / "index"
         self.checkpoint = root / "checkpoint"
+        self.cut = root / "cut"
+        """Ends of the log that were cut off to follow a master."""
         self._abort = root / "abort"
         self._lock_path = root / "lock"
         self._disk = disk

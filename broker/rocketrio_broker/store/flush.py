@@ -91,7 +91,8 @@ class FlushService:
 
     def flush_soon(self) -> None:
         """Flush what is appended now at once, in asynchronous mode too."""
-        self._wanted.advance(self._log.max_offset)
+        # Downwards as well: the log may have been cut since it was last wanted.
+        self._wanted.reset(self._log.max_offset)
 
     async def flush(self) -> None:
         """Return once all that is appended now is on the disk."""

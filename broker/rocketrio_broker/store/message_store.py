@@ -27,6 +27,7 @@ from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
 from rocketrio_broker.store.errors import LogDamagedError, NotClosedError, NotOpenedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
+from rocketrio_broker.store.kept_tail import keep_tail, tail_name
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.lookups import StoreLookups
@@ -312,6 +313,20 @@ class MessageStore(StoreLookups):
     def truncate_to(self, physical_offset: int) -> None:
         """Forget the log from this record boundary on, with its queue entries and index; blocks."""
         self._replicated.truncate_to(physical_offset)
+
+    async def cut_tail(self, physical_offset: int, *, now_ms: int) -> Path:
+        """Put the log from this record boundary on into a file, and forget it; the file.
+
+        Raises OSError, and forgets nothing, when the disk has no room for it. A cancel forgets nothing either.
+        """
+        path = self.directory.cut / tail_name(physical_offset, now_ms)
+        await keep_tail(self.commit_log, physical_offset, path, disk=self._disk)
+        self.truncate_to(physical_offset)
+        return path
+
+    def start_over(self) -> None:
+        """Forget everything, to copy another log from its first byte; blocks."""
+        self._replicated.start_over()
 
     # --- waiting -----------------------------------------------------------------------------
 

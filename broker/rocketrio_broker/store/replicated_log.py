@@ -62,6 +62,16 @@ class ReplicatedLog:
         self._reput.replicated.reset(physical_offset)
         self._health.log_was_cut(physical_offset)
 
+    def start_over(self) -> None:
+        """Forget everything: what comes next may begin at any address; blocks."""
+        self._checkpoints.lower(0)
+        self._table.clear()
+        self._index.truncate(0)
+        self._log.truncate(0)
+        self._dispatched.reset(0)
+        self._reput.replicated.reset(0)
+        self._health.log_was_cut(0)
+
     def end_replication(self) -> None:
         """Bring all that is whole into the queues, and cut off damage or the part of a record behind it."""
         try:

@@ -1,6 +1,6 @@
 """What the replication tests share: a master's store, and ends of a connection that speak raw bytes."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from struct import Struct
 
@@ -12,6 +12,7 @@ from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import NotReachable
@@ -162,6 +163,7 @@ async def slave(
     config: HAConfig | None = None,
     host: str = SLAVE,
     master_addr: str | None = MASTER_HA,
+    rules: Callable[[], HistoryRules] = HistoryRules,
 ) -> AsyncGenerator[Slave]:
     """A slave that follows the master at `master_addr`."""
     async with opened(disk or MemoryDisk()) as store, background_nursery() as nursery:
@@ -173,6 +175,7 @@ async def slave(
             dial=network.host(host).dial,
             wall_clock=SetClock(),
             config=config,
+            rules=rules,
         )
         await nursery.start(client.run)
         yield Slave(store, client, address)

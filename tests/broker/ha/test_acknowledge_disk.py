@@ -11,6 +11,7 @@ from tests.cluster.held_disk import HeldDisk
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.history import FIRST_ADDRESS
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 
@@ -88,8 +89,8 @@ async def test_a_busy_disk_is_told_from_a_dead_slave(autojump_clock: MockClock) 
         assert times == [5.0, 10.0, 15.0]
 
 
-async def test_the_first_report_is_the_end_of_the_log(autojump_clock: MockClock) -> None:
-    """The master goes on from there, so it must not be less."""
+async def test_all_that_is_compared_is_on_the_disk(autojump_clock: MockClock) -> None:
+    """The slave asks once its disk has everything, so that what turns out equal may be reported at once."""
     disk = HeldDisk()
     network = MemoryNetwork()
     listener = await network.host(MASTER).listen(MASTER_HA)
@@ -103,7 +104,25 @@ async def test_the_first_report_is_the_end_of_the_log(autojump_clock: MockClock)
             await peer.read_report()
         assert waiting.cancelled_caught
         disk.release()
+        assert await peer.read_report() == FIRST_ADDRESS
+        await peer.send_transfer(FIRST_ADDRESS, log[FIRST_ADDRESS:])
         assert await peer.read_report() == len(log)
+        assert trio.current_time() == 3.0
+
+
+async def test_nothing_but_what_is_compared_is_reported(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    listener = await network.host(MASTER).listen(MASTER_HA)
+    async with slave(network, disk=HeldDisk(), config=DISK, master_addr=None) as ours:
+        log = await some_log(10)
+        ours.store.append_raw(0, log)
+        ours.address.update(MASTER_HA)
+        peer = RawPeer(await listener.accept())
+        assert await peer.read_report() == FIRST_ADDRESS
+        await peer.send_transfer(FIRST_ADDRESS, log[FIRST_ADDRESS:500])
+        for _ in range(3):
+            assert await peer.read_report() == 500
+        assert trio.current_time() == 15.0
 
 
 async def test_a_silent_master_is_left_all_the_same(autojump_clock: MockClock) -> None:

@@ -20,6 +20,7 @@ from tests.broker.store.support import opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.history import FIRST_ADDRESS
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
@@ -108,12 +109,40 @@ async def test_what_is_no_record_is_not_appended(
         assert "sends no record" in (ours.client.statistics().last_problem or "")
         # The right master is followed from there.
         peer = RawPeer(await listener.accept())
-        assert await peer.read_report() == len(good)
-        await peer.transport.send_all(HEADER.pack(len(good), len(log) - len(good)))
-        await peer.transport.send_all(bytes(log[len(good) :]))
+        asked = FIRST_ADDRESS if good else 0
+        assert await peer.read_report() == asked
+        await peer.transport.send_all(HEADER.pack(asked, len(log) - asked))
+        await peer.transport.send_all(bytes(log[asked:]))
         await ours.wait_end(len(log))
         await wait_all_tasks_blocked()
         assert len(read_all(ours.store, "orders")) == RECORDS
+
+
+async def test_slave_that_is_further_than_the_damage_goes_on(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What lies behind it cannot be compared, which is said."""
+    disk = MemoryDisk()
+    async with master(messages=RECORDS) as ours:
+        async with slave(ours.network, disk=disk) as follower:
+            await follower.wait_end(ours.store.max_physical_offset)
+        at = starts_of(ours.store)[30]
+        ours.store.commit_log.files.files[0].mapping[at + 4] ^= 0xFF
+        await trio.sleep(1)
+        ours.store.commit_log.append(await more_of_a_log())
+        async with slave(ours.network, disk=disk) as follower:
+            with trio.fail_after(60):
+                await follower.wait_end(ours.store.max_physical_offset)
+            assert follower.client.state is HAClientState.FOLLOWING
+        assert f"hole={at}" in caplog.text
+
+
+async def more_of_a_log() -> bytes:
+    """Five records that follow the forty, as the disk of a damaged master may still have them."""
+    async with opened(MemoryDisk()) as store:
+        end = fill(store, RECORDS)
+        fill(store, 5)
+        return log_bytes(store, end)
 
 
 async def test_master_sends_what_lies_before_its_damage_and_no_byte_of_it(

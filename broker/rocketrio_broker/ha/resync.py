@@ -1,0 +1,216 @@
+"""What a slave does about a master whose log is not simply a longer one: where it asks next, what it gives up.
+
+    equal to our end            follows
+    ends before ours            ahead: waits, and goes on comparing
+    differs from some address   diverged: refuses, or (ha_divergent_tail = cut) puts its own end aside and follows
+    begins behind our end       history is missing: refuses, or (ha_missing_history = restart) copies everything anew
+
+Our masters say at once where their log begins or ends when they are asked for something else: a heartbeat with that
+address, and then they close. An Apache master sends heartbeats for the address that it was asked for; then a slave asks
+from further back, at last from the beginning of its last file.
+
+Invariant: bytes are given up by a rule that an operator set, never because a master is empty or says nothing.
+Answers to: nothing in DefaultHAClient; AutoSwitchHAClient truncates by epochs.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, Literal
+
+import attrs
+from attrs import validators
+
+from rocketrio_broker.ha.errors import (
+    AheadOfMasterError,
+    AskAgainError,
+    DivergedHistoryError,
+    HistoryMismatchError,
+    MissingHistoryError,
+)
+from rocketrio_broker.ha.history import WINDOWS, HistoryCheck, last_boundary, window_start
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.remoting.ports import WallClock
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+SILENT_HEARTBEATS: Final = 2
+"""So many in a row mean that the master has nothing to send: one alone comes before data too (4.9 after a pause)."""
+
+
+@attrs.frozen(kw_only=True)
+class HistoryRules:
+    """What may be given up to follow a master."""
+
+    divergent_tail: Literal["refuse", "cut"] = attrs.field(
+        default="refuse", validator=validators.in_(("refuse", "cut"))
+    )
+    missing_history: Literal["refuse", "restart"] = attrs.field(
+        default="refuse", validator=validators.in_(("refuse", "restart"))
+    )
+
+
+@attrs.frozen(kw_only=True)
+class _Question:
+    """From where a connection asks."""
+
+    window: int = 0
+    """How far back, as an index of WINDOWS; one more: the first byte."""
+    floor: int = 0
+    """Where the master's log begins, as far as it said."""
+    ceiling: int | None = None
+    """Where it ends, if it said that it does so before ours."""
+    from_end: bool = False
+    """Without a comparison: what lies before our end cannot be had."""
+
+
+class Resync:
+    """One slave's dealings with its master's history."""
+
+    def __init__(
+        self, store: MessageStore, *, rules: Callable[[], HistoryRules], wall_clock: WallClock
+    ) -> None:
+        self._store = store
+        self._log = store.commit_log
+        self._rules = rules
+        self._wall_clock = wall_clock
+        self._question = _Question()
+        self._next = _Question()
+
+    def __repr__(self) -> str:
+        return f"<Resync {self._question}>"
+
+    def begin(self) -> HistoryCheck:
+        """The comparison of a new connection, complete already where there is nothing to compare."""
+        question, self._next = self._next, _Question()
+        self._question = question
+        log, end = self._log, self._log.max_offset
+        if question.from_end or log.is_empty:
+            return HistoryCheck(log, end)
+        compared_end = end if question.ceiling is None else min(end, question.ceiling)
+        window = WINDOWS[question.window] if question.window < len(WINDOWS) else None
+        start = max(window_start(log, compared_end, window), question.floor)
+        return HistoryCheck(log, min(start, end))
+
+    # --- what a connection found -------------------------------------------------------------
+
+    def misplaced(self, check: HistoryCheck, address: int, master: str) -> Error:
+        """The master goes on at another address than it should; why the connection ends."""
+        end = self._log.max_offset
+        if check.position > check.start:
+            if address > check.position:
+                self._next = attrs.evolve(self._question, from_end=True)
+                logger.warning(
+                    "the master's log has a hole, what lies here behind it is not compared "
+                    "master=%s hole=%d end=%d",
+                    master, check.position, end,
+                )  # fmt: skip
+                return AskAgainError(f"The master has nothing to send at {check.position}")
+            return HistoryMismatchError(
+                f"The master sends from {address}, after what lies before {check.position}",
+                broker_addr=master,
+            )
+        if address > end:
+            return MissingHistoryError(
+                f"The master's log begins at {address}, this slave's ends at {end}",
+                broker_addr=master,
+                is_told=True,
+            )
+        if address > check.start:
+            return self._ask_again(attrs.evolve(self._question, floor=address))
+        lower = attrs.evolve(self._question, ceiling=address)
+        if window_start(self._log, address, WINDOWS[0]) < check.start:
+            return self._ask_again(lower)
+        return AheadOfMasterError(
+            f"The master's log ends at {address}, this slave's begins at {self._log.min_offset}"
+            f" and ends at {end}",
+            broker_addr=master,
+        )
+
+    def diverged(self, check: HistoryCheck, master: str) -> Error:
+        """A byte differs; why the connection ends."""
+        log, at = self._log, check.difference
+        assert at is not None
+        can_go_back = check.start > max(
+            window_start(log, log.max_offset, None), self._question.floor
+        )
+        if at > check.start:
+            cut_at = last_boundary(log, check.start, at)
+            if cut_at >= check.start or not can_go_back:
+                return self._diverged_from(at, cut_at, master)
+        if can_go_back:
+            return self._further_back()
+        # Nothing that both have is the same.
+        return self._diverged_from(at, log.min_offset, master)
+
+    def _diverged_from(self, at: int, cut_at: int, master: str) -> DivergedHistoryError:
+        end = self._log.max_offset
+        return DivergedHistoryError(
+            f"This slave's log differs from the master's from {at} on: the record at {cut_at} is the"
+            f" first that only this slave has, its log ends at {end} ({end - cut_at} bytes more)",
+            broker_addr=master,
+            cut_at=cut_at,
+        )
+
+    def nothing_more(self, check: HistoryCheck, master: str) -> Error:
+        """The master has had nothing to send for a while; the problem. `AskAgainError`: elsewhere it may have."""
+        log = self._log
+        end = log.max_offset
+        if check.position > check.start:
+            return AheadOfMasterError(
+                f"The master's log ends at {check.position}, this slave's is equal up to there and"
+                f" has {end - check.position} bytes more",
+                broker_addr=master,
+            )
+        if self._question.window < len(WINDOWS) and check.start > window_start(log, end, None):
+            return self._further_back()
+        # It may begin in the file that ours ends in.
+        last_file = end - end % log.file_size
+        if self._question.floor < last_file:
+            return self._ask_again(_Question(floor=last_file))
+        return MissingHistoryError(
+            f"The master answers, and has nothing that lies in this slave's log ({log.min_offset}"
+            f" to {end})",
+            broker_addr=master,
+            is_told=False,
+        )
+
+    def _further_back(self) -> AskAgainError:
+        question = self._question
+        return self._ask_again(attrs.evolve(question, window=question.window + 1))
+
+    def _ask_again(self, question: _Question) -> AskAgainError:
+        self._next = question
+        return AskAgainError("What is common with the master lies further from the end")
+
+    # --- what is given up --------------------------------------------------------------------
+
+    async def mend(self, problem: Error) -> bool:
+        """Act on why a connection ended; whether the same master can be followed now.
+
+        Raises OSError when the disk has no room for what would be put aside. A cancel changes nothing.
+        """
+        rules, store = self._rules(), self._store
+        if isinstance(problem, DivergedHistoryError) and rules.divergent_tail == "cut":
+            end = store.max_physical_offset
+            path = await store.cut_tail(problem.cut_at, now_ms=self._wall_clock.now_ms())
+            logger.warning(
+                "divergent tail cut off, as ha_divergent_tail says offset=%d bytes=%d kept_in=%s "
+                "master=%s",
+                problem.cut_at, end - problem.cut_at, path, problem.broker_addr,
+            )  # fmt: skip
+            return True
+        is_empty = self._log.is_empty and store.max_physical_offset
+        is_missing = isinstance(problem, MissingHistoryError) and problem.is_told
+        if is_missing and (is_empty or rules.missing_history == "restart"):
+            logger.warning(
+                "the log is dropped and copied anew, as ha_missing_history says begin=%d end=%d "
+                "master=%s",
+                store.min_physical_offset, store.max_physical_offset, problem.broker_addr,
+            )  # fmt: skip
+            store.start_over()
+            return True
+        if is_empty and isinstance(problem, AheadOfMasterError):
+            store.start_over()
+            return True
+        return False

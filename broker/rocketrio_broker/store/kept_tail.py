@@ -1,0 +1,41 @@
+"""Puts the end of a log aside before it is cut off: raw bytes in a file of their own, named for their address.
+
+    cut/<address, 20 digits>-<time in ms>.log
+
+Invariant: when `keep_tail` returns, the bytes and the name of their file survive a power cut.
+Answers to: nothing; Apache's brokers in controller mode truncate without keeping anything.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.disk import Disk
+
+_BLOCK: Final = 4 << 20
+"""Bytes written in one go, in a worker thread: a tail may be long, and others have their turn."""
+
+
+def tail_name(physical_offset: int, now_ms: int) -> str:
+    """The name of the file for what was cut at this address."""
+    return f"{physical_offset:020}-{now_ms}.log"
+
+
+async def keep_tail(log: CommitLog, start: int, path: Path, *, disk: Disk) -> int:
+    """Write everything from `start` on to `path`; how many bytes that is.
+
+    Raises OSError when the disk has no room; a part of the file is then left. A cancel leaves the same.
+    """
+    disk.make_directory(path.parent)
+    file = disk.open(path, create=True)
+    position = start
+    try:
+        while (block := log.read(position, _BLOCK)) is not None:
+            await disk.run(file.pwrite, block, position - start)
+            position += len(block)
+        await disk.run(file.fdatasync)
+    finally:
+        file.close()
+    await disk.run(disk.sync_directory, path.parent)
+    await disk.run(disk.sync_directory, path.parent.parent)
+    return position - start

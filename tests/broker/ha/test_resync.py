@@ -1,0 +1,372 @@
+"""A slave and a master whose logs do not simply continue each other: told apart, and mended by the rules."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from tests.broker.ha.support import (
+    FILE_SIZE,
+    MASTER,
+    MASTER_HA,
+    Master,
+    RawPeer,
+    Slave,
+    fill,
+    log_bytes,
+    master,
+    slave,
+)
+from tests.broker.store.support import ROOT, opened, read_all
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from rocketrio_broker.ha import resync
+from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.history import WINDOWS
+from rocketrio_broker.ha.resync import HistoryRules
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+
+REFUSE = HistoryRules()
+CUT = HistoryRules(divergent_tail="cut")
+RESTART = HistoryRules(missing_history="restart")
+RECORD = 197
+"""Bytes of one of the records that `fill` makes."""
+
+
+@attrs.define
+class Rules:
+    """Rules that may change while a slave runs."""
+
+    now: HistoryRules
+
+    def __call__(self) -> HistoryRules:
+        return self.now
+
+
+async def disk_with(messages: int, *tail_sizes: int, begin: int = 0) -> MemoryDisk:
+    """A closed store: a history that all share, then messages of other sizes; perhaps without its first files."""
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        fill(store, messages)
+        for size in tail_sizes:
+            fill(store, 10, size=size)
+        while store.min_physical_offset < begin:
+            store.commit_log.files.remove_first()
+    return disk
+
+
+@asynccontextmanager
+async def meeting(
+    master_disk: MemoryDisk, slave_disk: MemoryDisk, rules: HistoryRules = REFUSE
+) -> AsyncGenerator[tuple[Master, Slave, Rules]]:
+    """A master and a slave that have met, with an hour at most."""
+    changing = Rules(rules)
+    with trio.fail_after(3600):
+        async with (
+            master(disk=master_disk) as leader,
+            slave(leader.network, disk=slave_disk, rules=changing) as follower,
+        ):
+            await wait_all_tasks_blocked()
+            yield leader, follower, changing
+
+
+async def level(leader: Master, follower: Slave) -> None:
+    with trio.fail_after(60):
+        while (  # noqa: ASYNC110
+            leader.store.max_physical_offset != follower.store.max_physical_offset
+            or follower.client.state is not HAClientState.FOLLOWING
+        ):
+            await trio.sleep(0.01)
+        await follower.store.dispatched.wait_reached(leader.store.max_physical_offset)
+    await wait_all_tasks_blocked()
+    begin = max(leader.store.min_physical_offset, follower.store.min_physical_offset)
+    assert log_bytes(follower.store, begin) == log_bytes(leader.store, begin)
+    ours, theirs = read_all(follower.store, "orders"), read_all(leader.store, "orders")
+    assert ours[-len(theirs) :] == theirs
+    assert len(ours) == len(theirs) or begin > follower.store.min_physical_offset
+
+
+def kept(disk: MemoryDisk) -> dict[str, bytes]:
+    folder = ROOT / "cut"
+    return {name: bytes(disk.files[folder / name].data) for name in disk.list_directory(folder)}
+
+
+def common_end(one: MessageStore, other: MessageStore) -> int:
+    ours, theirs = log_bytes(one), log_bytes(other)
+    return next(at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b)
+
+
+# --- equal ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("messages", [1, 50, 2000])
+async def test_same_history_is_followed_at_once(autojump_clock: MockClock, messages: int) -> None:
+    async with meeting(await disk_with(messages, 60), await disk_with(messages)) as (
+        leader,
+        follower,
+        _,
+    ):
+        await level(leader, follower)
+        assert trio.current_time() < 0.1
+        assert follower.client.state is HAClientState.FOLLOWING
+        numbers = follower.client.statistics()
+        assert numbers.connection_count == 1
+        assert numbers.verified_offset == leader.store.max_physical_offset
+        (connection,) = leader.service.connections
+        assert connection.slave_ack_offset == leader.store.max_physical_offset
+        most = WINDOWS[0] + len(log_bytes(leader.store)) - messages * RECORD
+        assert connection.statistics().bytes_sent <= most
+
+
+async def test_master_without_its_oldest_files_is_followed(autojump_clock: MockClock) -> None:
+    """What the slave asks for first is deleted there; the master says where its log begins."""
+    async with meeting(await disk_with(900, 60, begin=9 * FILE_SIZE), await disk_with(900)) as (
+        leader,
+        follower,
+        _,
+    ):
+        await level(leader, follower)
+        assert trio.current_time() < 0.1
+        assert follower.client.statistics().last_problem is None
+
+
+# --- diverged ------------------------------------------------------------------------------------
+
+
+async def test_divergent_slave_refuses_and_says_where(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with meeting(await disk_with(100, 60, 60), await disk_with(100, 200)) as (
+        leader,
+        follower,
+        _,
+    ):
+        before = log_bytes(follower.store)
+        await trio.sleep(60)
+        assert log_bytes(follower.store) == before
+        assert follower.client.state is HAClientState.DIVERGED
+        at = common_end(leader.store, follower.store)
+        problem = follower.client.statistics().last_problem or ""
+        assert f"differs from the master's from {at} on" in problem
+        assert f"the record at {leader_tail(leader)} is the first" in problem
+        assert "ha_divergent_tail" in problem
+        assert caplog.text.count("differs from the master's") == 1
+        # It never counts as having what the master appended meanwhile.
+        assert all(c.slave_ack_offset <= at for c in leader.service.connections)
+
+
+def leader_tail(leader: Master) -> int:
+    """Where message 100 begins."""
+    entry = leader.store.queue_table.by_key["orders", 0].entry(100)
+    assert entry
+    return entry[0]
+
+
+@pytest.mark.parametrize("messages", [0, 1, 100, 3000], ids="{} common".format)
+async def test_divergent_tail_is_cut_and_kept(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, messages: int
+) -> None:
+    disk = await disk_with(messages, 200, 300)
+    async with meeting(await disk_with(messages, 60, 60), disk, CUT) as (leader, follower, _):
+        await level(leader, follower)
+        assert trio.current_time() < 1
+        ((name, data),) = kept(disk).items()
+        assert (
+            int(name.split("-")[0])
+            == (leader.store.queue_table.by_key["orders", 0].entry(messages) or (0,))[0]
+        )
+        async with opened(await disk_with(messages, 200, 300)) as store:
+            assert data == log_bytes(store, int(name.split("-")[0]) or None)
+        assert "divergent tail cut off" in caplog.text
+        assert name in caplog.text
+        fill(leader.store, 50)
+        await level(leader, follower)
+
+
+async def test_rule_may_be_set_while_the_slave_refuses(autojump_clock: MockClock) -> None:
+    disk = await disk_with(100, 200)
+    async with meeting(await disk_with(100, 60), disk) as (leader, follower, rules):
+        await trio.sleep(30)
+        assert follower.client.state is HAClientState.DIVERGED
+        assert not kept(disk)
+        rules.now = CUT
+        await level(leader, follower)
+        assert len(kept(disk)) == 1
+
+
+async def test_what_is_common_is_looked_for_further_back(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resync, "WINDOWS", (1000, 3000, 9000))
+    for messages, tails in ((100, 1), (100, 2), (100, 9), (3, 9), (0, 9)):
+        disk = await disk_with(messages, *[200] * tails)
+        async with meeting(await disk_with(messages, *[60] * tails), disk, CUT) as (
+            leader,
+            follower,
+            _,
+        ):
+            await level(leader, follower)
+            ((name, _),) = kept(disk).items()
+            entry = leader.store.queue_table.by_key["orders", 0].entry(messages)
+            assert entry
+            assert int(name.split("-")[0]) == entry[0]
+
+
+async def test_tail_that_finds_no_room_is_not_cut(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class FullDisk(MemoryDisk):
+        def make_directory(self, path: object) -> None:
+            if "cut" in str(path):
+                raise OSError(28, "No space left on device")
+            super().make_directory(path)  # type: ignore[arg-type]
+
+    disk = FullDisk()
+    disk.files.update((await disk_with(100, 200)).files)
+    disk.directories.update((await disk_with(100, 200)).directories)
+    async with meeting(await disk_with(100, 60), disk, CUT) as (_, follower, _):
+        before = log_bytes(follower.store)
+        await trio.sleep(60)
+        assert log_bytes(follower.store) == before
+        assert "No space left" in caplog.text
+
+
+# --- ahead ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("messages", [0, 1, 100, 3000], ids="{} left".format)
+async def test_slave_ahead_of_its_master_waits_and_reports_no_more_than_both_have(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, messages: int
+) -> None:
+    async with meeting(await disk_with(messages), await disk_with(3500)) as (leader, follower, _):
+        before = log_bytes(follower.store)
+        await trio.sleep(120)
+        assert log_bytes(follower.store) == before
+        assert follower.client.state in (HAClientState.AHEAD, HAClientState.CONNECTING)
+        assert "The master lost its end" in (follower.client.statistics().last_problem or "")
+        for connection in leader.service.connections:
+            assert connection.slave_ack_offset <= leader.store.max_physical_offset
+
+
+async def test_master_that_gets_its_end_back_is_followed(autojump_clock: MockClock) -> None:
+    async with meeting(await disk_with(100), await disk_with(200)) as (leader, follower, _):
+        await trio.sleep(15)
+        assert follower.client.state is HAClientState.AHEAD
+        end = leader.store.max_physical_offset
+        leader.store.is_slave = True
+        leader.store.append_raw(end, log_bytes(follower.store, end))
+        leader.store.is_slave = False
+        fill(leader.store, 10)
+        await level(leader, follower)
+        assert follower.client.statistics().last_problem is None
+
+
+async def test_master_that_goes_on_differently_is_diverged(autojump_clock: MockClock) -> None:
+    async with meeting(await disk_with(100), await disk_with(200), CUT) as (leader, follower, _):
+        await trio.sleep(15)
+        assert follower.client.state is HAClientState.AHEAD
+        fill(leader.store, 10, size=60)
+        await level(leader, follower)
+
+
+# --- behind the master's first byte --------------------------------------------------------------
+
+
+async def test_slave_behind_the_master_s_first_byte_refuses(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with meeting(await disk_with(900, begin=9 * FILE_SIZE), await disk_with(200)) as (
+        _,
+        follower,
+        _,
+    ):
+        before = log_bytes(follower.store)
+        await trio.sleep(60)
+        assert log_bytes(follower.store) == before
+        assert follower.client.state is HAClientState.MISSING_HISTORY
+        assert f"The master's log begins at {9 * FILE_SIZE}" in caplog.text
+        assert "ha_missing_history" in caplog.text
+
+
+async def test_missing_history_is_copied_anew(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = await disk_with(200)
+    async with meeting(await disk_with(900, begin=9 * FILE_SIZE), disk, RESTART) as (
+        leader,
+        follower,
+        _,
+    ):
+        await level(leader, follower)
+        assert follower.store.min_physical_offset == 9 * FILE_SIZE
+        assert "dropped and copied anew" in caplog.text
+        assert not kept(disk)
+    async with opened(disk) as again:
+        assert len(read_all(again, "orders")) == len(read_all(again, "orders"))
+        assert again.min_physical_offset == 9 * FILE_SIZE
+
+
+# --- masters that say less -----------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def apache_like(disk: MemoryDisk) -> AsyncGenerator[tuple[list[int], Slave]]:
+    """A master that sends heartbeats for whatever address it has nothing at, and the first reports it gets."""
+    asked: list[int] = []
+    network = MemoryNetwork()
+    async with opened(disk) as store, trio.open_nursery() as nursery:
+        listener = await network.host(MASTER).listen(MASTER_HA)
+
+        async def serve(peer: RawPeer) -> None:
+            at = await peer.read_report() or 0
+            asked.append(at)
+            with trio.CancelScope() as scope:
+                nursery.start_soon(close_with, peer, scope)
+                while True:
+                    block = store.read_log(at, 32 << 10) or b""
+                    await peer.send_transfer(at, bytes(block))
+                    at += len(block)
+                    if not block:
+                        await trio.sleep(5)
+
+        async def close_with(peer: RawPeer, scope: trio.CancelScope) -> None:
+            await peer.wait_ended()
+            scope.cancel()
+
+        async def accept() -> None:
+            while True:
+                nursery.start_soon(serve, RawPeer(await listener.accept()))
+
+        nursery.start_soon(accept)
+        async with slave(network, disk=await disk_with(600)) as ours:
+            yield asked, ours
+        nursery.cancel_scope.cancel()
+
+
+async def test_apache_master_that_begins_in_our_last_file_is_followed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resync, "WINDOWS", (20_000, 40_000))
+    last_file = 600 * RECORD // FILE_SIZE * FILE_SIZE
+    async with apache_like(await disk_with(700, begin=last_file)) as (asked, ours):
+        with trio.fail_after(60):
+            await ours.wait_end(700 * RECORD)
+        assert asked[-1] == last_file
+        assert len(asked) == 4
+        assert 0 not in asked
+
+
+async def test_apache_master_with_nothing_of_ours_is_refused_loudly(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with apache_like(MemoryDisk()) as (_, ours):
+        before = log_bytes(ours.store)
+        await trio.sleep(120)
+        assert log_bytes(ours.store) == before
+        assert "has nothing that lies in this slave's log" in caplog.text
+        assert ours.client.state is HAClientState.MISSING_HISTORY
