@@ -18,6 +18,7 @@ from rocketrio.producer import Producer, open_producer
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
 from rocketrio.queue_claim import CommitRefused
+from rocketrio.routing import PullReason, ReadPolicy
 from rocketrio.send_result import SendResult, SendStatus
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
@@ -51,6 +52,7 @@ __all__ = [
     "Producer",
     "ProtocolError",
     "PullAPIWrapper",
+    "PullReason",
     "PullResult",
     "PullStatus",
     "RequestTimeout",

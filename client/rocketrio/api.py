@@ -69,6 +69,15 @@ class ClaimedOffset:
     generation: str | None
 
 
+@attrs.frozen
+class QueueEnd:
+    """Where a replica's queue ends."""
+
+    max_offset: int
+    level_age: float | None
+    """Seconds since it had all that its master had; None from masters, and from slaves that do not say it."""
+
+
 _PULL_STATUS: Final = {
     ResponseCode.SUCCESS: PullStatus.FOUND,
     ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
@@ -126,6 +135,7 @@ class ClientAPI:
             fields.suggest_which_broker_id,
             answer.body,
             addr,
+            level_age=None if fields.level_millis is None else fields.level_millis / 1000,
         )
 
     async def min_offset(
@@ -142,6 +152,17 @@ class ClientAPI:
         """Offset that the next message will get."""
         header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
         return await self._offset(addr, header, queue, "max offset", timeout)
+
+    async def queue_end(self, addr: str, queue: MessageQueue, *, timeout: float) -> QueueEnd:
+        """As `max_offset`; a slave of ours also says how fresh that is."""
+        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        answer = await self.call(
+            addr, header, what=f"end of {queue} failed", topic=queue.topic, timeout=timeout
+        )
+        told = answer.header(OffsetResponseHeader)
+        return QueueEnd(
+            told.offset, None if told.level_millis is None else told.level_millis / 1000
+        )
 
     async def search_offset(
         self, addr: str, queue: MessageQueue, timestamp_ms: int, *, timeout: float = API_TIMEOUT

@@ -24,6 +24,7 @@ from rocketrio.process_queue import (
 )
 from rocketrio.pull import PULL_BATCH_SIZE, PullAPIWrapper
 from rocketrio.rebalance import RebalanceService
+from rocketrio.routing import ReadFrom, ReadPolicy
 from rocketrio.subscription import Subscription, parse_subscription
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
@@ -50,6 +51,9 @@ async def open_consumer(
     pull_batch_size: int = PULL_BATCH_SIZE,
     pull_threshold_for_queue: int = PULL_THRESHOLD_FOR_QUEUE,
     pull_threshold_size_for_queue: int = PULL_THRESHOLD_SIZE_FOR_QUEUE,
+    read_from: ReadFrom = "suggested",
+    max_staleness: float | None = None,
+    max_staleness_messages: int | None = None,
     strategy: AllocateStrategy = allocate_averagely,
     client: ClientInstance | None = None,
     **client_options: Unpack[ClientOptions],
@@ -71,9 +75,13 @@ async def open_consumer(
     queue is given up, and at the end of the block: the last message too if the block ended without an exception.
     Without it only `await consumer.commit()` does.
 
+    `read_from` is "suggested" (RocketMQ's way), "master", "nearest" or "replica", a slave that is at most
+    `max_staleness` seconds or `max_staleness_messages` messages behind; see docs/client.md.
+
     A queue is pulled ahead up to a threshold in messages or bytes. The consumer uses `client`, or opens one with the
     remaining arguments (see `open_client`). Raises RouteNotFound for an unknown topic, NotReachable without a cluster.
     """
+    policy = ReadPolicy(read_from, max_staleness, max_staleness_messages)
     if client is None:
         async with (
             open_client(**client_options) as own,
@@ -88,6 +96,9 @@ async def open_consumer(
                 pull_batch_size=pull_batch_size,
                 pull_threshold_for_queue=pull_threshold_for_queue,
                 pull_threshold_size_for_queue=pull_threshold_size_for_queue,
+                read_from=read_from,
+                max_staleness=max_staleness,
+                max_staleness_messages=max_staleness_messages,
                 strategy=strategy,
                 client=own,
             ) as consumer,
@@ -106,9 +117,9 @@ async def open_consumer(
         pull_threshold_size_for_queue=pull_threshold_size_for_queue,
     )
     offsets = RemoteBrokerOffsetStore(client, group)
-    consumer = Consumer(client, group, offsets=offsets, auto_commit=auto_commit)
+    wrapper = PullAPIWrapper(client, group, policy)
+    consumer = Consumer(client, group, offsets=offsets, pulls=wrapper, auto_commit=auto_commit)
     consumer.assigned.auto_commit = auto_commit
-    wrapper = PullAPIWrapper(client, group)
 
     def new_fetcher(queue: MessageQueue) -> QueueFetcher:
         return QueueFetcher(
@@ -126,6 +137,7 @@ async def open_consumer(
 
         def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
             consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
+            wrapper.nodes.keep(consumer.assigned.queues)
 
         for topic in subscriptions:
             await client.topic_route(

@@ -24,6 +24,7 @@ from rocketrio.consumer_statistics import ConsumerStatistics, QueueStatistics
 from rocketrio.instance import ClientInstance
 from rocketrio.offset_store import RemoteBrokerOffsetStore, check_offset
 from rocketrio.process_queue import ProcessQueue
+from rocketrio.pull import PullAPIWrapper
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
@@ -48,10 +49,12 @@ class Consumer:
         group: str,
         *,
         offsets: RemoteBrokerOffsetStore,
+        pulls: PullAPIWrapper,
         auto_commit: bool,
     ) -> None:
         self.client = client
         self.group = group
+        self._pulls = pulls
         self._offsets = offsets
         self._auto_commit = auto_commit
         self.assigned = Assignment(offsets=offsets, done_offset=self._done_offset, lost=self.lost)
@@ -355,8 +358,7 @@ class Consumer:
     @property
     def pull_from_which_node_table(self) -> dict[MessageQueue, int]:
         """The broker id that each assigned queue is pulled from next."""
-        routing = self.client.routing
-        return {queue: routing.recalculate_pull_from_which_node(queue) for queue in self.assignment}
+        return {queue: self._pulls.next_node(queue) for queue in self.assignment}
 
     def statistics(self) -> ConsumerStatistics:
         """Counts and positions."""
@@ -369,6 +371,7 @@ class Consumer:
                 process_queue.size,
                 process_queue.max_offset,
                 nodes[queue],
+                *self._pulls.where_and_why(queue),
             )
             for queue, process_queue in self.assigned.queues.items()
         }

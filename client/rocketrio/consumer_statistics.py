@@ -2,6 +2,7 @@
 
 import attrs
 
+from rocketrio.routing import PullReason
 from rocketrio_protocol.message import MessageQueue
 
 
@@ -19,6 +20,12 @@ class QueueStatistics:
     """Of the queue at the broker, as the last pull said."""
     pull_from_which_node: int
     """The broker id the next pull goes to."""
+    pulled_from: str | None
+    """The address that the last pull went to; None before the first."""
+    pull_reason: PullReason | None
+    """Why it went there."""
+    pulls: dict[PullReason, int]
+    """How many pulls went where they went for each reason."""
 
 
 @attrs.frozen

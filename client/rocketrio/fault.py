@@ -38,6 +38,10 @@ class AddressFaults:
         """It answered, or it is no longer known; whether it had failed."""
         return self._until.pop(addr, None) is not None
 
+    def is_marked(self, addr: str) -> bool:
+        """Whether it failed and has not answered since."""
+        return addr in self._until
+
     def is_avoided(self, addr: str, *, now: float) -> bool:
         """Whether others go before it."""
         return self._until.get(addr, now) > now

@@ -173,7 +173,7 @@ class QueueFetcher:
         process_queue = self.process_queue
         if result.is_from_slave:
             # Its log may be shorter than the master's, or begin later: wait for the master.
-            self.wrapper.client.routing.update_pull_from_which_node(process_queue.queue, MASTER_ID)
+            self.wrapper.leave_slave(process_queue.queue)
             return NO_PROGRESS_PAUSE
         logger.warning(
             "offset corrected queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",

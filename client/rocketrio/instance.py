@@ -2,8 +2,7 @@
 
 Consumers, producers and admins of a process share one by `client=`; each opens its own otherwise.
 
-Invariant: a route once known is used until a name server gives another, also while none answers.
-Invariant: a route is asked for once at a time, however many tasks want it.
+Invariant: leaving tells the brokers once, also when cancelled.
 Answers to: MQClientInstance.
 Unlike Java: there is no registry of instances by name; sharing is an argument.
 """
@@ -13,10 +12,8 @@ import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from math import inf
 from typing import Final, TypedDict, TypeVar
 
-import attrs
 import trio
 
 from rocketrio.api import ClientAPI
@@ -24,7 +21,10 @@ from rocketrio.connections import Connections
 from rocketrio.fault import AddressFaults
 from rocketrio.heartbeat import HEARTBEAT_INTERVAL, ConsumerMembership, HeartbeatService
 from rocketrio.name_servers import NameServers, name_server_addresses
+from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
+from rocketrio.silence import SilenceWatch
+from rocketrio.topic_routes import TopicRoutes
 from rocketrio_protocol.codes import MASTER_ID, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
@@ -110,8 +110,9 @@ async def open_client(
                 await trio.sleep_forever()
 
     async with background_nursery() as nursery:
-        pool: ChannelPool = await nursery.start(keep_connections)
         try:
+            # Within the block that ends the scope: a cancel in this moment would leave the shielded task for ever.
+            pool: ChannelPool = await nursery.start(keep_connections)
             ip = await _local_ip(pool, addresses)
             client = ClientInstance(
                 client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
@@ -150,15 +151,6 @@ async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
     return "127.0.0.1"
 
 
-@attrs.define(eq=False)
-class _Refresh:
-    """A question for a route under way."""
-
-    over: trio.Event = attrs.Factory(trio.Event)
-    is_answered: bool = False
-    error: Error | None = None
-
-
 class ClientInstance:
     """Tables and connections of one client; made by `open_client`."""
 
@@ -193,8 +185,16 @@ class ClientInstance:
         )
         self.is_closed = False
         self._poll_interval = poll_name_server_interval
-        self._refreshed_at: dict[str, float] = {}
-        self._refreshing: dict[str, _Refresh] = {}
+        self.routes = TopicRoutes(self.name_servers, routing, changed=self._after_route_change)
+        self.round_trips = RoundTrips()
+        self.silence = SilenceWatch(
+            pool,
+            routing,
+            self.faults,
+            lambda addr, spent: self.mark_unreachable(addr, spent=spent),
+            self.mark_reachable,
+        )
+        """Notices connections that pulls wait on and that have gone silent."""
         routing.is_avoided = self._is_avoided
 
     def __repr__(self) -> str:
@@ -209,16 +209,13 @@ class ClientInstance:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.heartbeat.run)
             nursery.start_soon(self._poll_name_servers)
+            nursery.start_soon(self.silence.run)
 
     # --------------------------------------------------------------------------------------- routes
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """The cached route, asked for when there is none. Raises RouteNotFound, NotReachable."""
-        route = self.routing.topic_route_table.get(topic)
-        if route is None:
-            await self.refresh_topic_route(topic)
-            route = self.routing.topic_route_table[topic]
-        return route
+        return await self.routes.topic_route(topic)
 
     async def refresh_topic_route(self, topic: str, *, max_age: float = 0.0) -> bool:
         """Ask the name servers again, unless the route is younger than `max_age` seconds; whether it changed.
@@ -226,48 +223,7 @@ class ClientInstance:
         A known route stays when no name server answers or knows the topic; without one that raises NotReachable or
         RouteNotFound.
         """
-        asked_at = trio.current_time()
-        while (other := self._refreshing.get(topic)) is not None:
-            await other.over.wait()
-            if other.error is not None:
-                raise type(other.error)(other.error.what, topic=topic) from other.error
-            if other.is_answered:
-                return False
-        if asked_at - self._refreshed_at.get(topic, -inf) < max_age:
-            await trio.lowlevel.checkpoint()
-            return False
-        refresh = self._refreshing[topic] = _Refresh()
-        try:
-            changed = await self._ask_for_route(topic)
-            refresh.is_answered = True
-        except Error as error:
-            refresh.error = error
-            raise
-        finally:
-            del self._refreshing[topic]
-            refresh.over.set()
-        return changed
-
-    async def _ask_for_route(self, topic: str) -> bool:
-        known = topic in self.routing.topic_route_table
-        try:
-            route = await self.name_servers.topic_route(topic)
-        except Error as error:
-            if not known:
-                raise
-            logger.warning("route kept topic=%s error=%s", topic, error.what)
-            return False
-        self._refreshed_at[topic] = trio.current_time()
-        if route is None:
-            if not known:
-                raise RouteNotFound("no name server knows the topic", topic=topic)
-            logger.warning("route kept topic=%s error=no name server knows it now", topic)
-            return False
-        changed = self.routing.update_topic_route(topic, route)
-        if changed:
-            logger.info("route changed topic=%s", topic)
-            self._after_route_change(topic)
-        return changed
+        return await self.routes.refresh(topic, max_age=max_age)
 
     def _after_route_change(self, topic: str) -> None:
         if not self.heartbeat.heard_by.issuperset(self.heartbeat.targets()):
@@ -287,6 +243,7 @@ class ClientInstance:
         for addr in self.routing.clean_offline_brokers():
             logger.info("broker offline addr=%s", addr)
             self.faults.clear(addr)
+            self.round_trips.forget(addr)
             self.heartbeat.heard_by.discard(addr)
             self.pool.drop(addr)
 
@@ -340,6 +297,7 @@ class ClientInstance:
                 except NotReachable as error:
                     failure = error
                     self.mark_unreachable(found.addr, spent=trio.current_time() - started)
+                    self.silence.failed(found.addr, queue)
                 else:
                     self.mark_reachable(found.addr)
                     return answer

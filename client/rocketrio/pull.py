@@ -2,6 +2,7 @@
 
 Invariant: a commit travels with a pull only to a master.
 Invariant: each address is tried once a call, and the route is fetched anew at most once.
+Invariant: a connection on which a pull waits is watched (silence.py): a silent one costs two seconds, not a timeout.
 Answers to: PullAPIWrapper.
 Unlike Java: a broker that cannot be reached is replaced within the call, not by an error and a pause of 3 s.
 """
@@ -14,7 +15,11 @@ import trio
 
 from rocketrio.instance import ClientInstance
 from rocketrio.pull_result import PullResult
-from rocketrio.routing import FindBrokerResult
+from rocketrio.replica_looks import ReplicaLooks
+from rocketrio.routing import FindBrokerResult, PullNodes, PullReason, ReadPolicy
+from rocketrio.routing.pull_nodes import PullChoice
+from rocketrio.routing.read_policy import SUGGESTED
+from rocketrio.silence import SILENCE_LIMIT
 from rocketrio.subscription import ALL, TAG_EXPRESSION_TYPE, Subscription
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
@@ -29,8 +34,18 @@ PULL_BATCH_SIZE: Final = 1024
 """Messages asked for at once. Apache answers with 32 at most (maxTransferCountOnMessageInMemory)."""
 PULL_MAX_BYTES: Final = 1024 * 1024
 """Body bytes asked for at once, of brokers that let the client say so (5.x and ours)."""
+DIAL_LIMIT: Final = 2.0
+"""Seconds until a connection that does not come about is waited for no longer: another replica may be there."""
+HOLD_ELSEWHERE: Final = 5.0
+"""Seconds a pull is held at most where it was not meant to go: then the wanted replica is looked for again."""
+HOLD_WITH_BOUND: Final = 1.0
+"""Seconds a pull is held at most where staleness matters: meanwhile nobody sees it grow."""
 ROUTE_MAX_AGE: Final = 1.0
 """Seconds a route may be old to be believed after a failure."""
+
+_NOT_AS_WANTED: Final = frozenset(
+    (PullReason.PASSED_OVER, PullReason.TOO_STALE, PullReason.NOT_THERE_YET)
+)
 
 logger = logging.getLogger("rocketrio.pull")
 
@@ -41,6 +56,15 @@ class PullAPIWrapper:
 
     client: ClientInstance
     group: str
+    policy: ReadPolicy = SUGGESTED
+    nodes: PullNodes = attrs.field(init=False)
+    """Where each queue is pulled from, and why."""
+    _looks: ReplicaLooks | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        client = self.client
+        self.nodes = PullNodes(client.routing, self.group, self.policy, client.round_trips.seconds)
+        self._looks = ReplicaLooks(client, self.nodes) if self.policy.needs_looks else None
 
     async def pull_kernel(
         self,
@@ -67,15 +91,15 @@ class PullAPIWrapper:
         failure: Error | None = None
         is_fresh = False
         while True:
-            found = self._find(queue)
-            if found is None or found.addr in tried:
+            choice = await self._choose(queue, offset)
+            if choice is None or choice.found.addr in tried:
                 if is_fresh:
-                    raise failure or RouteNotFound(
-                        f"no broker named {queue.broker_name} is known", topic=queue.topic
-                    )
+                    raise failure or self._nobody(queue)
                 is_fresh = True
                 await self.client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
                 continue
+            found = choice.found
+            self.nodes.count(queue, choice)
             header = self._header(
                 queue,
                 offset,
@@ -84,7 +108,7 @@ class PullAPIWrapper:
                 max_bytes,
                 subscription,
                 commit_offset,
-                suspend_timeout,
+                self._hold(choice, suspend_timeout),
             )
             try:
                 return await self._pull_from(found, queue, header, subscription, timeout)
@@ -99,10 +123,55 @@ class PullAPIWrapper:
                     queue, offset, found.addr, error.what,
                 )  # fmt: skip
 
-    def _find(self, queue: MessageQueue) -> FindBrokerResult | None:
-        routing = self.client.routing
-        broker_id = routing.recalculate_pull_from_which_node(queue)
-        return routing.find_broker_address_in_subscribe(queue.broker_name, broker_id)
+    def next_node(self, queue: MessageQueue) -> int:
+        """The broker id that the next pull goes to, as far as that can be said now."""
+        if self.policy.read_from == "suggested":
+            return self.client.routing.recalculate_pull_from_which_node(queue, self.group)
+        counts = self.nodes.counts.get(queue)
+        return MASTER_ID if counts is None else counts.last.found.broker_id
+
+    def where_and_why(
+        self, queue: MessageQueue
+    ) -> tuple[str | None, PullReason | None, dict[PullReason, int]]:
+        """The last pull's address and reason, and how many went for each reason."""
+        counts = self.nodes.counts.get(queue)
+        if counts is None:
+            return None, None, {}
+        return counts.last.found.addr, counts.last.reason, dict(counts.by_reason)
+
+    def leave_slave(self, queue: MessageQueue) -> None:
+        """What it answered may be wrong because it is behind: the master is asked next."""
+        self.client.routing.update_pull_from_which_node(queue, MASTER_ID, self.group)
+        if self._looks is not None:
+            # Whoever is chosen by other rules counts as not having come this far.
+            views = self.nodes.views_of(queue)
+            last = self.nodes.counts[queue].last.found
+            views.note(last.broker_id, -1, None, trio.current_time())
+
+    async def _choose(self, queue: MessageQueue, offset: int) -> PullChoice | None:
+        now = trio.current_time()
+        looks = self._looks
+        if looks is not None and looks.are_due(queue, now):
+            await looks.look(queue)
+            now = trio.current_time()
+        return self.nodes.choose(queue, offset, now=now)
+
+    def _hold(self, choice: PullChoice, suspend_timeout: float) -> float:
+        if self.policy.is_bounded and choice.found.is_slave:
+            return min(suspend_timeout, HOLD_WITH_BOUND)
+        if choice.reason in _NOT_AS_WANTED:
+            return min(suspend_timeout, HOLD_ELSEWHERE)
+        return suspend_timeout
+
+    def _nobody(self, queue: MessageQueue) -> Error:
+        name = queue.broker_name
+        if self.client.routing.candidates(name):
+            return NotReachable(
+                f"no replica of {name} may be read with read_from={self.policy.read_from!r}:"
+                " its master is not known, and no slave is known to be within the bound",
+                topic=queue.topic,
+            )
+        return RouteNotFound(f"no broker named {name} is known", topic=queue.topic)
 
     def _header(
         self,
@@ -146,11 +215,18 @@ class PullAPIWrapper:
         timeout: float,
     ) -> PullResult:
         client = self.client
+        addr = found.addr
         started = trio.current_time()
+        watched = client.silence.begin(addr, queue)
         try:
-            result = await client.api.pull_message(found.addr, header, timeout=timeout)
+            if client.pool.standing(addr) is None:
+                await client.pool.channel(addr, timeout=min(timeout, DIAL_LIMIT))
+            result = await client.api.pull_message(addr, header, timeout=timeout)
         except NotReachable:
-            client.mark_unreachable(found.addr, spent=trio.current_time() - started)
+            # What was held before cost nothing: it is known to have lived until a moment ago.
+            spent = min(trio.current_time() - started, SILENCE_LIMIT)
+            client.mark_unreachable(addr, spent=spent)
+            client.silence.failed(addr, queue)
             raise
         except BrokerError as error:
             if error.stale_route and found.is_slave:
@@ -158,8 +234,16 @@ class PullAPIWrapper:
             elif error.stale_route:
                 await client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
             raise
-        client.mark_reachable(found.addr)
-        client.routing.update_pull_from_which_node(queue, result.suggest_which_broker_id)
+        finally:
+            watched.waiting -= 1
+        client.mark_reachable(addr)
+        client.routing.update_pull_from_which_node(
+            queue, result.suggest_which_broker_id, self.group
+        )
+        if self._looks is not None:
+            self.nodes.views_of(queue).note(
+                found.broker_id, result.max_offset, result.level_age, trio.current_time()
+            )
         result.broker_id = found.broker_id
         result.broker_name = queue.broker_name
         result.tags = subscription.tags

@@ -41,6 +41,8 @@ class PullResult:
     """Who answered."""
     broker_id: int = MASTER_ID
     broker_name: str = ""
+    level_age: float | None = None
+    """Seconds since the slave that answered had everything its master had; None if it did not say so."""
     tags: frozenset[str] | None = None
     """Only these are wanted; None means all."""
 

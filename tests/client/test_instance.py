@@ -44,7 +44,7 @@ async def test_one_question_answers_all_who_want_a_route(client: ClientInstance)
         asked += 1
         return await original(topic)
 
-    object.__setattr__(client, "name_servers", _Counting(client.name_servers, counted))
+    object.__setattr__(client.routes, "name_servers", _Counting(client.name_servers, counted))
     async with trio.open_nursery() as nursery:
         for _ in range(20):
             nursery.start_soon(client.topic_route, "TBW102")
@@ -59,12 +59,12 @@ class _Counting:
 
 async def test_young_route_is_not_asked_for_again(client: ClientInstance) -> None:
     await client.topic_route("TBW102")
-    before = client._refreshed_at["TBW102"]
+    before = client.routes._refreshed_at["TBW102"]
     await client.refresh_topic_route("TBW102", max_age=1.0)
-    assert client._refreshed_at["TBW102"] == before
+    assert client.routes._refreshed_at["TBW102"] == before
     await trio.sleep(1.5)
     await client.refresh_topic_route("TBW102", max_age=1.0)
-    assert client._refreshed_at["TBW102"] > before
+    assert client.routes._refreshed_at["TBW102"] > before
 
 
 async def test_cancelled_question_leaves_the_next_one_free(
@@ -136,3 +136,15 @@ async def test_client_lives_on_while_its_brokers_do_not(
             await producer.send(Message("orders", b"after"))
         with trio.fail_after(40):
             assert (await consumer.receive()).body == b"after"
+
+
+async def test_cancel_while_it_opens_ends_it(cluster: EmbeddedCluster) -> None:
+    with trio.move_on_after(60) as waiting:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            async with open_client(
+                name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
+            ):
+                pass
+    assert scope.cancelled_caught
+    assert not waiting.cancelled_caught

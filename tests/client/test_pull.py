@@ -124,11 +124,11 @@ async def test_suggested_broker_is_asked_next(
 ) -> None:
     await send(client, 3)
     wrapper = PullAPIWrapper(client, "g")
-    client.routing.update_pull_from_which_node(QUEUE, 1)
+    client.routing.update_pull_from_which_node(QUEUE, 1, "g")
     result = await wrapper.pull_kernel(QUEUE, 0)
     assert result.broker_id == 1
     # The slave sees no reason to keep us, and says so.
-    assert client.routing.pull_from_which_node_table[QUEUE] == 0
+    assert client.routing.pull_from_which_node_tables["g"][QUEUE] == 0
     assert (await wrapper.pull_kernel(QUEUE, 0)).broker_id == 0
 
 

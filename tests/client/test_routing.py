@@ -85,11 +85,18 @@ def test_candidates_start_with_the_master_and_end_with_failures() -> None:
 
 def test_node_is_the_users_choice_or_the_last_suggestion_or_the_master() -> None:
     made = router({0: MASTER, 1: SLAVE_1})
-    assert made.recalculate_pull_from_which_node(QUEUE) == 0
-    made.update_pull_from_which_node(QUEUE, 1)
-    assert made.recalculate_pull_from_which_node(QUEUE) == 1
+    assert made.recalculate_pull_from_which_node(QUEUE, "g") == 0
+    made.update_pull_from_which_node(QUEUE, 1, "g")
+    assert made.recalculate_pull_from_which_node(QUEUE, "g") == 1
     made.connect_broker_by_user, made.default_broker_id = True, 2
-    assert made.recalculate_pull_from_which_node(QUEUE) == 2
+    assert made.recalculate_pull_from_which_node(QUEUE, "g") == 2
+
+
+def test_suggestion_to_one_group_moves_no_other() -> None:
+    made = router({0: MASTER, 1: SLAVE_1})
+    made.update_pull_from_which_node(QUEUE, 1, "lagging")
+    assert made.recalculate_pull_from_which_node(QUEUE, "lagging") == 1
+    assert made.recalculate_pull_from_which_node(QUEUE, "caught-up") == 0
 
 
 def test_newest_answer_of_any_topic_rules_the_addresses() -> None:
@@ -114,9 +121,9 @@ def test_suggestions_for_queues_that_are_gone_are_forgotten() -> None:
     kept, gone = MessageQueue("orders", "a", 0), MessageQueue("orders", "a", 1)
     elsewhere = MessageQueue("other", "a", 9)
     for queue in (kept, gone, elsewhere):
-        made.update_pull_from_which_node(queue, 1)
+        made.update_pull_from_which_node(queue, 1, "g")
     made.update_topic_route("orders", route({"a": {0: MASTER}}, queues=1))
-    assert made.pull_from_which_node_table == {kept: 1, elsewhere: 1}
+    assert made.pull_from_which_node_tables == {"g": {kept: 1, elsewhere: 1}}
 
 
 def test_addresses_list_masters_first_and_alone_for_producers() -> None:

@@ -41,8 +41,8 @@ class Router:
     topic_route_table: dict[str, TopicRouteData] = attrs.Factory(dict)
     broker_addr_table: dict[str, dict[int, str]] = attrs.Factory(dict)
     """Broker name to id to address."""
-    pull_from_which_node_table: dict[MessageQueue, int] = attrs.Factory(dict)
-    """The broker id that the last pull answer for this queue suggested."""
+    pull_from_which_node_tables: dict[str, dict[MessageQueue, int]] = attrs.Factory(dict)
+    """Group to queue to the broker id that the last pull answer suggested: one group may lag where another does not."""
     connect_broker_by_user: bool = False
     """Pull from `default_broker_id` whatever brokers suggest."""
     default_broker_id: int = MASTER_ID
@@ -61,9 +61,10 @@ class Router:
 
     def _forget_absent_queues(self, topic: str, route: TopicRouteData) -> None:
         counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
-        for queue in [queue for queue in self.pull_from_which_node_table if queue.topic == topic]:
-            if queue.queue_id >= counts.get(queue.broker_name, 0):
-                del self.pull_from_which_node_table[queue]
+        for table in self.pull_from_which_node_tables.values():
+            for queue in [queue for queue in table if queue.topic == topic]:
+                if queue.queue_id >= counts.get(queue.broker_name, 0):
+                    del table[queue]
 
     def clean_offline_brokers(self) -> list[str]:
         """Drop the addresses that no route names any more; returns them."""
@@ -124,12 +125,16 @@ class Router:
         ids = sorted(addrs, key=lambda id_: (self.is_avoided(addrs[id_]), id_ != MASTER_ID, id_))
         return [FindBrokerResult(addrs[id_], id_) for id_ in ids]
 
-    def recalculate_pull_from_which_node(self, queue: MessageQueue) -> int:
+    def recalculate_pull_from_which_node(self, queue: MessageQueue, group: str) -> int:
         """The broker id to pull this queue from: the user's choice, the last suggestion, or the master."""
         if self.connect_broker_by_user:
             return self.default_broker_id
-        return self.pull_from_which_node_table.get(queue, MASTER_ID)
+        table = self.pull_from_which_node_tables.get(group)
+        return MASTER_ID if table is None else table.get(queue, MASTER_ID)
 
-    def update_pull_from_which_node(self, queue: MessageQueue, broker_id: int) -> None:
-        """Remember what a pull answer suggested for the next pull."""
-        self.pull_from_which_node_table[queue] = broker_id
+    def update_pull_from_which_node(self, queue: MessageQueue, broker_id: int, group: str) -> None:
+        """Remember what a pull answer suggested for the group's next pull."""
+        table = self.pull_from_which_node_tables.get(group)
+        if table is None:
+            table = self.pull_from_which_node_tables[group] = {}
+        table[queue] = broker_id

@@ -198,7 +198,7 @@ async def _store_timestamp_ms(
 ) -> int | None:
     """When the message at `offset` was stored; None when it is gone."""
     # Whatever the answer before suggested: a slave may lack what the master has.
-    client.routing.update_pull_from_which_node(queue, MASTER_ID)
+    client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
     pulls = PullAPIWrapper(client, DEFAULT_GROUP)
     result = await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)
     if result.is_from_slave and result.max_offset <= offset:

@@ -19,13 +19,14 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_protocol.codes import LanguageCode, ResponseCode, SerializeType
+from rocketrio_protocol.codes import LanguageCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
 from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TooManyRequests
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.remoting.calls import Call, expire_calls, unanswered
+from rocketrio_protocol.remoting.channel_statistics import ChannelStatistics
 from rocketrio_protocol.remoting.dispatch import Dispatcher
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.reactor import Reactor
@@ -49,20 +50,6 @@ LAST_WORDS_TIMEOUT: Final = 1.0
 log = logging.getLogger("rocketrio_protocol")
 
 
-@attrs.frozen
-class ChannelStatistics:
-    """A channel at one moment."""
-
-    pending_count: int
-    """Calls that wait for their answers."""
-    late_answer_count: int
-    """Answers that came after their calls had given up."""
-    unsent_size: int
-    """Bytes queued that the operating system has not taken."""
-    request_type: SerializeType
-    """The encoding of our requests."""
-
-
 class Channel:
     """One connection. Made by a server or a pool, which runs it."""
 
@@ -81,6 +68,8 @@ class Channel:
         self.local_addr = transport.local_addr
         self.remote_addr = transport.remote_addr
         self.closed = False
+        self.last_received = trio.current_time()
+        """When bytes last came, or the connection was made."""
         self._transport = transport
         self._connection = connection
         self._dispatcher = dispatcher
@@ -230,6 +219,12 @@ class Channel:
             )
             self._connection.send_answer(failure)
 
+    def give_up_calls(self, code: int, reason: str) -> None:
+        """Fail the pending calls of one request code with NotReachable; late answers are dropped."""
+        table = self._connection.response_table
+        for opaque in [opaque for opaque, call in table.items() if call.code == code]:
+            table.pop(opaque).fail(NotReachable(reason, broker_addr=self.remote_addr))
+
     # -------------------------------------------------------------------------------------- the tasks
 
     async def run(self, on_end: Callable[["Channel"], None] | None = None) -> None:
@@ -286,7 +281,7 @@ class Channel:
             connection.receive_eof()
             self._ended = True
             return False
-        self._last_active = trio.current_time()
+        self.last_received = self._last_active = trio.current_time()
         self._backlog, finished = connection.receive(self._buffer[:size])
         for call, answer in finished:
             call.finish(answer)

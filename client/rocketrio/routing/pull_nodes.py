@@ -1,0 +1,210 @@
+"""Where one group pulls each of its queues from: the policy applied to what is known, with the reason.
+
+Invariant: every choice has a reason, and is counted for its queue.
+Invariant: `master` never reads a slave, and a bound on staleness is never given up because nobody is within it.
+Answers to: PullAPIWrapper.pullKernelImpl's choice of an address.
+"""
+
+from collections.abc import Callable, Collection
+from enum import Enum
+from hashlib import blake2b
+from typing import Final
+
+import attrs
+
+from rocketrio.routing.read_policy import SUGGESTED, ReadPolicy
+from rocketrio.routing.replica_views import ReplicaViews
+from rocketrio.routing.router import FindBrokerResult, Router
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.message import MessageQueue
+
+NEARER_FACTOR: Final = 0.8
+"""Another replica must be a fifth nearer to be moved to: two at the same distance would take turns."""
+
+
+class PullReason(Enum):
+    """Why a pull went where it went."""
+
+    DEFAULT = "nothing was suggested yet: the master"
+    SUGGESTED = "the last answer suggested it"
+    BY_USER = "default_broker_id, with connect_broker_by_user"
+    MASTER = "only the master is to be read"
+    NEAREST = "the shortest round trip"
+    REPLICA = "a slave within the bound on staleness"
+    TOO_STALE = "the master: no slave is known to be within the bound"
+    NOT_THERE_YET = "the master: no slave has come to this offset"
+    PASSED_OVER = "another one: the wanted address failed a moment ago, or is not known"
+
+
+@attrs.frozen
+class PullChoice:
+    """An address, and why it."""
+
+    found: FindBrokerResult
+    reason: PullReason
+
+
+@attrs.define
+class PullCounts:
+    """Where the pulls of one queue went."""
+
+    last: PullChoice
+    by_reason: dict[PullReason, int] = attrs.Factory(dict)
+
+
+def _no_round_trip(addr: str) -> float | None:
+    return None
+
+
+@attrs.define
+class PullNodes:
+    """The choices of one consumer."""
+
+    router: Router
+    group: str
+    policy: ReadPolicy = SUGGESTED
+    round_trip: Callable[[str], float | None] = _no_round_trip
+    """Seconds that an address takes to answer, as far as that was measured."""
+    counts: dict[MessageQueue, PullCounts] = attrs.Factory(dict)
+    views: dict[MessageQueue, ReplicaViews] = attrs.Factory(dict)
+
+    def count(self, queue: MessageQueue, choice: PullChoice) -> None:
+        """A pull goes there."""
+        counts = self.counts.get(queue)
+        if counts is None:
+            counts = self.counts[queue] = PullCounts(choice)
+        counts.last = choice
+        counts.by_reason[choice.reason] = counts.by_reason.get(choice.reason, 0) + 1
+
+    def keep(self, queues: Collection[MessageQueue]) -> None:
+        """Forget what was known of other queues."""
+        for table in (self.counts, self.views):
+            for queue in [queue for queue in table if queue not in queues]:
+                del table[queue]
+
+    def views_of(self, queue: MessageQueue) -> ReplicaViews:
+        """What the replicas of a queue said; kept only where the policy needs it."""
+        return self.views.setdefault(queue, ReplicaViews())
+
+    def choose(self, queue: MessageQueue, offset: int, *, now: float) -> PullChoice | None:
+        """Where the next pull goes; None when no address will do."""
+        read_from = self.policy.read_from
+        if read_from == "suggested":
+            return self._suggested(queue)
+        if read_from == "master":
+            return self._only_master(queue, PullReason.MASTER)
+        if read_from == "nearest":
+            return self._nearest(queue, offset, now)
+        return self._replica(queue, offset, now)
+
+    def _suggested(self, queue: MessageQueue) -> PullChoice | None:
+        router = self.router
+        broker_id = router.recalculate_pull_from_which_node(queue, self.group)
+        found = router.find_broker_address_in_subscribe(queue.broker_name, broker_id)
+        if found is None:
+            return None
+        if found.broker_id != broker_id:
+            reason = PullReason.PASSED_OVER
+        elif router.connect_broker_by_user:
+            reason = PullReason.BY_USER
+        elif queue in router.pull_from_which_node_tables.get(self.group, ()):
+            reason = PullReason.SUGGESTED
+        else:
+            reason = PullReason.DEFAULT
+        return PullChoice(found, reason)
+
+    def _only_master(self, queue: MessageQueue, reason: PullReason) -> PullChoice | None:
+        found = self.router.find_broker_address_in_subscribe(
+            queue.broker_name, MASTER_ID, only_this_broker=True
+        )
+        return None if found is None else PullChoice(found, reason)
+
+    def _nearest(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
+        live = self._live(queue)
+        usable = [
+            found
+            for found in live
+            if not found.is_slave
+            or (self._has_reached(queue, found, offset, now) and self._is_within(queue, found, now))
+        ]
+        if not usable:
+            return self._rest(queue, offset, now, live)
+        current = self._current(queue, usable)
+        nearest = min(usable, key=lambda found: (self._distance(found), found.broker_id))
+        if current is not None and self._distance(nearest) > (
+            self._distance(current) * NEARER_FACTOR
+        ):
+            nearest = current
+        return PullChoice(nearest, PullReason.NEAREST)
+
+    def _replica(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
+        live = self._live(queue)
+        usable = [
+            found
+            for found in live
+            if found.is_slave
+            and self._is_within(queue, found, now)
+            and self._has_reached(queue, found, offset, now)
+        ]
+        if not usable:
+            return self._rest(queue, offset, now, live)
+        # One stays with its slave; at first each group goes to one of its own, so that they spread.
+        current = self._current(queue, usable)
+        if current is None:
+            current = max(usable, key=lambda found: _weight(self.group, found.broker_id))
+        return PullChoice(current, PullReason.REPLICA)
+
+    def _rest(
+        self, queue: MessageQueue, offset: int, now: float, live: list[FindBrokerResult]
+    ) -> PullChoice | None:
+        """No slave will do: the master, or, without a bound, whoever there is."""
+        slaves = [found for found in live if found.is_slave]
+        is_stale = any(not self._is_within(queue, found, now) for found in slaves)
+        if not slaves:
+            reason = PullReason.PASSED_OVER
+        else:
+            reason = PullReason.TOO_STALE if is_stale else PullReason.NOT_THERE_YET
+        if self.policy.is_bounded:
+            return self._only_master(queue, reason)
+        found = self.router.find_broker_address_in_subscribe(queue.broker_name, MASTER_ID)
+        return None if found is None else PullChoice(found, reason)
+
+    def _live(self, queue: MessageQueue) -> list[FindBrokerResult]:
+        router = self.router
+        found = router.candidates(queue.broker_name)
+        return [each for each in found if not router.is_avoided(each.addr)]
+
+    def _current(
+        self, queue: MessageQueue, usable: list[FindBrokerResult]
+    ) -> FindBrokerResult | None:
+        counts = self.counts.get(queue)
+        return counts.last.found if counts is not None and counts.last.found in usable else None
+
+    def _distance(self, found: FindBrokerResult) -> float:
+        seconds = self.round_trip(found.addr)
+        return float("inf") if seconds is None else seconds
+
+    def _is_within(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
+        """Whether a slave is known to be no further behind than the bounds; without any it is."""
+        policy = self.policy
+        if not policy.is_bounded:
+            return True
+        views = self.views_of(queue)
+        if policy.max_staleness is not None:
+            seconds = views.staleness(found.broker_id, now)
+            if seconds is None or seconds > policy.max_staleness:
+                return False
+        if policy.max_staleness_messages is not None:
+            messages = views.staleness_messages(found.broker_id, now)
+            if messages is None or messages > policy.max_staleness_messages:
+                return False
+        return True
+
+    def _has_reached(
+        self, queue: MessageQueue, found: FindBrokerResult, offset: int, now: float
+    ) -> bool:
+        return self.views_of(queue).has_reached(found.broker_id, offset, now)
+
+
+def _weight(group: str, broker_id: int) -> bytes:
+    return blake2b(f"{group}@{broker_id}".encode(), digest_size=8).digest()

@@ -1,0 +1,66 @@
+"""Which replica a consumer reads from, as its user wants it.
+
+    suggested   where the last pull answer of this queue suggested, at first the master (RocketMQ's way)
+    master      the master and nobody else: while it is away nothing is read
+    nearest     the replica with the shortest measured round trip
+    replica     a slave, as long as it is no further behind than a bound; otherwise the master
+
+A bound is a number of messages (the master's end of the queue, as it last said, less the slave's) or of seconds (since
+the slave last had everything that its master had, as slaves of ours report). What is not known counts as too stale.
+
+Unlike Java: there is only `suggested`.
+"""
+
+from typing import Final, Literal, TypeAlias, get_args
+
+import attrs
+
+from rocketrio_protocol.errors import ConfigError
+
+ReadFrom: TypeAlias = Literal["suggested", "master", "nearest", "replica"]
+READ_FROM: Final[tuple[str, ...]] = get_args(ReadFrom)
+
+
+@attrs.frozen
+class ReadPolicy:
+    """Checked when it is made. Raises ConfigError."""
+
+    read_from: ReadFrom = "suggested"
+    max_staleness: float | None = None
+    """Seconds."""
+    max_staleness_messages: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.read_from not in READ_FROM:
+            raise ConfigError(
+                f"read_from={self.read_from!r} is none of {', '.join(map(repr, READ_FROM))}"
+            )
+        if self.read_from == "replica" and not self.is_bounded:
+            raise ConfigError(
+                "read_from='replica' needs a bound: max_staleness= in seconds, or max_staleness_messages="
+            )
+        if self.read_from in ("suggested", "master") and self.is_bounded:
+            raise ConfigError(
+                f"a bound on staleness means nothing with read_from={self.read_from!r},"
+                " only with 'nearest' and 'replica'"
+            )
+        if self.max_staleness is not None and not 0 < self.max_staleness < float("inf"):
+            raise ConfigError(f"max_staleness={self.max_staleness} must be seconds above 0")
+        messages = self.max_staleness_messages
+        if messages is not None and (isinstance(messages, float) or messages < 0):
+            raise ConfigError(
+                f"max_staleness_messages={messages} must be a whole number of messages, at least 0"
+            )
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether staleness matters at all."""
+        return self.max_staleness is not None or self.max_staleness_messages is not None
+
+    @property
+    def needs_looks(self) -> bool:
+        """Whether replicas must be looked at now and then, also those that are not read."""
+        return self.read_from in ("nearest", "replica")
+
+
+SUGGESTED: Final = ReadPolicy()
