@@ -110,9 +110,10 @@ async def open_client(
                 await trio.sleep_forever()
 
     async with background_nursery() as nursery:
-        try:
-            # Within the block that ends the scope: a cancel in this moment would leave the shielded task for ever.
+        # A task that shields itself cannot be started under a cancel: nobody would be left to end it. Nothing waits here.
+        with trio.CancelScope(shield=True):
             pool: ChannelPool = await nursery.start(keep_connections)
+        try:
             ip = await _local_ip(pool, addresses)
             client = ClientInstance(
                 client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
