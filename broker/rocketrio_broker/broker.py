@@ -32,6 +32,7 @@ from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.other_master import find_other_master
 from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
@@ -233,6 +234,20 @@ async def open_broker(
                 consumer_offsets=parts.consumer_offsets,
                 queue_end=store.next_queue_offset,
             )
+            missing_tail = MissingTail(
+                store,
+                call=pool.call,
+                name_servers=config.name_servers,
+                broker_name=config.broker_name,
+                own_addr=bound.address,
+                dial=secured_dial(dial, security),
+                wall_clock=wall_clock,
+                config=_ha_config(config),
+                rule=lambda: ReturnRule(
+                    serves_without=parts.config.broker.ha_return == "serve",
+                    wait=parts.config.broker.ha_return_wait,
+                ),
+            )
             look = partial(
                 find_other_master,
                 call=pool.call,
@@ -253,6 +268,7 @@ async def open_broker(
                     secured_dial(dial, security),
                     wall_clock,
                 ),
+                fetch=missing_tail.fetch,
                 gather=gather,
                 find_other_master=look,
             )

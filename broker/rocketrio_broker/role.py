@@ -1,13 +1,14 @@
 """What a broker's role asks of it while it runs: a master takes over before it takes writes, a slave follows.
 
     master  end of following: everything whole into the queues, the part of a record cut off
-            | no other live master of this name | offsets of its slaves taken over | writes | registered
+            | no other live master of this name | what a slave has and this log lacks is fetched
+            | offsets of its slaves taken over | writes | registered
     slave   writes refused, waiting sends answered | follows its master's log and tables | registered
 
 A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on.
 
 Invariant: a master takes no write while another live master of its name is known.
-Invariant: it takes none before its queues are complete and its slaves' offsets were asked for.
+Invariant: it takes none before its queues are complete and its slaves were asked for messages and offsets.
 Answers to: BrokerController.changeToMaster, changeToSlave.
 Unlike Java: a slave registers at once and learns its master from the answer; there it waits for the next period.
 """
@@ -26,11 +27,15 @@ from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.topic_config import TopicConfig
 
 logger = logging.getLogger("rocketrio_broker")
 
 OTHER_MASTER_LOOK: Final = 5.0
 """Seconds until a master that stands aside looks again whether the other one is gone."""
+
+LEAST_QUEUES: Final = 4
+"""Of a topic whose messages came from a slave, where nothing says how many it had (clients' defaultTopicQueueNums)."""
 
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: registration is then through."""
@@ -46,10 +51,14 @@ class RoleService:
         registration: BrokerRegistration,
         group_transfer: GroupTransferService,
         follow: Callable[[], SlaveReplication],
+        fetch: Callable[[Callable[[str], None]], Awaitable[object]],
         gather: Callable[[], Awaitable[object]],
         find_other_master: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """`follow` makes a slave's side of replication, `gather` takes over the slaves' offsets."""
+        """`follow` makes a slave's side of replication, `gather` takes over the slaves' offsets.
+
+        `fetch` gets what only slaves have of the log; it is given what to call when that takes long.
+        """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
         self.settled = Watermark()
@@ -60,7 +69,9 @@ class RoleService:
         self._registration = registration
         self._group_transfer = group_transfer
         self._make_slave = follow
+        self._fetch = fetch
         self._gather = gather
+        self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._find_other_master = find_other_master
         self._scope = trio.CancelScope()
         self._turn = trio.Lock()
@@ -74,15 +85,15 @@ class RoleService:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Live in the role of the settings, and in those that come; started once the first may be served."""
+        self._task_status = task_status
         while True:
             with trio.CancelScope() as self._scope:
                 if self._config.broker.is_slave:
-                    await self._follow(task_status)
+                    await self._follow()
                 else:
-                    await self._lead(task_status)
+                    await self._lead()
             if self._scope.cancelled_caught:
                 logger.info("role changed role=%s", self._config.broker.role)
-            task_status = trio.TASK_STATUS_IGNORED
 
     async def change(self, role: Role, broker_id: int) -> None:
         """Take another role, or id; returns once it serves. Raises ConfigError, and changes nothing, for a wrong pair.
@@ -108,18 +119,18 @@ class RoleService:
             self._scope.cancel()
             await self.settled.wait_past(settled)
 
-    async def _follow(self, task_status: trio.TaskStatus[None]) -> None:
+    async def _follow(self) -> None:
         self._store.is_slave = True
         self._expect_acknowledgements()
         self.slave = self._make_slave()
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.slave.run)
-                self._settle(task_status)
+                self._settle()
         finally:
             self.slave = None
 
-    async def _lead(self, task_status: trio.TaskStatus[None]) -> None:
+    async def _lead(self) -> None:
         """Returns when a name server refused this master: then all begins again."""
         store, registration = self._store, self._registration
         # Before anything is waited for: the setter below completes the queues, and would open for writes.
@@ -128,13 +139,16 @@ class RoleService:
         self._expect_acknowledgements()
         while (other := await self._other_master()) is not None:
             self._stand_aside(other)
-            self._settle(task_status)
-            task_status = trio.TASK_STATUS_IGNORED
+            self._settle()
             await trio.sleep(OTHER_MASTER_LOOK)
         refusals = registration.refusals.value
+        begin = store.max_physical_offset
+        await self._fetch(self._stand_by)
+        self._make_topics(begin)
+        self._expect_acknowledgements()
         await self._gather()
         store.take_writes()
-        self._settle(task_status)
+        self._settle()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather_again)
             await registration.refusals.wait_past(refusals)
@@ -170,9 +184,29 @@ class RoleService:
         if not self._registration.other_masters:
             self._registration.hold()
 
-    def _settle(self, task_status: trio.TaskStatus[None]) -> None:
+    def _make_topics(self, begin: int) -> None:
+        """Topics of messages that were fetched, from this address on: a power cut may have taken them too."""
+        topics = self._parts.topics
+        for topic, queues in self._store.queues().items():
+            is_known = topics.topic_config(topic) is not None
+            if is_known or all(queue.last_physical_end <= begin for queue in queues.values()):
+                continue
+            count = max(*queues, LEAST_QUEUES - 1) + 1
+            topics.update(TopicConfig(topic, read_queue_nums=count, write_queue_nums=count))
+            logger.warning(
+                "topic of fetched messages was not known and is made topic=%s queues=%d",
+                topic, count,
+            )  # fmt: skip
+
+    def _stand_by(self, reason: str) -> None:
+        """Serve what can be read, for it may take long until writes can be taken."""
+        self._store.take_writes(reason)
+        self._settle()
+
+    def _settle(self) -> None:
         """The role serves: whoever waits for that may go on, and the name servers are told."""
         if self._config.broker.broker_id != MASTER_ID or self._store.writable:
             self._registration.register_now()
-        task_status.started()
+        status, self._task_status = self._task_status, trio.TASK_STATUS_IGNORED
+        status.started()
         self.settled.advance(self.settled.value + 1)

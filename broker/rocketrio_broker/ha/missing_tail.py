@@ -1,0 +1,284 @@
+"""A broker that becomes master first gets what its slaves have of its log and it lacks: it may be acknowledged.
+
+A power cut takes from a master with asynchronous flush what a live slave still has; of two slaves one may be ahead
+when the other is promoted. Each name server is asked (106) for the slaves of the name, each slave for the end of its
+log (28, `commitLogMaxOffset`) and its replication port (26, `haListenPort`), which Apache's answer too. The longest is
+followed as any master would be, its log compared first, until this log is as long; then any that is longer still.
+
+Invariant: a log of another history is never followed, however long it is.
+Invariant: no write is taken before every slave was asked that could be, within a limit or for as long as it takes.
+Answers to: nothing in 4.x; there the master overwrites what its slave has, or the slave is stuck for ever.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.client import HAClient
+from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.errors import ReplicationError, SilentPeerError
+from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.commands.admin import (
+    GetBrokerConfigRequestHeader,
+    GetBrokerRuntimeInfoRequestHeader,
+)
+from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
+from rocketrio_protocol.errors import Error, RemoteProtocolError
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.java_properties import parse_properties
+from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.remoting.ports import Dial, WallClock, join_addr, split_addr
+from rocketrio_protocol.route import ClusterInfo, KVTable
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+ASK_AGAIN_PAUSE: Final = 0.5
+"""Seconds until those that could not be asked are asked again."""
+
+_FETCHING: Final = "this master is getting from a slave what it lacks"
+
+
+@attrs.frozen
+class ReturnRule:
+    """What to do about a slave that cannot be asked."""
+
+    serves_without: bool = True
+    wait: float = 10.0
+    """Seconds until it is served without, or waited for with a refusal that says so."""
+
+
+@attrs.define
+class FetchedTail:
+    """What came of asking."""
+
+    bytes_fetched: int = 0
+    sources: list[str] = attrs.field(factory=list)
+    """Slaves that something was fetched from."""
+    refused: dict[str, Error] = attrs.field(factory=dict)
+    """Slaves that are longer and of another history."""
+    unreachable: dict[str, Error] = attrs.field(factory=dict)
+    """Name servers and slaves that could not be asked at the end."""
+
+
+@attrs.frozen
+class _Slave:
+    """One that answered."""
+
+    addr: str
+    end: int
+    ha_addr: str
+
+
+class MissingTail:
+    """One broker's way to what it lacks; `fetch` each time it becomes master."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        call: Caller,
+        name_servers: Sequence[str],
+        broker_name: str,
+        own_addr: str,
+        dial: Dial,
+        wall_clock: WallClock,
+        config: HAConfig,
+        rule: Callable[[], ReturnRule],
+    ) -> None:
+        """`dial` reaches replication ports; `rule` is asked each time."""
+        self._store = store
+        self._call = call
+        self._name_servers = name_servers
+        self._broker_name = broker_name
+        self._own_addr = own_addr
+        self._dial = dial
+        self._wall_clock = wall_clock
+        self._config = attrs.evolve(config, acknowledge="memory")
+        self._rule = rule
+
+    def __repr__(self) -> str:
+        return f"<MissingTail of {self._broker_name}>"
+
+    async def fetch(self, stand_by: Callable[[str], None]) -> FetchedTail:
+        """Get everything that a slave has beyond this log. Never fails.
+
+        `stand_by` is told why no write is taken once that takes longer than it should. A cancel leaves what came.
+        """
+        result = FetchedTail()
+        began = trio.current_time()
+        stands_by = False
+        while True:
+            slaves = await self._ask_all(result)
+            end = self._store.max_physical_offset
+            longer = [
+                slave for slave in slaves if slave.end > end and slave.addr not in result.refused
+            ]
+            if longer and await self._follow(max(longer, key=lambda slave: slave.end), result):
+                continue
+            if not result.unreachable:
+                break
+            rule = self._rule()
+            if trio.current_time() - began >= rule.wait:
+                if rule.serves_without:
+                    self._log_unreachable(result, rule)
+                    break
+                if not stands_by:
+                    stands_by = True
+                    stand_by(self._why_waiting(result))
+            await trio.sleep(ASK_AGAIN_PAUSE)
+        return result
+
+    # --- asking ------------------------------------------------------------------------------
+
+    async def _ask_all(self, result: FetchedTail) -> list[_Slave]:
+        result.unreachable.clear()
+        found: set[str] = set()
+        slaves: list[_Slave] = []
+
+        async def ask_slave(addr: str) -> None:
+            try:
+                slaves.append(await self._slave(addr))
+            except Error as error:
+                result.unreachable[addr] = error
+
+        async def ask_name_server(addr: str, nursery: trio.Nursery) -> None:
+            try:
+                listed = await self._listed(addr)
+            except Error as error:
+                result.unreachable[addr] = error
+                return
+            for slave in listed - found:
+                found.add(slave)
+                nursery.start_soon(ask_slave, slave)
+
+        async with trio.open_nursery() as nursery:
+            for addr in self._name_servers:
+                nursery.start_soon(ask_name_server, addr, nursery)
+        # In one order whoever answered first.
+        return sorted(slaves, key=lambda slave: slave.addr)
+
+    async def _listed(self, name_server: str) -> set[str]:
+        body = await self._ask(name_server, GetBrokerClusterInfoRequestHeader())
+        info = fastjson.loads(body, ClusterInfo, what="cluster info")
+        broker = info.broker_addr_table.get(self._broker_name)
+        addrs = {} if broker is None else broker.broker_addrs
+        return {
+            addr
+            for broker_id, addr in addrs.items()
+            if broker_id != MASTER_ID and addr != self._own_addr
+        }
+
+    async def _slave(self, addr: str) -> _Slave:
+        info = fastjson.loads(
+            await self._ask(addr, GetBrokerRuntimeInfoRequestHeader()), KVTable, what="runtime info"
+        )
+        settings = parse_properties(await self._ask(addr, GetBrokerConfigRequestHeader()))
+        host = settings.get("brokerIP2") or split_addr(addr)[0]
+        try:
+            end, port = int(info.table["commitLogMaxOffset"]), int(settings["haListenPort"])
+        except (KeyError, ValueError) as error:
+            raise RemoteProtocolError(
+                f"The slave does not say how long its log is, or where it serves it ({error!r})",
+                broker_addr=addr,
+            ) from error
+        return _Slave(addr, end, join_addr(host, port))
+
+    async def _ask(self, addr: str, request: RequestHeader) -> bytes:
+        response = await self._call(addr, request, timeout=CALL_TIMEOUT)
+        what = f"Asking for {request.code.name}"
+        return bytes(check(response, what, broker_addr=addr).body)
+
+    # --- following ---------------------------------------------------------------------------
+
+    async def _follow(self, slave: _Slave, result: FetchedTail) -> bool:
+        """Follow one until this log is as long as that one was; False when it no longer answers."""
+        store = self._store
+        begin = store.max_physical_offset
+        logger.warning(
+            "this log is shorter than a slave's, getting what it lacks slave=%s offset=%d bytes=%d",
+            slave.addr, begin, slave.end - begin,
+        )  # fmt: skip
+        client = HAClient(
+            store,
+            address=MasterAddress(slave.ha_addr),
+            dial=self._dial,
+            wall_clock=self._wall_clock,
+            config=self._config,
+        )
+        problem: list[Error] = []
+        store.is_slave = True
+        store.take_writes(_FETCHING)
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(client.run)
+                nursery.start_soon(self._watch, client, problem, nursery.cancel_scope)
+                await store.appended.wait_reached(slave.end)
+                nursery.cancel_scope.cancel()
+        finally:
+            # Completes the queues, cuts off the part of a record, and would open for writes.
+            store.is_slave = False
+            store.take_writes(_FETCHING)
+        fetched = store.max_physical_offset - begin
+        if fetched > 0:
+            result.bytes_fetched += fetched
+            result.sources.append(slave.addr)
+            logger.info("fetched from a slave slave=%s bytes=%d", slave.addr, fetched)
+        for error in problem:
+            if isinstance(error, SilentPeerError):
+                result.unreachable[slave.addr] = error
+                return False
+            result.refused[slave.addr] = error
+            logger.error(
+                "a slave is longer than this log and was not followed slave=%s reason=%s",
+                slave.addr, error,
+            )  # fmt: skip
+        return True
+
+    async def _watch(self, client: HAClient, problem: list[Error], scope: trio.CancelScope) -> None:
+        """End it when the histories differ, or nothing has come for as long as is waited for a slave."""
+        store = self._store
+        seen, since = store.max_physical_offset, trio.current_time()
+        while not problem:
+            if store.max_physical_offset > seen:
+                seen, since = store.max_physical_offset, trio.current_time()
+            setbacks = client.setbacks.value
+            with trio.move_on_at(since + self._rule().wait) as waiting:
+                async with trio.open_nursery() as nursery:
+                    for mark, value in ((store.appended, seen), (client.setbacks, setbacks)):
+                        nursery.start_soon(_cancel_past, mark, value, nursery.cancel_scope)
+            if isinstance(client.problem, ReplicationError):
+                problem.append(client.problem)
+            elif waiting.cancelled_caught:
+                problem.append(SilentPeerError("Nothing came from the slave"))
+        scope.cancel()
+
+    # --- saying so ---------------------------------------------------------------------------
+
+    def _log_unreachable(self, result: FetchedTail, rule: ReturnRule) -> None:
+        for addr, error in result.unreachable.items():
+            logger.warning(
+                "serving without asking a peer that cannot be reached; messages that only a slave still "
+                "has are lost for readers (ha_return = serve) peer=%s waited=%g reason=%s",
+                addr, rule.wait, error,
+            )  # fmt: skip
+
+    def _why_waiting(self, result: FetchedTail) -> str:
+        peers = ", ".join(sorted(result.unreachable))
+        logger.error("no writes are taken until a peer can be asked peers=%s", peers)
+        return (
+            f"this master waits until {peers} can be asked for messages it may lack: bring it back, "
+            "or set ha_return to serve"
+        )
+
+
+async def _cancel_past(mark: Watermark, value: int, scope: trio.CancelScope) -> None:
+    await mark.wait_past(value)
+    scope.cancel()

@@ -1,0 +1,290 @@
+"""A master that comes back, or a slave that is promoted, gets what another broker has of its log before it serves."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from tests.broker.ha.support import log_bytes
+from tests.broker.store.faulty_disk import FaultyDisk
+from tests.broker.store.support import read_all
+from tests.cluster.support import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
+    UpdateBrokerConfigRequestHeader,
+)
+
+STORE = StoreConfig(
+    flush_interval_commit_log=3600,
+    mapped_file_size_commit_log=16_384,
+    mapped_file_size_consume_queue=2000,
+    max_hash_slot_num=20,
+    max_index_num=100,
+)
+"""Nothing is flushed but when files end and on a clean stop: a power cut loses much."""
+
+
+@attrs.define
+class Pair:
+    """A cluster whose disks lose what was not synced."""
+
+    cluster: EmbeddedCluster
+    caller: Caller
+
+    async def send(
+        self, count: int, *, broker: Broker | None = None, first: int = 0
+    ) -> list[bytes]:
+        """Messages that were acknowledged."""
+        addr = (broker or self.cluster.master.broker).address
+        sent = [b"%06d" % number for number in range(first, first + count)]
+        for body in sent:
+            assert (await self.caller.send(addr, body)).code == ResponseCode.SUCCESS
+        return sent
+
+    async def read(self, broker: Broker) -> list[bytes]:
+        found: list[bytes] = []
+        while batch := bodies(await self.caller.pull(broker.address, len(found))):
+            found += batch
+        return found
+
+    async def level(self, *members: Member) -> None:
+        """Wait until these have the same log, and have dispatched it."""
+        stores = [member.broker.store for member in members]
+        with trio.fail_after(60):
+            while len({store.max_physical_offset for store in stores}) > 1:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+            for store in stores:
+                await store.dispatched.wait_reached(store.max_physical_offset)
+        assert len({log_bytes(store) for store in stores}) == 1
+        assert len({tuple(read_all(store, "orders")) for store in stores}) == 1
+
+    async def cut_power(self, member: Member, *, kept: float = 0.0, seed: int = 7) -> None:
+        await member.kill()
+        disk = member.disk
+        assert isinstance(disk, FaultyDisk)
+        member.disk = disk.after_cut(seed=seed, kept=kept)
+
+    async def change(self, broker: Broker, role: str, broker_id: int) -> None:
+        header = ChangeBrokerRoleRequestHeader(role, broker_id)
+        answer = await self.caller.pool.call(broker.address, header, timeout=90)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+    async def configure(self, broker: Broker, text: bytes) -> None:
+        header = UpdateBrokerConfigRequestHeader()
+        answer = await self.caller.pool.call(broker.address, header, text)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+@asynccontextmanager
+async def cluster_of(slaves: int, **settings: object) -> AsyncGenerator[Pair]:
+    async with (
+        EmbeddedCluster(
+            slaves=slaves, store=STORE, make_disk=FaultyDisk, slave_read_enable=True, **settings
+        ) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        yield Pair(cluster, caller)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0], ids="kept {}".format)
+@pytest.mark.parametrize("count", [1, 40, 400])
+async def test_power_cut_of_an_asynchronous_master_loses_nothing_that_a_slave_has(
+    autojump_clock: MockClock, count: int, kept: float
+) -> None:
+    async with cluster_of(1) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        sent = await pair.send(count)
+        await pair.level(master, slave)
+        before = log_bytes(slave.broker.store)
+        await pair.cut_power(master, kept=kept)
+        await master.start()
+        assert await pair.read(master.broker) == sent
+        assert log_bytes(master.broker.store) == before
+        # And the slave follows on without anybody's help.
+        sent += await pair.send(30, first=count)
+        await pair.level(master, slave)
+        assert await pair.read(slave.broker) == sent
+        slave_side = slave.broker.slave
+        assert slave_side is not None
+        assert slave_side.client.state is HAClientState.FOLLOWING
+
+
+async def test_master_whose_disk_is_new_gets_everything(autojump_clock: MockClock) -> None:
+    async with cluster_of(1) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        sent = await pair.send(500)
+        await pair.level(master, slave)
+        await master.kill()
+        master.disk = FaultyDisk()
+        await master.start()
+        assert await pair.read(master.broker) == sent
+        await pair.level(master, slave)
+
+
+async def test_longest_of_two_slaves_is_followed(autojump_clock: MockClock) -> None:
+    async with cluster_of(2) as pair:
+        master, (short, long) = pair.cluster.master, pair.cluster.slaves
+        sent = await pair.send(100)
+        await pair.level(master, short, long)
+        pair.cluster.memory_network.partition(short.host, master.host)
+        sent += await pair.send(50, first=100)
+        await pair.level(master, long)
+        await pair.cut_power(master)
+        pair.cluster.memory_network.reconnect(short.host, master.host)
+        await master.start()
+        assert await pair.read(master.broker) == sent
+        await pair.level(master, short, long)
+
+
+async def test_promoted_slave_gets_what_the_other_slave_has_more(autojump_clock: MockClock) -> None:
+    async with cluster_of(2) as pair:
+        master, (short, long) = pair.cluster.master, pair.cluster.slaves
+        sent = await pair.send(100)
+        await pair.level(master, short, long)
+        await trio.sleep(15)  # Topics are copied every 10 s.
+        pair.cluster.memory_network.partition(short.host, master.host)
+        sent += await pair.send(50, first=100)
+        await pair.level(master, long)
+        await master.kill()
+        await pair.change(short.broker, "async-master", 0)
+        assert await pair.read(short.broker) == sent
+        sent += await pair.send(20, broker=short.broker, first=150)
+        await pair.level(short, long)
+        assert await pair.read(long.broker) == sent
+
+
+async def test_former_master_that_lost_a_race_says_so_and_is_cut_by_rule(
+    autojump_clock: MockClock,
+) -> None:
+    """It took messages that no slave got, and comes back as a slave of the one that was promoted."""
+    async with cluster_of(1) as pair:
+        old, (new,) = pair.cluster.master, pair.cluster.slaves
+        await pair.send(100)
+        await pair.level(old, new)
+        pair.cluster.memory_network.partition(old.host, new.host)
+        await pair.send(50, first=100)
+        await old.kill()
+        await pair.change(new.broker, "async-master", 0)
+        pair.cluster.memory_network.heal()
+        sent = await pair.send(30, broker=new.broker, first=1000)
+        old.config = attrs.evolve(old.config, role="slave", broker_id=2)
+        await old.start()
+        await trio.sleep(30)
+        side = old.broker.slave
+        assert side is not None
+        assert side.client.state is HAClientState.DIVERGED
+        assert "differs from the master's" in (side.statistics().log.last_problem or "")
+        await pair.configure(old.broker, b"haDivergentTail=cut\n")
+        await pair.level(new, old)
+        assert (await pair.read(old.broker))[-30:] == sent
+        names = old.disk.list_directory(old.config.data / "cut")
+        assert len(names) == 1
+
+
+async def test_former_slave_that_is_longer_and_diverged_is_not_followed(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster_of(1) as pair:
+        old, (new,) = pair.cluster.master, pair.cluster.slaves
+        await pair.send(100)
+        await pair.level(old, new)
+        pair.cluster.memory_network.partition(old.host, new.host)
+        await pair.send(200, first=5000)
+        await old.kill()
+        await pair.change(new.broker, "async-master", 0)
+        pair.cluster.memory_network.heal()
+        sent = await pair.send(30, broker=new.broker, first=1000)
+        old.config = attrs.evolve(old.config, role="slave", broker_id=2)
+        await old.start()
+        await trio.sleep(10)
+        await new.stop()
+        new.config = attrs.evolve(new.config, role="async-master", broker_id=0)
+        await new.start()
+        assert "longer than this log and was not followed" in caplog.text
+        assert (await pair.read(new.broker))[100:] == sent
+        assert (await pair.caller.send(new.broker.address, b"on")).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("silent", ["slave", "name server"])
+async def test_master_serves_after_the_limit_where_a_peer_cannot_be_asked(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, silent: str
+) -> None:
+    async with cluster_of(1) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        await pair.send(50)
+        await pair.level(master, slave)
+        await pair.cut_power(master)
+        host = slave.host if silent == "slave" else "10.0.0.9"
+        pair.cluster.memory_network.partition(master.host, host)
+        began = trio.current_time()
+        await master.start()
+        assert 10 <= trio.current_time() - began < 30
+        assert "serving without asking a peer that cannot be reached" in caplog.text
+        assert (await pair.caller.send(master.broker.address, b"on")).code == ResponseCode.SUCCESS
+
+
+async def test_master_waits_for_a_slave_where_it_is_told_to(autojump_clock: MockClock) -> None:
+    async with cluster_of(1, ha_return="wait", ha_return_wait=5.0) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        sent = await pair.send(50)
+        await pair.level(master, slave)
+        await pair.cut_power(master)
+        pair.cluster.memory_network.partition(master.host, slave.host)
+        await master.start()
+        for _ in range(3):
+            answer = await pair.caller.send(master.broker.address, b"too early")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert slave.host in (answer.remark or "")
+            assert "ha_return" in (answer.remark or "")
+            await trio.sleep(15)
+        pair.cluster.memory_network.heal()
+        await trio.sleep(5)
+        assert await pair.read(master.broker) == sent
+        assert (await pair.caller.send(master.broker.address, b"now")).code == ResponseCode.SUCCESS
+        await pair.level(master, slave)
+
+
+async def test_choice_may_change_while_it_waits(autojump_clock: MockClock) -> None:
+    async with cluster_of(1, ha_return="wait", ha_return_wait=5.0) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        await pair.send(50)
+        await pair.level(master, slave)
+        await pair.cut_power(master)
+        pair.cluster.memory_network.partition(master.host, slave.host)
+        await master.start()
+        await pair.configure(master.broker, b"haReturn=serve\n")
+        # Asking once more takes 3 s, and asking for offsets 5.
+        await trio.sleep(9)
+        assert (await pair.caller.send(master.broker.address, b"now")).code == ResponseCode.SUCCESS
+
+
+async def test_slave_that_goes_away_in_the_middle_does_not_hold_the_master_for_ever(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster_of(1) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        await pair.send(50)
+        await pair.level(master, slave)
+        await pair.cut_power(master)
+        # Its requests are answered, its log is not.
+        slave.broker.ha_service._listener.close()
+        await master.start()
+        assert "Nothing came from the slave" in caplog.text
+        assert (await pair.caller.send(master.broker.address, b"on")).code == ResponseCode.SUCCESS
+
+
+async def test_lone_master_starts_at_once(autojump_clock: MockClock) -> None:
+    async with cluster_of(0) as pair:
+        await pair.send(5)
+        await pair.cut_power(pair.cluster.master)
+        began = trio.current_time()
+        await pair.cluster.master.start()
+        assert trio.current_time() - began < 0.1
