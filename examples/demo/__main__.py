@@ -12,10 +12,14 @@ from pathlib import Path
 
 import click
 import trio
+from cluster import Demo
 from flights import delays_by_airport, flights, read_table
+from outage import survive_outage
 from processes import ProcessFailed, open_processes
 from report import Report
-from steps import Demo
+from safety import rebuild_slave, send_safely
+from spark_check import read_with_spark
+from steps import consume_group, publish, start_cluster, watch_replication
 
 from rocketrio import Error
 
@@ -30,7 +34,7 @@ INTERRUPTED = 130
 )
 @click.option("--keep", is_flag=True, help="Leave the brokers' data and logs where they are.")
 def main(limit: int | None, keep: bool) -> None:
-    """Publish, replicate, consume, kill, recover and read with Spark 336,776 flights."""
+    """Publish, replicate, rebuild, consume, kill, recover and read with Spark 336,776 flights."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # Brokers run on if only we die.
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     report = Report()
@@ -60,12 +64,14 @@ async def _run(report: Report, folder: Path, limit: int | None) -> int:
         expected = await trio.to_thread.run_sync(delays_by_airport, table)
     async with open_processes(folder) as processes:
         demo = Demo(report, processes, folder)
-        await demo.start_cluster()
-        await demo.publish(messages)
-        await demo.watch_replication()
-        await demo.consume_group(len(messages))
-        await demo.survive_outage(len(messages))
-        had_java = await demo.read_with_spark(expected)
+        await start_cluster(demo)
+        await publish(demo, messages)
+        await watch_replication(demo)
+        await send_safely(demo)
+        await rebuild_slave(demo)
+        await consume_group(demo, len(messages))
+        await survive_outage(demo, len(messages))
+        had_java = await read_with_spark(demo, expected)
     if not report.summary():
         return NOT_TRUE
     return 0 if had_java else NO_JAVA

@@ -43,6 +43,15 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         await self.process.wait()
 
+    def pause(self) -> None:
+        """Let it do nothing, as a machine that hangs."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+
     async def stop(self) -> int:
         """Ask it to end, and its exit code; killed if it takes too long. Safe while being cancelled."""
         if self.process.poll() is None:

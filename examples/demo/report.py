@@ -5,8 +5,18 @@ from contextlib import contextmanager
 from enum import Enum
 
 import attrs
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 
@@ -77,6 +87,25 @@ class Report:
         with Progress(*columns, console=self.console) as progress:
             task = progress.add_task(what, total=total, rate="")
             yield Bar(progress, task, unit)
+
+    @contextmanager
+    def bytes_progress(self, what: str) -> Iterator["Bar"]:
+        """A progress bar of bytes with rate and time left."""
+        columns = (
+            TextColumn("   {task.description}"),
+            BarColumn(bar_width=24),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            task = progress.add_task(what, total=None)
+            yield Bar(progress, task, "B")
+
+    def show(self, renderable: RenderableType) -> None:
+        """Something of several lines below the step."""
+        self.console.print(Padding(renderable, (0, 0, 0, 3)), highlight=False)
 
     def routing_tables(
         self,
