@@ -55,6 +55,7 @@ __all__ = [
     "PullReason",
     "PullResult",
     "PullStatus",
+    "ReadPolicy",
     "RequestTimeout",
     "RouteNotFound",
     "SendPipeline",

@@ -1,0 +1,161 @@
+"""Reads while a master's process is stopped, or a relay before it: the slave is read within about two seconds."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import IO
+
+import attrs
+import pytest
+import trio
+from tests.interop.commit_log import wait_caught_up
+from tests.interop.ours import OurBroker, OurNameServer
+
+from rocketrio import (
+    ClientInstance,
+    Consumer,
+    Message,
+    MessageQueue,
+    open_admin,
+    open_client,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.routing import PullReason
+from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Transport
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+LIMIT = 3.0
+"""Two seconds are what it takes; the third is for two busy cores."""
+
+
+@attrs.define
+class Pair:
+    name_server: OurNameServer
+    master: OurBroker
+    slave: OurBroker
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    home = tmp_path_factory.mktemp("pair")
+    with OurNameServer(home / "namesrv") as name_server:
+        master = OurBroker(home / "master", name_server.address)
+        slave = OurBroker(home / "slave", name_server.address, role="slave", broker_id=1)
+        with master, slave:
+            yield Pair(name_server, master, slave)
+
+
+@attrs.define
+class RelayProcess:
+    address: str
+    _input: "IO[str]"
+
+    def tell(self, word: str) -> None:
+        self._input.write(word + "\n")
+        self._input.flush()
+
+
+@contextmanager
+def relay_to(target: str) -> Iterator[RelayProcess]:
+    command = [sys.executable, "-m", "tests.cluster.relay", target]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            yield RelayProcess(process.stdout.readline().strip(), process.stdin)
+        finally:
+            process.kill()
+
+
+@asynccontextmanager
+async def reader(
+    pair: Pair, *, group: str, relay: RelayProcess | None = None
+) -> AsyncIterator[Consumer]:
+    """A consumer that has read all there is, of a queue that the slave has too; its pull is held by the master."""
+
+    async def dial(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
+        is_relayed = relay is not None and addr == pair.master.address
+        return await dial_tcp(relay.address if is_relayed else addr, timeout=timeout)  # type: ignore[union-attr]
+
+    async with open_client(name_servers=pair.name_server.address, dial=dial) as client:
+        await fill(client)
+        await trio.to_thread.run_sync(wait_caught_up, pair.master.address, pair.slave.address)
+        async with open_consumer(
+            "orders", group=group, start_from="first", client=client, pull_batch_size=100
+        ) as consumer:
+            await consumer.receive_batch(100)
+            await trio.sleep(0.3)
+            assert pulled_from(consumer) == pair.master.address
+            yield consumer
+
+
+async def fill(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=1)
+    await client.refresh_topic_route("orders")
+    async with open_producer(client=client) as producer:
+        for _ in range(100):
+            await producer.send(Message("orders", b"x"))
+
+
+def pulled_from(consumer: Consumer) -> str | None:
+    return consumer.statistics().queues[QUEUE].pulled_from
+
+
+async def seconds_until(consumer: Consumer, addr: str, limit: float) -> float:
+    before = trio.current_time()
+    for _ in range(round(limit * 100)):
+        if pulled_from(consumer) == addr:
+            break
+        await trio.sleep(0.01)
+    seconds = trio.current_time() - before
+    print(f"reads from {addr} after {seconds:.2f} s")
+    return seconds
+
+
+async def test_stopped_master_is_left_and_returned_to(pair: Pair) -> None:
+    assert pair.master.process is not None
+    async with reader(pair, group="stopped") as consumer:
+        os.kill(pair.master.process.pid, signal.SIGSTOP)
+        try:
+            assert await seconds_until(consumer, pair.slave.address, 10) < LIMIT
+            assert consumer.statistics().queues[QUEUE].pull_reason is PullReason.PASSED_OVER
+            # What is there is read from the slave, without the master.
+            consumer.seek(QUEUE, 0)
+            with trio.fail_after(2):
+                await consumer.receive()
+            await trio.sleep(2)
+        finally:
+            os.kill(pair.master.process.pid, signal.SIGCONT)
+        assert await seconds_until(consumer, pair.master.address, 20) < 8
+
+
+async def test_relay_that_stops_forwarding_is_left_and_returned_to(pair: Pair) -> None:
+    with relay_to(pair.master.address) as relay:
+        async with reader(pair, group="held", relay=relay) as consumer:
+            relay.tell("hold")
+            assert await seconds_until(consumer, pair.slave.address, 10) < LIMIT
+            await trio.sleep(5)  # Long enough for its connection to be given up.
+            assert pulled_from(consumer) == pair.slave.address
+            relay.tell("go")
+            assert await seconds_until(consumer, pair.master.address, 20) < 8
+
+
+async def test_relay_that_ends_one_direction_is_dialled_anew(pair: Pair) -> None:
+    with relay_to(pair.master.address) as relay:
+        async with reader(pair, group="half", relay=relay) as consumer:
+            count = consumer.statistics().queues[QUEUE].pulls
+            relay.tell("half-close")
+            await trio.sleep(1.5)
+            statistics = consumer.statistics().queues[QUEUE]
+            assert sum(statistics.pulls.values()) > sum(count.values())
+            assert await seconds_until(consumer, pair.master.address, 20) < 8
