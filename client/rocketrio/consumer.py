@@ -25,6 +25,7 @@ from rocketrio.instance import ClientInstance
 from rocketrio.offset_store import RemoteBrokerOffsetStore, check_offset
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PullAPIWrapper
+from rocketrio.queue_claim import lost_meanwhile
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
@@ -249,8 +250,8 @@ class Consumer:
         """Commit all messages received so far, or the given next offsets; returns when brokers have confirmed.
 
         Never lowers what was committed (see `seek`). Raises NotReachable, BrokerError when a queue could not be
-        committed, CommitRefused when an operator has reset it meanwhile; the others are, and a later commit includes
-        it. A cancel leaves open which ones are.
+        committed, CommitRefused when an operator has reset it or another member got it meanwhile; the others are, and
+        a later commit includes it. A cancel leaves open which ones are.
         """
         if offsets is None:
             offsets = {
@@ -264,6 +265,7 @@ class Consumer:
             self._offsets.update_offset(queue, offset)
         errors = await self._offsets.persist_all(list(offsets))
         errors += filter(None, map(self._offsets.overruled, offsets))
+        errors += [lost_meanwhile(queue) for queue in offsets if queue not in self.assigned.queues]
         if errors:
             raise errors[0]
 

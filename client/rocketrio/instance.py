@@ -110,7 +110,7 @@ async def open_client(
                 await trio.sleep_forever()
 
     async with background_nursery() as nursery:
-        # A task that shields itself cannot be started under a cancel: nobody would be left to end it. Nothing waits here.
+        # A task that shields itself cannot be started under a cancel: nobody would be left to end it.
         with trio.CancelScope(shield=True):
             pool: ChannelPool = await nursery.start(keep_connections)
         try:

@@ -10,6 +10,7 @@ Unlike Java: its commits say nothing of who sent them, and a late one lowers wha
 import attrs
 
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.message import MessageQueue
 
 
 class CommitRefused(Error):
@@ -18,6 +19,15 @@ class CommitRefused(Error):
     It was not stored, and the position in the queue is as it was. After a reset commits of the queue are dropped until
     it is taken over again, which starts at the reset offset, or until `seek` says where to go on.
     """
+
+
+def lost_meanwhile(queue: MessageQueue) -> CommitRefused:
+    """What a commit ends with whose queue went to another member before it was through."""
+    return CommitRefused(
+        f"another member got {queue} during the commit, and whether it was stored is open",
+        topic=queue.topic,
+        remedy="Its new owner goes on from what is stored: messages since then are delivered again",
+    )
 
 
 @attrs.frozen

@@ -291,3 +291,30 @@ async def test_number_that_is_no_offset_is_refused(client: ClientInstance) -> No
             consumer.seek(queue, -1)
         with pytest.raises(ConfigError, match="-1 is no offset"):
             await consumer.commit({queue: -1})
+
+
+async def test_commit_of_a_queue_that_is_lost_meanwhile_says_so(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 8)
+    async with open_consumer(TOPIC, group="g", client=client, auto_commit=False) as consumer:
+        await receive(consumer, 8)
+        cluster.memory_network.delay("10.0.0.10", "10.0.0.100", 0.5)
+        async with another_client(cluster) as other, trio.open_nursery() as nursery:
+
+            async def join() -> None:
+                async with open_consumer(TOPIC, group="g", client=other):
+                    await trio.sleep(30)
+
+            nursery.start_soon(join)
+            refused: CommitRefused | None = None
+            with trio.fail_after(30):
+                while len(consumer.assignment) == 4:
+                    try:
+                        await consumer.commit()
+                    except CommitRefused as error:
+                        refused = error
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        assert refused is not None
+        assert "another member" in str(refused)

@@ -70,8 +70,9 @@ async def test_acknowledged_messages_survive_a_power_cut(
 
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
-async def test_topic_made_by_an_administrator_outlives_a_power_cut(
-    autojump_clock: MockClock, flush: Literal["sync", "async"]
+@pytest.mark.parametrize("made_by", ["administrator", "sender"])
+async def test_new_topic_outlives_a_power_cut(
+    autojump_clock: MockClock, flush: Literal["sync", "async"], made_by: str
 ) -> None:
     """Or what was stored in it could not be read by its name."""
     store = attrs.evolve(STORE, flush_disk_type=flush)
@@ -83,7 +84,8 @@ async def test_topic_made_by_an_administrator_outlives_a_power_cut(
         header = CreateTopicRequestHeader(
             "bills", "TBW102", 1, 1, READ_WRITE, "SINGLE_TAG", order=False
         )
-        assert (await caller.pool.call(addr, header)).code == ResponseCode.SUCCESS
+        if made_by == "administrator":
+            assert (await caller.pool.call(addr, header)).code == ResponseCode.SUCCESS
         assert (await caller.send(addr, b"durable", topic="bills")).code == ResponseCode.SUCCESS
         await trio.sleep(2 * STORE.flush_interval_commit_log)
         await cluster.kill_master()

@@ -247,12 +247,11 @@ class SendMessageProcessor:
         return dead_letters, 0
 
     def _keep_new_topic(self) -> None:
-        """With synchronous flush an acknowledged message outlives a power cut, and so must its topic.
+        """A message that outlives a power cut needs its topic: without it nobody could read it.
 
         It blocks everything for some milliseconds, once a topic.
         """
-        if self._waits_for_flush:
-            self._topics.file.sync()
+        self._topics.file.sync()
 
     def _check_is_built(self, header: SendHeader) -> None:
         if header.sys_flag & TRANSACTION_MASK or is_half_message(header.properties):
