@@ -289,6 +289,7 @@ async def open_broker(
                 waiting=parts.waiting_answers,
                 live_slaves=parts.live_slaves,
                 slave=role.slave_statistics,
+                level_clock=parts.level_clock,
                 wall_clock=wall_clock,
             ).processors()
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)

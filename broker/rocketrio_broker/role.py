@@ -110,6 +110,7 @@ class RoleService:
                 self._parts.waiting_answers.answer_all()
                 self._config.replace(after)
                 self._expect_acknowledgements()
+                logger.info("role changed role=%s", role)
                 return
             if after.is_slave:
                 self._store.take_writes("this broker becomes a slave")
@@ -148,6 +149,7 @@ class RoleService:
         self._expect_acknowledgements()
         await self._gather()
         store.take_writes()
+        logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather_again)

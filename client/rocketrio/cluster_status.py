@@ -15,7 +15,12 @@ import attrs
 
 from rocketrio.admin_values import BrokerDescription
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.ha_status import HAConnectionRuntimeInfo, HARuntimeInfo, LastWait
+from rocketrio_protocol.ha_status import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+    LastWait,
+)
 from rocketrio_protocol.remoting.ports import split_addr
 
 _ROLES: Final = {"ASYNC_MASTER": "async-master", "SYNC_MASTER": "sync-master", "SLAVE": "slave"}
@@ -57,7 +62,8 @@ class BrokerStatus:
     bytes_behind: int | None
     """Of a slave: what it has not acknowledged, or less of what the master has."""
     seconds_behind: float | None
-    """How long the first byte that it has not acknowledged has been stored at the master."""
+    """How long the first byte that it has not acknowledged has been stored at the master; where the master does not
+    tell, since when the slave has not had all that the master had."""
     seconds_since_report: float | None
     """Since the slave last told the master how far it is."""
     bytes_per_second: int | None
@@ -161,7 +167,7 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
 def _slave_status(
     one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
 ) -> BrokerStatus:
-    client = one.ha and one.ha.ha_client_runtime_info
+    client = one.ha.ha_client_runtime_info if one.ha else None
     rate = client.transferred_byte_in_second if client and one.ha and not one.ha.master else None
     if rate is None and connection is not None:
         rate = connection.transferred_byte_in_second
@@ -178,7 +184,7 @@ def _slave_status(
         max_physical_offset=_end(one),
         follows=(client.master_addr or None) if client else None,
         bytes_behind=_bytes_behind(one, master, connection),
-        seconds_behind=connection.rocketrio_seconds_behind if connection else None,
+        seconds_behind=_seconds_behind(client, connection),
         seconds_since_report=connection.rocketrio_report_age if connection else None,
         bytes_per_second=rate,
         acknowledges=client.rocketrio_acknowledges if client else None,
@@ -208,6 +214,14 @@ def _bytes_behind(
         return max(0, connection.diff)
     end, masters = _end(one), None if master is None else _end(master)
     return None if end is None or masters is None else max(0, masters - end)
+
+
+def _seconds_behind(
+    client: HAClientRuntimeInfo | None, connection: HAConnectionRuntimeInfo | None
+) -> float | None:
+    if connection is not None and connection.rocketrio_seconds_behind is not None:
+        return connection.rocketrio_seconds_behind
+    return client.rocketrio_level_age if client else None
 
 
 def _end(one: BrokerAnswers) -> int | None:

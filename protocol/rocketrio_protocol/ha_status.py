@@ -60,6 +60,10 @@ class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
     """`memory` or `disk`: what it must have a byte in before it reports it."""
     rocketrio_master_offset: int | None = None
     """The greatest address that the master is known to have reached."""
+    rocketrio_verified_offset: int | None = None
+    """Up to here its log is equal to the connected master's."""
+    rocketrio_level_age: float | None = None
+    """Seconds since it last had all that the master had; None when it never did."""
     rocketrio_bytes_received: int | None = None
     rocketrio_last_problem: str | None = None
     """Why the log does not arrive; None while it does."""

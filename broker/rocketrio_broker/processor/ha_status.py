@@ -12,6 +12,7 @@ import attrs
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.connection import HAConnectionStatistics
+from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers, WaitingStatistics
@@ -46,6 +47,7 @@ class HAStatusProcessor:
         waiting: WaitingAnswers,
         live_slaves: LiveSlaves,
         slave: Callable[[], SlaveStatistics | None],
+        level_clock: LevelClock,
         wall_clock: WallClock,
     ) -> None:
         """`slave` gives the slave's side of replication, None on a master."""
@@ -55,6 +57,7 @@ class HAStatusProcessor:
         self._waiting = waiting
         self._live_slaves = live_slaves
         self._slave = slave
+        self._level_clock = level_clock
         self._wall_clock = wall_clock
         self._rates = _Rates()
 
@@ -138,7 +141,7 @@ class HAStatusProcessor:
 
     def _client(self, slave: SlaveStatistics) -> HAClientRuntimeInfo:
         log, tables = slave.log, slave.tables
-        since = log.connected_since_ms
+        since, level = log.connected_since_ms, self._level_clock.age_millis()
         return HAClientRuntimeInfo(
             master_addr=log.master_ha_addr,
             transferred_byte_in_second=self._rate(_MASTER, log.bytes_received, since),
@@ -149,6 +152,8 @@ class HAStatusProcessor:
             rocketrio_local_addr=log.local_addr,
             rocketrio_acknowledges=self._config.broker.ha_acknowledge,
             rocketrio_master_offset=log.master_offset,
+            rocketrio_verified_offset=log.verified_offset,
+            rocketrio_level_age=None if level is None else level / 1000,
             rocketrio_bytes_received=log.bytes_received,
             rocketrio_last_problem=log.last_problem,
             rocketrio_tables_age=_rounded(tables.last_round_age),

@@ -99,6 +99,9 @@ async def test_a_slave_tells_whom_it_follows_by_the_address_its_master_knows(
         assert client.max_offset == pair.slave.store.max_physical_offset > 0
         assert (client.rocketrio_state, client.rocketrio_acknowledges) == ("following", "disk")
         assert client.rocketrio_last_problem is None
+        assert client.rocketrio_verified_offset == client.max_offset
+        assert client.rocketrio_level_age is not None
+        assert client.rocketrio_level_age < 6
         now = pair.slave.parts.wall_clock.now_ms()
         assert now - 6000 < client.last_read_timestamp <= now
         assert now - 6000 < client.last_write_timestamp <= now
