@@ -1,0 +1,24 @@
+from math import inf
+
+import pytest
+
+from rocketrio.round_trips import RoundTrips
+
+
+def test_first_measurement_counts_whole_and_later_ones_a_quarter() -> None:
+    made = RoundTrips()
+    assert made.seconds("a") is None
+    assert made.age("a", 5.0) == inf
+    made.note("a", 0.1, 5.0)
+    assert made.seconds("a") == pytest.approx(0.1)
+    made.note("a", 0.5, 6.0)
+    assert made.seconds("a") == pytest.approx(0.2)
+    assert made.age("a", 8.0) == 2.0
+
+
+def test_forgotten_address_is_measured_anew() -> None:
+    made = RoundTrips()
+    made.note("a", 0.1, 5.0)
+    made.forget("a")
+    made.note("a", 0.5, 6.0)
+    assert made.seconds("a") == pytest.approx(0.5)
