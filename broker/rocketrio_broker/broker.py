@@ -27,6 +27,7 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.copy_progress import CopyWatch
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
@@ -279,7 +280,10 @@ async def open_broker(
             )
             await nursery.start(watch.run)
             table = parts.processor_table(
-                registration, address=bound.address, ha_address=bound.ha_address
+                registration,
+                address=bound.address,
+                ha_address=bound.ha_address,
+                slave=role.slave_statistics,
             )
             table |= RoleProcessor(role.change).processors()
             table |= HAStatusProcessor(
@@ -377,6 +381,7 @@ def _slave_replication(
     return SlaveReplication(
         client,
         synchronize,
+        CopyWatch(client, parts.store, call=pool.call, master=master),
         registration=registration,
         master=master,
         ha_master=ha_master,

@@ -6,7 +6,7 @@ Answers to: the fields of BrokerController.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
 from rocketrio_broker.processor import data_processors
@@ -150,9 +151,14 @@ class BrokerParts:
         )
 
     def processor_table(
-        self, registration: BrokerRegistration, *, address: str, ha_address: str
+        self,
+        registration: BrokerRegistration,
+        *,
+        address: str,
+        ha_address: str,
+        slave: Callable[[], SlaveStatistics | None],
     ) -> dict[int, Processor]:
-        """Request code to processor, of the first listener."""
+        """Request code to processor, of the first listener; `slave` is a slave's view of its replication."""
         offsets = OffsetProcessor(
             store=self.store,
             topics=self.topics,
@@ -175,6 +181,7 @@ class BrokerParts:
             live_slaves=self.live_slaves,
             broker_addr=address,
             ha_addr=ha_address,
+            slave=slave,
             wall_clock=self.wall_clock,
         )
         return {

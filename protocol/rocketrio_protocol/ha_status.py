@@ -67,6 +67,13 @@ class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
     rocketrio_bytes_received: int | None = None
     rocketrio_last_problem: str | None = None
     """Why the log does not arrive; None while it does."""
+    rocketrio_copied_bytes: int | None = None
+    """Of a long copy under way; this and the next three are None when there is none."""
+    rocketrio_copy_bytes: int | None = None
+    """How many it is to be, as far as the master's log went when it was last asked."""
+    rocketrio_copy_rate: int | None = None
+    """Bytes a second."""
+    rocketrio_copy_seconds_left: float | None = None
     rocketrio_tables_age: float | None = None
     """Seconds since topics, groups and offsets were last copied whole."""
     rocketrio_tables_problem: str | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import pytest
@@ -84,7 +85,7 @@ class Pair:
 
 
 @asynccontextmanager
-async def cluster_of(slaves: int, **settings: object) -> AsyncGenerator[Pair]:
+async def cluster_of(slaves: int, **settings: Any) -> AsyncGenerator[Pair]:
     async with (
         EmbeddedCluster(
             slaves=slaves, store=STORE, make_disk=FaultyDisk, slave_read_enable=True, **settings

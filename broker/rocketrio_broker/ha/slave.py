@@ -1,6 +1,7 @@
 """Everything a slave does to follow its master: the log by HAClient, the tables by SlaveSynchronize.
 
-Both follow the addresses that registration learns from the name servers, unless one was configured.
+CopyWatch tells how far a long copy is. All follow the addresses that registration learns from the name servers, unless
+one was configured.
 
 Answers to: BrokerController's slave side (handleSlaveSynchronize, updateMasterHAServerAddrPeriodically).
 """
@@ -9,6 +10,7 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.client import HAClient, HAClientStatistics
+from rocketrio_broker.ha.copy_progress import CopyProgress, CopyWatch
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize, SlaveSynchronizeStatistics
 from rocketrio_broker.registration import BrokerRegistration
@@ -20,6 +22,8 @@ class SlaveStatistics:
 
     log: HAClientStatistics
     tables: SlaveSynchronizeStatistics
+    copy: CopyProgress | None
+    """A long copy under way; None when there is none."""
 
 
 class SlaveReplication:
@@ -29,6 +33,7 @@ class SlaveReplication:
         self,
         client: HAClient,
         synchronize: SlaveSynchronize,
+        copy_watch: CopyWatch,
         *,
         registration: BrokerRegistration,
         master: MasterAddress,
@@ -38,6 +43,7 @@ class SlaveReplication:
         """`ha_master_is_fixed`: it was configured (haMasterAddress), and name servers do not change it."""
         self.client = client
         self.synchronize = synchronize
+        self.copy_watch = copy_watch
         self._registration = registration
         self._master = master
         self._ha_master = ha_master
@@ -47,13 +53,16 @@ class SlaveReplication:
         return f"<SlaveReplication {self.client!r}>"
 
     def statistics(self) -> SlaveStatistics:
-        return SlaveStatistics(self.client.statistics(), self.synchronize.statistics())
+        return SlaveStatistics(
+            self.client.statistics(), self.synchronize.statistics(), self.copy_watch.progress
+        )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the master until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.client.run)
             await nursery.start(self.synchronize.run)
+            await nursery.start(self.copy_watch.run)
             task_status.started()
             await self._learn()
 

@@ -7,6 +7,8 @@
 Answers to: AdminBrokerProcessor.
 """
 
+from collections.abc import Callable
+
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import LiveConfig
@@ -15,6 +17,7 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.processor.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processor.consume_stats import ConsumeStatsProcessor
 from rocketrio_broker.processor.group_admin import GroupAdminProcessor
@@ -44,6 +47,7 @@ def admin_processors(
     live_slaves: LiveSlaves,
     broker_addr: str,
     ha_addr: str,
+    slave: Callable[[], SlaveStatistics | None],
     wall_clock: WallClock,
 ) -> dict[int, Processor]:
     """Request code to processor."""
@@ -84,6 +88,7 @@ def admin_processors(
         group_transfer=group_transfer,
         broker_addr=broker_addr,
         ha_addr=ha_addr,
+        slave=slave,
     )
     return {
         **topic_admin.processors(),

@@ -3,10 +3,12 @@
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.java_settings import changed_config, java_properties
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.message_store import MessageStore
@@ -46,7 +48,9 @@ class BrokerAdminProcessor:
         group_transfer: GroupTransferService,
         broker_addr: str,
         ha_addr: str,
+        slave: Callable[[], SlaveStatistics | None],
     ) -> None:
+        """`slave` is a slave's view of its replication, None on a master."""
         self._config = config
         self._store = store
         self._topics = topics
@@ -54,6 +58,7 @@ class BrokerAdminProcessor:
         self._group_transfer = group_transfer
         self._broker_addr = broker_addr
         self._ha_addr = ha_addr
+        self._slave = slave
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -107,7 +112,26 @@ class BrokerAdminProcessor:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        return table | self._store.runtime_info() | self._waits_table()
+        return table | self._store.runtime_info() | self._waits_table() | self._slave_table()
+
+    def _slave_table(self) -> dict[str, str]:
+        """Keys of our own: how a slave follows, and how far a long copy is."""
+        slave = self._slave()
+        if slave is None:
+            return {}
+        table = {
+            "rocketrioReplicationState": slave.log.state.value,
+            "rocketrioReplicationProblem": slave.log.last_problem or "",
+        }
+        if (copy := slave.copy) is not None:
+            left = copy.seconds_left
+            table |= {
+                "rocketrioCopiedBytes": str(copy.copied),
+                "rocketrioCopyBytes": str(copy.total),
+                "rocketrioCopyRate": str(round(copy.rate)),
+                "rocketrioCopySecondsLeft": "" if left is None else str(round(left)),
+            }
+        return table
 
     def _waits_table(self) -> dict[str, str]:
         """Keys of our own: what sends have waited for, and how the slaves stand that they wait for."""

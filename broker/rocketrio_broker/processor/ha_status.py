@@ -156,6 +156,10 @@ class HAStatusProcessor:
             rocketrio_level_age=None if level is None else level / 1000,
             rocketrio_bytes_received=log.bytes_received,
             rocketrio_last_problem=log.last_problem,
+            rocketrio_copied_bytes=None if slave.copy is None else slave.copy.copied,
+            rocketrio_copy_bytes=None if slave.copy is None else slave.copy.total,
+            rocketrio_copy_rate=None if slave.copy is None else round(slave.copy.rate),
+            rocketrio_copy_seconds_left=None if slave.copy is None else slave.copy.seconds_left,
             rocketrio_tables_age=_rounded(tables.last_round_age),
             rocketrio_tables_problem=tables.last_problem,
         )

@@ -1,0 +1,191 @@
+"""How far a slave is with a long copy: bytes, rate and time left, in its log and for those who ask.
+
+The replication stream does not say where the master's log ends; the master itself does (28, `commitLogMaxOffset`;
+Apache's too). It is asked on each new connection, and again while a long copy is under way.
+
+Invariant: nothing here is on the way of a transfer; a master that does not answer costs the numbers alone.
+Answers to: nothing of Java's; there one looks at the size of the directory.
+"""
+
+import logging
+from collections import deque
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.client import HAClient
+from rocketrio_broker.ha.client_state import HAClientState
+from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
+from rocketrio_protocol.errors import Error, RemoteProtocolError
+from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.route import KVTable
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+LEAST_COPY: Final = 64 << 20
+"""Bytes behind from which on a copy is worth telling: less is there within a second or two."""
+TELL_INTERVAL: Final = 10.0
+"""Seconds between two lines at most."""
+TELL_SHARE: Final = 0.05
+"""Part of the whole after which the next line comes earlier."""
+LOOK_INTERVAL: Final = 1.0
+RATE_SPAN: Final = 10
+"""Looks back that the rate is taken over."""
+
+
+@attrs.frozen
+class CopyProgress:
+    """A copy under way, in bytes of the log."""
+
+    begin: int
+    """Where this copy began; what lay before was there already."""
+    position: int
+    goal: int
+    """Where the master's log ended when it was last asked."""
+    rate: float
+    """Bytes a second, over the last ten seconds."""
+
+    @property
+    def copied(self) -> int:
+        return self.position - self.begin
+
+    @property
+    def total(self) -> int:
+        return self.goal - self.begin
+
+    @property
+    def share(self) -> float:
+        """0 to 1."""
+        return min(1.0, self.copied / self.total) if self.total else 1.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None while nothing comes."""
+        return (self.goal - self.position) / self.rate if self.rate > 0 else None
+
+    def __str__(self) -> str:
+        left = self.seconds_left
+        return (
+            f"copied={self.copied} of={self.total} percent={100 * self.share:.0f}"
+            f" rate={self.rate / 1e6:.1f}MB/s left={'unknown' if left is None else f'{left:.0f}s'}"
+        )
+
+
+class CopyMeter:
+    """The numbers of one copy; pure."""
+
+    def __init__(self, now: float, position: int, goal: int) -> None:
+        self.begin = position
+        self.goal = goal
+        self._looks = deque([(now, position)], RATE_SPAN + 1)
+        self._told_at = now
+        self._told_share = 0.0
+        self._began_at = now
+
+    def look(self, now: float, position: int, first: int) -> CopyProgress:
+        """Where it is; `first` is the first address of the log, where an empty one turns out to begin."""
+        if self.begin < first:
+            self.begin = first
+            self._looks = deque([(now, max(position, first))], RATE_SPAN + 1)
+        else:
+            self._looks.append((now, position))
+        since, before = self._looks[0]
+        rate = (position - before) / (now - since) if now > since else 0.0
+        return CopyProgress(self.begin, position, max(self.goal, position), max(rate, 0.0))
+
+    def is_line_due(self, now: float, progress: CopyProgress) -> bool:
+        """Whether to tell it now; it then counts as told."""
+        is_due = (
+            now - self._told_at >= TELL_INTERVAL or progress.share >= self._told_share + TELL_SHARE
+        )
+        if is_due:
+            self._told_at, self._told_share = now, progress.share
+        return is_due
+
+    def seconds(self, now: float) -> float:
+        """How long it has taken."""
+        return now - self._began_at
+
+
+class CopyWatch:
+    """Looks at one slave's copy, for as long as there is one to look at."""
+
+    def __init__(
+        self, client: HAClient, store: MessageStore, *, call: Caller, master: MasterAddress
+    ) -> None:
+        """`master` is where the master answers requests."""
+        self.progress: CopyProgress | None = None
+        """The copy under way; None when none is, or nobody said how long it is."""
+        self._client = client
+        self._store = store
+        self._call = call
+        self._master = master
+
+    def __repr__(self) -> str:
+        return f"<CopyWatch {self.progress or 'of nothing'}>"
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled."""
+        task_status.started()
+        connections = 0
+        while True:
+            connections = await self._client.connected.wait_past(connections)
+            goal = await self._master_end()
+            if goal is not None and goal - self._position() >= LEAST_COPY:
+                await self._watch(goal)
+
+    async def _watch(self, goal: int) -> None:
+        store = self._store
+        meter = CopyMeter(trio.current_time(), self._position(), goal)
+        logger.info("copying from the master begin=%d bytes=%d", meter.begin, goal - meter.begin)
+        asked_at = trio.current_time()
+        try:
+            while True:
+                await trio.sleep(LOOK_INTERVAL)
+                now, position = trio.current_time(), self._position()
+                if position < meter.begin:
+                    return  # The log was cut, or begun anew: the next connection starts again.
+                self.progress = progress = meter.look(now, position, store.min_physical_offset)
+                if position >= meter.goal:
+                    break
+                if meter.is_line_due(now, progress):
+                    logger.info("copying from the master %s", progress)
+                if now - asked_at >= TELL_INTERVAL:
+                    asked_at = now
+                    meter.goal = max(meter.goal, await self._master_end() or 0)
+        finally:
+            self.progress = None
+        logger.info(
+            "copied from the master bytes=%d seconds=%.1f offset=%d",
+            progress.copied, meter.seconds(now), position,
+        )  # fmt: skip
+
+    def _position(self) -> int:
+        return self._store.max_physical_offset
+
+    async def _master_end(self) -> int | None:
+        """Where the master's log ends; None if it does not say."""
+        addr = self._master.value
+        if addr is None or self._client.state is HAClientState.DIVERGED:
+            return None
+        try:
+            header = GetBrokerRuntimeInfoRequestHeader()
+            response = await self._call(addr, header, timeout=CALL_TIMEOUT)
+            what = "Asking the master how long its log is"
+            body = check(response, what, broker_addr=addr).body
+            return _end_of(fastjson.loads(body, KVTable, what="runtime info"))
+        except Error as error:
+            logger.debug("the length of the copy is not known reason=%s", error)
+            return None
+
+
+def _end_of(info: KVTable) -> int:
+    try:
+        return int(info.table["commitLogMaxOffset"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(f"The runtime info lacks the log's end ({error!r})") from error
