@@ -22,6 +22,8 @@ from tests.cluster.histories.events import (
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 
+from rocketrio_broker.ha.client import HAClientState
+
 FIRST, SECOND = b"first", b"second"
 SIZE = 100
 """Of each record of these logs."""
@@ -229,8 +231,8 @@ def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
     assert "acknowledged and lost" in broken([*RIGHT, *cut], **ends, flush="sync")
 
 
-def test_slave_ahead_of_its_master_is_expected_to_stay_so() -> None:
-    """Until resync is built; then the expectation tells that it can go."""
+def test_tail_that_a_slave_still_had_is_missed() -> None:
+    """And a slave that is left ahead is right only while it says so."""
     cut = [
         MemberEnded(at=30.0, broker=0, how="power cut", log_end=200, flushed=100, offsets=()),
         MemberStarted(
@@ -243,6 +245,9 @@ def test_slave_ahead_of_its_master_is_expected_to_stay_so() -> None:
         ),
     ]
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
-    assert broken([*RIGHT, *cut], master=left, flush="async") == set()
     level = attrs.evolve(left, broker=1)
-    assert broken([*RIGHT, *cut], left, level, flush="async") == {"a known gap is closed"}
+    assert broken([*RIGHT, *cut], left, level, flush="async") == {"a slave still had the tail"}
+    ahead = state(1, log=b"a" * 2 * SIZE, replication=HAClientState.AHEAD.value)
+    assert broken([*RIGHT, *cut], left, ahead, flush="async") == {"a slave still had the tail"}
+    silent = attrs.evolve(ahead, replication="following")
+    assert "a slave is not level" in broken([*RIGHT, *cut], left, silent, flush="async")

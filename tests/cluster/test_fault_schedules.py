@@ -11,12 +11,15 @@ from typing import Literal
 
 import pytest
 from tests.cluster.histories.checker import check
-from tests.cluster.histories.known_gaps import may_be_divergent, tail_losses
 from tests.cluster.histories.schedule import Fault, Mode, Schedule, Visit, make_schedule
 from tests.cluster.histories.story import run_story
+from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
+from rocketrio_broker.ha.history import HistoryCheck
+from rocketrio_broker.ha.missing_tail import MissingTail
+from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.offset_version import Version
 from rocketrio_broker.store import flush
 from rocketrio_broker.store.disk import Buffer
@@ -121,7 +124,12 @@ def test_acknowledging_before_the_disk_is_seen(monkeypatch: pytest.MonkeyPatch) 
     def flushed_in_words(files: MappedFileQueue | None, log: list[MappedFile]) -> None:
         pass
 
+    async def asks_nobody(*_: object) -> None:
+        pass
+
     monkeypatch.setattr(flush, "_flush_files", flushed_in_words)
+    # A slave would give back what the disk never had.
+    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     broken = broken_promises(schedule_of(POWER_CUT))
     assert {"acknowledged and lost", "came back with less"} <= broken
 
@@ -145,10 +153,41 @@ def test_master_that_asks_no_slave_for_offsets_is_seen(monkeypatch: pytest.Monke
     assert broken_promises(outage) == {"slaves were not asked"}
 
 
-def test_master_that_lost_its_tail_is_not_followed_yet() -> None:
-    """A known gap: the slave's log stays another. When resync is built the expectation fails, and goes."""
+def test_master_that_lost_its_tail_gets_it_back() -> None:
     story = run_story(schedule_of(POWER_CUT, mode="async"))
+    assert check(story) == []
+    assert not tail_losses(story)
+
+
+def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> None:
+    lost = (
+        Fault(5.0, 1.0, "power cut", "master", amount=0.0),
+        Fault(4.9, 18.0, "partition", "slave-1", "master"),
+    )
+    story = run_story(schedule_of(*lost, mode="async"))
+    assert check(story) == []
     assert tail_losses(story)
     assert may_be_divergent(story, 1)
-    assert story.final.brokers[1].log != story.final.brokers[0].log
-    assert check(story) == []
+    assert story.final.brokers[1].log == story.final.brokers[0].log
+
+
+def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asks_nobody(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    assert "a slave still had the tail" in broken_promises(schedule_of(POWER_CUT, mode="async"))
+
+
+def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a slave that compares nothing: its master comes back shorter, and outgrows it."""
+
+    async def asks_nobody(*_: object) -> None:
+        pass
+
+    def trusting(resync: Resync) -> HistoryCheck:
+        return HistoryCheck(resync._log, resync._log.max_offset)
+
+    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    monkeypatch.setattr(Resync, "begin", trusting)
+    assert "logs differ" in broken_promises(schedule_of(POWER_CUT, mode="async"))

@@ -12,7 +12,7 @@ Invariant: an excuse is a fault in the history that explains the loss, never a k
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.cluster.histories.checker_offsets import check_offsets
+from tests.cluster.histories.checker_offsets import can_ask, check_offsets
 from tests.cluster.histories.events import (
     Event,
     MemberEnded,
@@ -23,15 +23,18 @@ from tests.cluster.histories.events import (
     SendStarted,
     TopicCreated,
 )
-from tests.cluster.histories.known_gaps import (
+from tests.cluster.histories.story import BrokerState, Story
+from tests.cluster.histories.tail_losses import (
     any_divergent,
     first_tail_loss,
+    lost_by_master,
     may_be_divergent,
-    slave_ahead_of_its_master_stays_divergent,
+    more_than_the_master,
     tail_losses,
 )
-from tests.cluster.histories.story import Story
 from tests.cluster.histories.violation import Violation, events_of
+
+from rocketrio_broker.ha.client import HAClientState
 
 
 def check(story: Story) -> list[Violation]:
@@ -76,24 +79,18 @@ def acknowledged_messages_are_there(story: Story) -> Iterator[Violation]:
 
 
 def _may_be_lost(story: Story, answer: SendAnswered) -> bool:
-    """Whether the master lost power before the message was on its disk, having promised no more than its log."""
+    """Whether it went with a tail that no slave could give back, and more than the master's log was not promised."""
     is_promised = (
         answer.waits and answer.status == "SEND_OK" and story.schedule.mode.flush == "sync"
     )
-    return not is_promised and any(
-        end.broker == 0
-        and end.how == "power cut"
-        and end.at >= answer.started
-        and end.flushed <= answer.end_offset
-        for end in events_of(story, MemberEnded)
-    )
+    return not is_promised and lost_by_master(story, answer.started, answer.end_offset)
 
 
 def logs_are_identical(story: Story) -> Iterator[Violation]:
     """Byte by byte, and as far as the master's, now that everything is mended."""
     master = story.final.brokers[0]
     for slave in story.final.brokers[1:]:
-        if may_be_divergent(story, slave.broker):
+        if _waits_ahead(story, slave):
             continue
         begin, end = max(master.log_begin, slave.log_begin), min(master.log_end, slave.log_end)
         ours = slave.log[begin - slave.log_begin : end - slave.log_begin]
@@ -108,6 +105,23 @@ def logs_are_identical(story: Story) -> Iterator[Violation]:
             yield Violation("a slave is not level", f"{ends}: {slave.replication}")
         if slave.queues != master.queues:
             yield Violation("queues differ", f"broker {slave.broker}")
+
+
+def _waits_ahead(story: Story, slave: BrokerState) -> bool:
+    """Whether a slave with more than its master says so: nothing was appended since that would tell them apart."""
+    master = story.final.brokers[0]
+    return (
+        may_be_divergent(story, slave.broker)
+        and slave.replication.startswith(HAClientState.AHEAD.value)
+        and slave.log.startswith(master.log)
+    )
+
+
+def returning_master_got_its_tail_back(story: Story) -> Iterator[Violation]:
+    """What a slave that could be asked had beyond it, it has when it serves."""
+    for started, ended, number in more_than_the_master(story):
+        if can_ask(story, ended.at, started.at):
+            yield Violation("a slave still had the tail", f"broker {number}", started)
 
 
 def everything_came_to_rest(story: Story) -> Iterator[Violation]:
@@ -241,5 +255,5 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     metadata_converges,
     created_topics_are_there,
     started_members_have_what_they_must,
-    slave_ahead_of_its_master_stays_divergent,
+    returning_master_got_its_tail_back,
 )

@@ -17,9 +17,9 @@ from tests.cluster.histories.events import (
     OffsetsSeen,
     Received,
 )
-from tests.cluster.histories.known_gaps import any_divergent, first_tail_loss, tail_losses
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
+from tests.cluster.histories.tail_losses import any_divergent, first_tail_loss, tail_losses
 from tests.cluster.histories.violation import Violation
 
 SETTLED: Final = 6.5
@@ -117,7 +117,7 @@ def returning_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                 held.pop(broker, None)
                 down_since[broker] = at
             case MemberStarted(broker=0, at=at, offsets=offsets):
-                if tail_losses(story) or not _can_ask(story, down_since[0], at):
+                if tail_losses(story) or not can_ask(story, down_since[0], at):
                     continue
                 found = dict(offsets)
                 for broker, queues in held.items():
@@ -129,7 +129,7 @@ def returning_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                 pass
 
 
-def _can_ask(story: Story, ended: float, started: float) -> bool:
+def can_ask(story: Story, ended: float, started: float) -> bool:
     """Whether the master could reach its name server and slaves, and they had registered there."""
     clients = ("consumer", "producer")
     return not any(

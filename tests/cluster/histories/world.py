@@ -61,6 +61,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         register_name_server_period=10.0,
         role=mode.role,
         ha_acknowledge=mode.acknowledge,
+        ha_divergent_tail="cut",
     )
 
 
