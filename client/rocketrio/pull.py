@@ -91,7 +91,10 @@ class PullAPIWrapper:
         failure: Error | None = None
         is_fresh = False
         while True:
-            choice = await self._choose(queue, offset)
+            if self._looks is None:
+                choice = self.nodes.choose(queue, offset, now=0.0)
+            else:
+                choice = await self._choose_looking(queue, offset, self._looks)
             if choice is None or choice.found.addr in tried:
                 if is_fresh:
                     raise failure or self._nobody(queue)
@@ -148,16 +151,17 @@ class PullAPIWrapper:
             last = self.nodes.counts[queue].last.found
             views.note(last.broker_id, -1, None, trio.current_time())
 
-    async def _choose(self, queue: MessageQueue, offset: int) -> PullChoice | None:
+    async def _choose_looking(
+        self, queue: MessageQueue, offset: int, looks: ReplicaLooks
+    ) -> PullChoice | None:
         now = trio.current_time()
-        looks = self._looks
-        if looks is not None and looks.are_due(queue, now):
+        if looks.are_due(queue, now):
             await looks.look(queue)
             now = trio.current_time()
         return self.nodes.choose(queue, offset, now=now)
 
     def _hold(self, choice: PullChoice, suspend_timeout: float) -> float:
-        if self.policy.is_bounded and choice.found.is_slave:
+        if self._looks is not None and self.policy.is_bounded and choice.found.is_slave:
             return min(suspend_timeout, HOLD_WITH_BOUND)
         if choice.reason in _NOT_AS_WANTED:
             return min(suspend_timeout, HOLD_ELSEWHERE)

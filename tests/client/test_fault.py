@@ -36,3 +36,13 @@ def test_answer_clears_the_address() -> None:
     faults.clear("a")
     assert not faults.is_avoided("a", now=0.0)
     assert not faults.is_avoided("never seen", now=0.0)
+
+
+def test_failed_address_stays_marked_until_it_answers() -> None:
+    faults = AddressFaults()
+    assert not faults.is_marked("a")
+    faults.mark("a", now=0.0, spent=0.0)
+    assert not faults.is_avoided("a", now=100.0)
+    assert faults.is_marked("a")
+    faults.clear("a")
+    assert not faults.is_marked("a")

@@ -36,7 +36,10 @@ class PullReason(Enum):
     PASSED_OVER = "another one: the wanted address failed a moment ago, or is not known"
 
 
-@attrs.frozen
+_SUGGESTED: Final = PullReason.SUGGESTED  # Naming a member of an enumeration costs a call.
+
+
+@attrs.define
 class PullChoice:
     """An address, and why it."""
 
@@ -49,7 +52,26 @@ class PullCounts:
     """Where the pulls of one queue went."""
 
     last: PullChoice
-    by_reason: dict[PullReason, int] = attrs.Factory(dict)
+    _in_a_row: int = 0
+    """How many in a row went for the last one's reason: mostly all of them."""
+    _before: dict[PullReason, int] = attrs.Factory(dict)
+
+    def add(self, choice: PullChoice) -> None:
+        """One more."""
+        if choice.reason is not self.last.reason:
+            self._before = self.by_reason
+            self._in_a_row = 0
+        self.last = choice
+        self._in_a_row += 1
+
+    @property
+    def by_reason(self) -> dict[PullReason, int]:
+        """How many went for each reason."""
+        counts = dict(self._before)
+        if self._in_a_row:
+            reason = self.last.reason
+            counts[reason] = counts.get(reason, 0) + self._in_a_row
+        return counts
 
 
 def _no_round_trip(addr: str) -> float | None:
@@ -73,8 +95,7 @@ class PullNodes:
         counts = self.counts.get(queue)
         if counts is None:
             counts = self.counts[queue] = PullCounts(choice)
-        counts.last = choice
-        counts.by_reason[choice.reason] = counts.by_reason.get(choice.reason, 0) + 1
+        counts.add(choice)
 
     def keep(self, queues: Collection[MessageQueue]) -> None:
         """Forget what was known of other queues."""
@@ -98,20 +119,19 @@ class PullNodes:
         return self._replica(queue, offset, now)
 
     def _suggested(self, queue: MessageQueue) -> PullChoice | None:
+        # On the path of every pull: `recalculate_pull_from_which_node`, and why.
         router = self.router
-        broker_id = router.recalculate_pull_from_which_node(queue, self.group)
+        table = router.pull_from_which_node_tables.get(self.group)
+        broker_id = None if table is None else table.get(queue)
+        reason = _SUGGESTED
+        if router.connect_broker_by_user:
+            broker_id, reason = router.default_broker_id, PullReason.BY_USER
+        elif broker_id is None:
+            broker_id, reason = MASTER_ID, PullReason.DEFAULT
         found = router.find_broker_address_in_subscribe(queue.broker_name, broker_id)
         if found is None:
             return None
-        if found.broker_id != broker_id:
-            reason = PullReason.PASSED_OVER
-        elif router.connect_broker_by_user:
-            reason = PullReason.BY_USER
-        elif queue in router.pull_from_which_node_tables.get(self.group, ()):
-            reason = PullReason.SUGGESTED
-        else:
-            reason = PullReason.DEFAULT
-        return PullChoice(found, reason)
+        return PullChoice(found, reason if found.broker_id == broker_id else PullReason.PASSED_OVER)
 
     def _only_master(self, queue: MessageQueue, reason: PullReason) -> PullChoice | None:
         found = self.router.find_broker_address_in_subscribe(

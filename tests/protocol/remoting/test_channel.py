@@ -288,3 +288,38 @@ async def test_channel_remembers_who_its_peer_is(network: Network) -> None:
         assert channel.local_addr == addr
         assert channel.remote_addr == (await pool.channel(addr)).local_addr
         assert addr in repr(channel)
+
+
+async def test_calls_of_one_code_are_given_up_and_their_late_answers_dropped(
+    memory_network: Network, autojump_clock: trio.testing.MockClock
+) -> None:
+    held: list[tuple[Channel, RemotingCommand]] = []
+    network = memory_network
+    async with (
+        served(network, {HOLD: lambda *asked: held.append(asked), ECHO: echo}) as addr,
+        open_channel_pool(network.dial) as pool,
+        trio.open_nursery() as nursery,
+    ):
+        channel = await pool.channel(addr)
+        failures: list[str] = []
+
+        async def wait() -> None:
+            with pytest.raises(NotReachable) as caught:
+                await channel.call(RemotingCommand(HOLD), timeout=60)
+            failures.append(caught.value.what)
+
+        for _ in range(2):
+            nursery.start_soon(wait)
+        await trio.sleep(5)
+        assert trio.current_time() - channel.last_received == 5
+        channel.give_up_calls(ECHO, "not these")
+        await trio.sleep(1)
+        assert failures == []
+        channel.give_up_calls(HOLD, "silent for too long")
+        await trio.testing.wait_all_tasks_blocked()
+        assert [failure.startswith("silent for too long") for failure in failures] == [True, True]
+        for holder, request in held:
+            holder.reply(request.response())
+        assert (await channel.call(RemotingCommand(ECHO), timeout=1)).code == 0
+        assert channel.statistics().late_answer_count == 2
+        assert channel.last_received == trio.current_time()

@@ -1,0 +1,66 @@
+"""An Apache slave of our master: named by the name servers' list, suggested to readers, and left out when it goes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from rocketrio_broker.embedded import SMALL_STORE as OUR_STORE
+from rocketrio_broker.embedded import EmbeddedCluster
+from tests.cluster.support import caller_of
+from tests.interop.apache import SMALL_STORE, ApacheBroker
+from tests.interop.jars import VERSIONS
+
+pytestmark = pytest.mark.interop
+
+NAMED = 9
+STORE = attrs.evolve(
+    OUR_STORE,
+    mapped_file_size_commit_log=int(SMALL_STORE["mappedFileSizeCommitLog"]),
+    mapped_file_size_consume_queue=int(SMALL_STORE["mappedFileSizeConsumeQueue"]),
+    access_message_in_memory_max_bytes=10_000,
+)
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    for _ in range(300):
+        if claim():
+            return
+        await trio.sleep(0.1)
+    raise AssertionError("not within 30 s")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_apache_slave_is_suggested_while_it_lives(version: str, tmp_path: Path) -> None:
+    async with (
+        EmbeddedCluster(
+            network="loopback", broker_name="broker-a", store=STORE, slave_read_enable=True
+        ) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        master = cluster.master.broker
+        slaves = master.parts.live_slaves
+        for _ in range(20):
+            await caller.send(master.address, bytes(1000))
+        slave = ApacheBroker(
+            version,
+            tmp_path / "slave",
+            cluster.name_servers[0],
+            cluster=cluster.master.config.cluster_name,
+            role="SLAVE",
+            broker_id=2,
+        )
+        slave.start()
+        try:
+            await trio.to_thread.run_sync(slave.wait_ready)
+            # A 4.9.7 slave says for the first time after 5 s how far it is.
+            await until(lambda: slaves.ids(NAMED, max_physical_offset=0) == {2})
+            answer = await caller.pull(master.address, 0)
+            assert answer.ext_fields["suggestWhichBrokerId"] == "2"  # Not 1, which nobody is.
+        finally:
+            slave.kill()
+        await until(lambda: not master.ha_service.connections)
+        answer = await caller.pull(master.address, 0)
+        assert answer.ext_fields["suggestWhichBrokerId"] == "0"
