@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import trio
@@ -49,9 +50,9 @@ class Story:
 
 
 @asynccontextmanager
-async def story() -> AsyncGenerator[Story]:
+async def story(**settings: Any) -> AsyncGenerator[Story]:
     async with (
-        EmbeddedCluster(role="sync-master") as cluster,
+        EmbeddedCluster(role="sync-master", **settings) as cluster,
         caller_of(cluster) as caller,
         trio.open_nursery() as nursery,
     ):
@@ -147,3 +148,39 @@ async def test_what_a_slave_had_is_forgotten_when_it_leaves(autojump_clock: Mock
         await slow.report(end)
         await wait_all_tasks_blocked()
         assert one.sends.told[b"second"] == (ResponseCode.SUCCESS, 1.0)
+
+
+async def test_a_slave_that_comes_back_early_lets_nobody_go_by_itself(
+    autojump_clock: MockClock,
+) -> None:
+    """Two must have it, and the one that has it is connected twice: its old connection hangs."""
+    async with story(in_sync_slaves=2) as one:
+        other = await one.slave(OTHER_HOST)
+        await other.report(0)
+        peer = await one.slave()
+        await peer.report(0)
+        end = await one.start(b"first")
+        await peer.read_log(end)
+        await peer.report(end)
+        again = await one.slave()
+        await again.report(end)
+        await wait_all_tasks_blocked()
+        assert one.sends.told == {}
+        await other.read_log(end)
+        await other.report(end)
+        await wait_all_tasks_blocked()
+        assert one.sends.told == {b"first": (ResponseCode.SUCCESS, 0.0)}
+
+
+async def test_two_slaves_of_one_host_are_two(autojump_clock: MockClock) -> None:
+    async with story(in_sync_slaves=2) as one:
+        peers = [await one.slave(), await one.slave()]
+        for peer in peers:
+            await peer.report(0)
+            await wait_all_tasks_blocked()
+        end = await one.start(b"first")
+        for peer in peers:
+            await peer.read_log(end)
+            await peer.report(end)
+        await wait_all_tasks_blocked()
+        assert one.sends.told == {b"first": (ResponseCode.SUCCESS, 0.0)}

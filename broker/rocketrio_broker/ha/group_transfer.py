@@ -3,9 +3,15 @@
 Each slave that is connected and has reported counts with its own last report, and with nothing once it has left. The
 number that puts wait for is the k-th greatest of these, k being the slaves that must have a message.
 
+A slave that lost its connection comes back on another one, perhaps long before the old one is dropped for its silence,
+and nothing in the stream says who it is: counted twice it would be two of the slaves that must have a message. So when
+a slave comes, the older connections from its host are in doubt until they report again: a slave has one connection at
+a time, and an old one that speaks is another slave.
+
 Invariant: `replicated` is what at least k live slaves have; it falls when one of them leaves.
 Invariant: with fewer than k live slaves `replicated` is 0, and nothing is released.
 Invariant: nothing is released by bytes that no slave was sent, whatever a slave says when it comes.
+Invariant: nothing is released by a connection in doubt; it is still waited for, as it may be a slave of its own.
 Answers to: GroupTransferService, push2SlaveMaxOffset, isSlaveOK; RocketMQ reference, section 6.5.
 Unlike Java: no thread, no polling, and no number that a slave leaves behind.
 """
@@ -15,6 +21,7 @@ from typing import Final, Protocol
 import attrs
 
 from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.remoting.ports import split_addr
 
 SLAVE_FALLBEHIND_MAX: Final = 256 << 20
 """Bytes a slave may be behind and still be waited for (haSlaveFallbehindMax)."""
@@ -31,7 +38,7 @@ class GroupTransferStatistics:
     in_sync_slaves: int
     """How many must have a message."""
     live_slaves: int
-    """How many are connected and have reported."""
+    """How many are connected and have reported, but for connections that may be an earlier one of another slave."""
     replicated_offset: int
     """So many have everything before this address; 0 with too few of them."""
     last_slave: str | None
@@ -71,6 +78,7 @@ class GroupTransferService:
         self._in_sync_slaves = in_sync_slaves
         self._slave_fallbehind_max = slave_fallbehind_max
         self._slave_ack_offsets: dict[str, int] = {}
+        self._in_doubt: set[str] = set()
         self._sent_to = max_physical_offset
 
     def __repr__(self) -> str:
@@ -84,7 +92,7 @@ class GroupTransferService:
         return GroupTransferStatistics(
             self.is_required,
             self._in_sync_slaves,
-            len(self._slave_ack_offsets),
+            len(self._slave_ack_offsets) - len(self._in_doubt),
             self.replicated.value,
             self.last_slave,
         )
@@ -121,6 +129,10 @@ class GroupTransferService:
         if is_first and slave_ack_offset > self._sent_to:
             # Bytes from somewhere else, a copied directory perhaps: they count when it has got more of ours.
             slave_ack_offset = self._sent_to
+        if addr not in self._slave_ack_offsets:
+            self._doubt_older(addr)
+        elif self._in_doubt:
+            self._in_doubt.discard(addr)
         self._slave_ack_offsets[addr] = slave_ack_offset
         before = self.replicated.value
         self._set_replicated()
@@ -131,16 +143,31 @@ class GroupTransferService:
 
     def slave_left(self, addr: str) -> None:
         """A connection is over; what that slave had no longer counts."""
+        self._in_doubt.discard(addr)
         if self._slave_ack_offsets.pop(addr, None) is not None:
             self._set_replicated()
 
+    def _doubt_older(self, addr: str) -> None:
+        """A slave came: its own last connection may be among those that stand."""
+        host, _ = split_addr(addr)
+        self._in_doubt.update(
+            older for older in self._slave_ack_offsets if split_addr(older)[0] == host
+        )
+
     def _set_replicated(self) -> None:
         """To the k-th greatest acknowledged address."""
-        offsets = self._slave_ack_offsets.values()
+        offsets = self._slave_ack_offsets
+        reached = self._kth_greatest(list(offsets.values()))
+        self.available_until = _NOTHING if reached is None else reached + self._slave_fallbehind_max
+        if self._in_doubt:
+            reached = self._kth_greatest(
+                [offset for addr, offset in offsets.items() if addr not in self._in_doubt]
+            )
+        self.replicated.reset(_NOTHING if reached is None else reached)
+
+    def _kth_greatest(self, offsets: list[int]) -> int | None:
+        """What so many slaves have as must have a message; None with fewer slaves."""
         if len(offsets) < self._in_sync_slaves:
-            self.replicated.reset(_NOTHING)
-            self.available_until = _NOTHING
-            return
-        reached = sorted(offsets, reverse=True)[self._in_sync_slaves - 1]
-        self.replicated.reset(reached)
-        self.available_until = reached + self._slave_fallbehind_max
+            return None
+        offsets.sort(reverse=True)
+        return offsets[self._in_sync_slaves - 1]

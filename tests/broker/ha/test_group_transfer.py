@@ -127,6 +127,48 @@ def test_after_a_change_of_role_slaves_may_have_what_the_log_has() -> None:
     assert reported(group, A, 20_000, is_first=True) == 20_000
 
 
+# --- a slave that comes back before its old connection is dropped ------------------------------
+
+A_AGAIN, A_NEIGHBOUR = "10.0.0.11:2", "10.0.0.11:3"
+
+
+def test_a_slave_that_came_back_is_not_two_slaves() -> None:
+    group = service(2)
+    reported(group, A, 500)
+    assert reported(group, A_AGAIN, 500) == 0
+    assert group.statistics().live_slaves == 1
+    assert reported(group, A_AGAIN, 900) == 0
+    assert reported(group, B, 700) == 700
+    group.slave_left(A)
+    assert group.replicated.value == 700
+    assert group.statistics().live_slaves == 2
+
+
+def test_an_older_connection_that_speaks_is_another_slave() -> None:
+    group = service(2)
+    reported(group, A, 500)
+    reported(group, A_NEIGHBOUR, 800)
+    assert reported(group, A, 600) == 600
+    assert group.statistics().live_slaves == 2
+
+
+def test_a_slave_in_doubt_is_waited_for() -> None:
+    group = service(2, fallbehind_max=1000)
+    reported(group, A, 500)
+    reported(group, A_NEIGHBOUR, 800)
+    assert group.replicated.value == 0
+    assert group.slave_is_available(1499)
+
+
+def test_the_connection_in_doubt_may_be_the_one_that_stays() -> None:
+    group = service()
+    reported(group, A, 500)
+    reported(group, A_AGAIN, 100)
+    group.slave_left(A_AGAIN)
+    assert group.replicated.value == 0
+    assert reported(group, A, 500) == 500
+
+
 @given(
     required=st.integers(1, 3),
     events=st.lists(
