@@ -55,6 +55,7 @@ class BrokerStatus:
     address: str
     state: str | None
     """A master takes writes or not; a slave's is what it is doing."""
+    min_physical_offset: int | None
     max_physical_offset: int | None
     """Where its log ends."""
     follows: str | None
@@ -82,8 +83,9 @@ class BrokerStatus:
         """How much of its master's log a slave has, from 0 to 1."""
         if self.bytes_behind is None or self.max_physical_offset is None:
             return None
-        whole = self.max_physical_offset + self.bytes_behind
-        return self.max_physical_offset / whole if whole else 1.0
+        has = self.max_physical_offset - (self.min_physical_offset or 0)
+        whole = has + self.bytes_behind
+        return has / whole if whole else 1.0
 
     @property
     def seconds_left(self) -> float | None:
@@ -103,10 +105,12 @@ def cluster_status(answers: Iterable[BrokerAnswers]) -> list[BrokerStatus]:
     found: list[BrokerStatus] = []
     for _, members in sorted(names.items()):
         members.sort(key=lambda one: one.broker.id)
-        masters = [one for one in members if one.broker.id == MASTER_ID]
-        slaves = [one for one in members if one.broker.id != MASTER_ID]
+        # A second master of a name is listed as what it was before, if at all: it says what it is itself.
+        slaves = [one for one in members if _role(one) == "slave"]
+        masters = [one for one in members if one not in slaves]
+        listed = [one for one in masters if one.broker.id == MASTER_ID]
+        master = listed[0] if listed else None
         found += [_master_status(one) for one in masters]
-        master = masters[0] if masters else None
         connections = _connections_by_slave(master, slaves)
         found += [_slave_status(one, master, connections.get(one.broker.id)) for one in slaves]
     return found
@@ -151,6 +155,7 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         role=_role(one),
         address=one.broker.address,
         state=state,
+        min_physical_offset=_begin(one),
         max_physical_offset=_end(one),
         follows=None,
         bytes_behind=None,
@@ -168,7 +173,10 @@ def _slave_status(
     one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
 ) -> BrokerStatus:
     client = one.ha.ha_client_runtime_info if one.ha else None
-    rate = client.transferred_byte_in_second if client and one.ha and not one.ha.master else None
+    rate = None
+    if client and one.ha and not one.ha.master:
+        rate = client.rocketrio_copy_rate
+        rate = client.transferred_byte_in_second if rate is None else rate
     if rate is None and connection is not None:
         rate = connection.transferred_byte_in_second
     problem = one.problem
@@ -181,6 +189,7 @@ def _slave_status(
         role=_role(one),
         address=one.broker.address,
         state=_slave_state(one, master, connection),
+        min_physical_offset=_begin(one),
         max_physical_offset=_end(one),
         follows=(client.master_addr or None) if client else None,
         bytes_behind=_bytes_behind(one, master, connection),
@@ -222,6 +231,12 @@ def _seconds_behind(
     if connection is not None and connection.rocketrio_seconds_behind is not None:
         return connection.rocketrio_seconds_behind
     return client.rocketrio_level_age if client else None
+
+
+def _begin(one: BrokerAnswers) -> int | None:
+    if one.ha is not None and one.ha.rocketrio is not None:
+        return one.ha.rocketrio.min_offset
+    return one.broker.min_physical_offset
 
 
 def _end(one: BrokerAnswers) -> int | None:

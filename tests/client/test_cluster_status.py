@@ -109,6 +109,29 @@ def test_copied_part_and_time_left() -> None:
     connection = HAConnectionRuntimeInfo(addr="h:9", diff=750)
     found = cluster_status([master_of(connection), BrokerAnswers(broker(1), slave)])[1]
     assert (found.copied, found.seconds_left) == (0.25, 15)
+    client.rocketrio_copy_rate = 75
+    assert slave.rocketrio is not None
+    slave.rocketrio.min_offset = 0
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(1), slave)])[1]
+    assert (found.copied, found.seconds_left) == (0.25, 10)
+    slave.rocketrio.min_offset, slave.rocketrio.max_offset = 10_000, 10_250
+    found = cluster_status([master_of(connection), BrokerAnswers(broker(1), slave)])[1]
+    assert found.copied == 0.25, "of what there is: the master's first byte is no 0 either"
+
+
+def test_a_second_master_is_none_though_it_is_listed_as_the_slave_it_was() -> None:
+    own = OwnStatus(
+        role="async-master", broker_id=0, refusal="a has another live master, at h:10911"
+    )
+    second = BrokerAnswers(broker(1), HARuntimeInfo(master=True, rocketrio=own))
+    first, other = cluster_status([second, master_of()])
+    assert (first.id, first.state, first.problem) == (0, None, None)
+    assert (other.id, other.role, other.state, other.problem) == (
+        1,
+        "async-master",
+        NO_WRITES,
+        own.refusal,
+    )
 
 
 def test_settings_are_compared_by_what_they_mean() -> None:

@@ -114,12 +114,14 @@ class HAStatusProcessor:
         )
 
     def _connection(self, one: HAConnectionStatistics, end: int) -> HAConnectionRuntimeInfo:
+        # What is deleted here nobody can lack: an empty slave is sent the log from its first byte on.
+        behind = end - max(one.slave_ack_offset, self._store.min_physical_offset)
         return HAConnectionRuntimeInfo(
             addr=one.addr,
             slave_ack_offset=one.slave_ack_offset,
-            diff=end - one.slave_ack_offset,
+            diff=behind,
             in_sync=one.slave_request_offset is not None
-            and end - one.slave_ack_offset < self._config.broker.ha_slave_fallbehind_max,
+            and behind < self._config.broker.ha_slave_fallbehind_max,
             transferred_byte_in_second=self._rate(one.addr, one.bytes_sent, one.connected_since_ms),
             transfer_from_where=one.transfer_offset,
             rocketrio_broker_id=self._live_slaves.id_of(one.addr),

@@ -7,6 +7,7 @@ import click
 from rocketrio.admin import open_admin
 from rocketrio.cli.common import (
     ADDRESS,
+    fail,
     json_option,
     namesrv_option,
     print_json,
@@ -52,12 +53,13 @@ def role(
 
     A master becomes a slave: it refuses writes, answers the sends that wait, and follows the master of its name. A
     slave becomes master: it completes its queues and takes writes once no other master of its name is live. The role
-    lasts until the broker's next start. Apache's brokers cannot change theirs while they run.
+    lasts until the broker's next start. Apache's brokers cannot change theirs while they run. A master that takes no
+    writes, because its name has another one, is told as an error; it takes over when that one is gone.
 
     \b
     Examples:
       rocketrio broker role 10.0.0.1:10911 sync-master       sends wait for slaves from now on
-      rocketrio broker role 10.0.0.1:10911 slave --id 1      swap two machines: first the master steps down,
+      rocketrio broker role 10.0.0.1:10911 slave --id 2      swap two machines: first the master steps down,
       rocketrio broker role 10.0.0.2:10911 async-master      then the slave takes over
     """
     if role == "slave" and not broker_id:
@@ -69,6 +71,10 @@ def role(
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
             await admin.change_role(address, role, wanted)
+            told = await admin.calls.ha_status(address)
+        own = told and told.rocketrio
+        if own and own.refusal:
+            fail(f"{address} is {role} now, but takes no writes: {own.refusal}")
         if as_json:
             print_json({"address": address, "role": role, "id": wanted})
         else:

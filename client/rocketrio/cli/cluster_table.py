@@ -32,6 +32,7 @@ def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
             "role": one.role,
             "address": one.address,
             "state": one.state,
+            "min_physical_offset": one.min_physical_offset,
             "max_physical_offset": one.max_physical_offset,
             "follows": one.follows,
             "bytes_behind": one.bytes_behind,

@@ -16,6 +16,7 @@ MASTER = BrokerStatus(
     role="sync-master",
     address="10.0.0.1:10911",
     state=TAKES_WRITES,
+    min_physical_offset=0,
     max_physical_offset=4_000_000_000,
     follows=None,
     bytes_behind=None,
