@@ -6,7 +6,12 @@
     live_slaves         which broker ids are connected, and so can be read
     watch               lines of the log for people: who stays behind, what was not acknowledged
     level_clock         since when a slave was level with its master
-    client              HAClient: the slave's end
+    client              HAClient: the slave's end; client_state has its states and numbers
+    history             whether a slave's log is its master's: bytes compared on each connect
+    resync              what a slave does about a master that is shorter, other, or begins later
+    transfer_checks     what is checked of bytes before they are appended
+    missing_tail        who becomes master gets from its slaves what it lacks
+    copy_progress       how far a slave is with a long copy
     link_security       who may replicate, and who may listen in
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
     offset_copy         which consumer offsets follow, both ways

@@ -11,8 +11,9 @@ class SlaveAheadError(ReplicationError):
     """A slave reported bytes that this master does not have."""
 
     remedy = (
-        "The slave follows another history, or this master lost its tail in a power cut. "
-        "Compare the two logs; if the master is right, empty the slave's data directory: it copies everything again"
+        "The slave follows another history, or this master lost its tail in a power cut. A slave of ours says in its "
+        "log which, and what to set; for any other, if the master is right, "
+        "empty the slave's data directory: it copies everything again"
     )
 
 
