@@ -58,7 +58,7 @@ class HAStatistics:
     connections: tuple[HAConnectionStatistics, ...]
     group_transfer: GroupTransferStatistics
     last_refusal: str | None
-    """Why the last slave that was refused cannot follow; None if there was none."""
+    """Why the last slave that was refused cannot follow; None if there was none, or its host follows now."""
 
 
 class HAService:
@@ -91,6 +91,7 @@ class HAService:
         self._security = security or LinkSecurity()
         self._arriving = 0
         self._last_refusal: str | None = None
+        self._last_refused_host = ""
         self._refused: dict[str, type[Error]] = {}
 
     def __repr__(self) -> str:
@@ -102,7 +103,14 @@ class HAService:
             max_physical_offset=self._store.max_physical_offset,
             connections=tuple(connection.statistics() for connection in self.connections),
             group_transfer=self.group_transfer.statistics(),
-            last_refusal=self._last_refusal,
+            last_refusal=None if self._refused_follows() else self._last_refusal,
+        )
+
+    def _refused_follows(self) -> bool:
+        return any(
+            connection.slave_request_offset is not None
+            and split_addr(connection.addr)[0] == self._last_refused_host
+            for connection in self.connections
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -157,7 +165,7 @@ class HAService:
         host, _ = split_addr(addr)
         level = logging.INFO if type(reason) in (NotReachable, NoneType) else logging.WARNING
         if isinstance(reason, ReplicationError | ProtocolError):
-            self._last_refusal = str(reason)
+            self._last_refusal, self._last_refused_host = str(reason), host
             # A slave that cannot follow comes back every few seconds: one line for people is enough.
             if self._refused.get(host) is type(reason):
                 level = logging.DEBUG

@@ -14,6 +14,7 @@ from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
     GetBrokerHAStatusRequestHeader,
 )
+from rocketrio_protocol.ha import encode_report
 from rocketrio_protocol.ha_status import HARuntimeInfo, OwnStatus
 
 SLAVE_HOST = "10.0.0.11"
@@ -154,6 +155,27 @@ async def test_what_the_last_synchronous_put_waited_for(autojump_clock: MockCloc
         assert own.last_wait is not None
         assert own.last_wait.status == "FLUSH_SLAVE_TIMEOUT"
         assert own.answered["FLUSH_SLAVE_TIMEOUT"] == 1
+
+
+async def test_a_refused_slave_is_a_problem_until_one_of_its_host_follows(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        pair = Pair(cluster, call)
+        await pair.send()
+        end = pair.master.store.max_physical_offset
+        host = cluster.memory_network.host(SLAVE_HOST)
+        liar = await host.dial(pair.master.ha_address)
+        await liar.send_all(encode_report(end))
+        await trio.sleep(1)
+        await liar.send_all(encode_report(end + 1000))
+        await trio.sleep(1)
+        assert f"bytes up to {end + 1000}" in str(
+            own_of(await status_of(call, pair.master)).last_problem
+        )
+        await (await host.dial(pair.master.ha_address)).send_all(encode_report(end))
+        await trio.sleep(1)
+        assert own_of(await status_of(call, pair.master)).last_problem is None
 
 
 async def test_why_no_writes_are_taken(autojump_clock: MockClock) -> None:
