@@ -2,15 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import IO
+from contextlib import asynccontextmanager
 
 import attrs
 import pytest
 import trio
+from tests.cluster.relay import RelayProcess, relay_to
 from tests.interop.commit_log import wait_caught_up
 from tests.interop.ours import OurBroker, OurNameServer
 
@@ -50,30 +48,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         slave = OurBroker(home / "slave", name_server.address, role="slave", broker_id=1)
         with master, slave:
             yield Pair(name_server, master, slave)
-
-
-@attrs.define
-class RelayProcess:
-    address: str
-    _input: "IO[str]"
-
-    def tell(self, word: str) -> None:
-        self._input.write(word + "\n")
-        self._input.flush()
-
-
-@contextmanager
-def relay_to(target: str) -> Iterator[RelayProcess]:
-    command = [sys.executable, "-m", "tests.cluster.relay", target]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            yield RelayProcess(process.stdout.readline().strip(), process.stdin)
-        finally:
-            process.kill()
 
 
 @asynccontextmanager

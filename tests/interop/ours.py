@@ -68,6 +68,8 @@ class OurBroker:
     cluster: str = "lab"
     store: Path = attrs.field(default=attrs.Factory(lambda self: self.home / "store", True))
     port: int = attrs.field(factory=lambda: free_port(-2, 1))
+    settings: tuple[str, ...] = ()
+    """Further ones, each `key=value`."""
     process: Process | None = None
 
     @property
@@ -92,6 +94,7 @@ class OurBroker:
                 *("--id", str(self.broker_id)),
                 *("--role", self.role),
                 *("--data", self.store),
+                *(word for setting in self.settings for word in ("--set", setting)),
             ],
             log=self.home / "out.log",
             cwd=self.home,
