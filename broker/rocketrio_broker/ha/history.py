@@ -14,6 +14,7 @@ Unlike Java: nothing is compared there; a log of another history is followed fro
 from collections.abc import Iterator
 from typing import Final
 
+from rocketrio_broker.ha.errors import AskAgainError
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2
@@ -52,11 +53,15 @@ class HistoryCheck:
         return self.position >= self._log.max_offset
 
     def compare(self, body: memoryview) -> int:
-        """Compare what follows; how many of the bytes the log has too. Stops at the first that differs."""
+        """Compare what follows; how many of the bytes the log has too. Stops at the first that differs.
+
+        Raises AskAgainError when its own bytes were deleted meanwhile.
+        """
         taken = 0
         while taken < len(body) and not self.is_complete:
             own = self._log.read(self.position, min(_BLOCK, len(body) - taken))
-            assert own is not None, self
+            if own is None:
+                raise AskAgainError(f"The log's bytes at {self.position} were deleted")
             other = body[taken : taken + len(own)]
             same = common_size(own, other)
             self.position += same

@@ -7,6 +7,7 @@ import pytest
 from tests.broker.ha.support import FILE_SIZE, fill, log_bytes
 from tests.broker.store.support import opened, put_of, stored
 
+from rocketrio_broker.ha.errors import AskAgainError
 from rocketrio_broker.ha.history import (
     FIRST_ADDRESS,
     HistoryCheck,
@@ -77,6 +78,16 @@ async def test_comparison_stops_at_the_first_difference(at: int) -> None:
         check = HistoryCheck(store.commit_log, 1)
         assert check.compare(memoryview(data)[1:]) == at - 1
         assert check.difference == check.position == at
+
+
+async def test_bytes_deleted_during_a_comparison_begin_another() -> None:
+    async with a_store() as store:
+        data = log_bytes(store)
+        check = HistoryCheck(store.commit_log, 1)
+        check.compare(memoryview(data)[1:1000])
+        store.commit_log.files.remove_first()
+        with pytest.raises(AskAgainError):
+            check.compare(memoryview(data)[1000:])
 
 
 async def test_boundary_is_the_beginning_of_the_record_that_differs() -> None:

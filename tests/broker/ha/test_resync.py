@@ -11,6 +11,8 @@ from tests.broker.ha.support import (
     FILE_SIZE,
     MASTER,
     MASTER_HA,
+    OTHER_SLAVE,
+    SLAVE,
     Master,
     RawPeer,
     Slave,
@@ -19,10 +21,10 @@ from tests.broker.ha.support import (
     master,
     slave,
 )
-from tests.broker.store.support import ROOT, opened, read_all
+from tests.broker.store.support import ROOT, SetClock, opened, read_all
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha import resync
+from rocketrio_broker.ha import HAService, resync
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.history import WINDOWS
 from rocketrio_broker.ha.resync import HistoryRules
@@ -233,6 +235,35 @@ async def test_tail_that_finds_no_room_is_not_cut(
         await trio.sleep(60)
         assert log_bytes(follower.store) == before
         assert "No space left" in caplog.text
+
+
+async def test_slave_of_a_slave_that_cuts_its_tail_compares_anew(
+    autojump_clock: MockClock,
+) -> None:
+    """The one in the middle goes on from an address that lies before what it has sent."""
+    async with meeting(await disk_with(100, 60), await disk_with(100, 200)) as (
+        leader,
+        middle,
+        rules,
+    ):
+        listener = await leader.network.host(SLAVE).listen(f"{SLAVE}:10912")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(HAService(middle.store, listener, wall_clock=SetClock()).run)
+            async with slave(
+                leader.network,
+                host=OTHER_SLAVE,
+                disk=await disk_with(100, 200),
+                master_addr=f"{SLAVE}:10912",
+                rules=lambda: CUT,
+            ) as last:
+                await trio.sleep(3)
+                assert last.store.max_physical_offset == middle.store.max_physical_offset
+                rules.now = CUT
+                await level(leader, middle)
+                await level(leader, last)
+                fill(leader.store, 300)
+                await level(leader, last)
+            nursery.cancel_scope.cancel()
 
 
 # --- ahead ---------------------------------------------------------------------------------------
