@@ -197,7 +197,7 @@ async def test_reset_that_a_slave_has_not_heard_of_wins_over_commits_there(
     await read(store)
     store.update_offset(QUEUE, 50)
     await store.persist(QUEUE)
-    await trio.sleep(12)
+    await trio.sleep(12.5)  # Between two looks of the slave.
     api = store.client.api
     await api.update_consumer_offset(cluster.master.broker.address, "g", QUEUE, 10, reset=True)
     await cluster.kill_master()

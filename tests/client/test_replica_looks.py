@@ -197,7 +197,7 @@ async def test_consumer_reads_everything_from_its_replica(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
     await send(client, 200)
-    await trio.sleep(3)
+    await trio.sleep(6)  # One transfer had all of it: only a heartbeat tells that nothing was left.
     numbers: set[int] = set()
     async with open_consumer(
         TOPIC, group="g", client=client, read_from="replica", max_staleness=30.0
