@@ -1,6 +1,8 @@
 """A slave of each product following a master of the other: the same bytes, the same metadata."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +108,50 @@ def test_more_follows(filled: OnApache | OnOurs) -> None:
     java.call("send_many", prefix="later", count=20, topic="made-later")
     end = wait_caught_up(filled.master.address, filled.slave.address)
     assert digest(filled.slave.store, end) == digest(filled.master.store, end)
+
+
+@pytest.mark.parametrize("who", ["slave", "master"])
+def test_log_is_compared_and_goes_on_after_a_restart(filled: OnApache | OnOurs, who: str) -> None:
+    """A slave of ours asks from before its end, and what it has already is not appended twice."""
+    java: JavaClient = filled.java
+    wait_caught_up(filled.master.address, filled.slave.address)
+    ended = filled.slave if who == "slave" else filled.master
+    ended.kill()
+    ended.restart()
+    java.until("publish_queues", topic="replicated")
+    java.call("send_many", prefix=f"after-{who}", count=20, topic="replicated", padding=PADDING)
+    end = wait_caught_up(filled.master.address, filled.slave.address)
+    assert digest(filled.slave.store, end) == digest(filled.master.store, end)
+    if isinstance(filled, OnApache):
+        assert "differs" not in (filled.slave.home / "out.log").read_text()
+
+
+def test_our_master_gets_back_from_apache_s_slave_what_it_lost(
+    on_ours: OnOurs, tmp_path: Path
+) -> None:
+    """Its disk is as it was some messages ago; the slave is asked by requests that Apache's answer."""
+    master, slave, java = on_ours.master, on_ours.slave, on_ours.java
+    java.call("create_topic", address=master.address, topic="lost", queues=1)
+    java.until("publish_queues", topic="lost")
+    java.call("send_many", prefix="kept", count=20, topic="lost")
+    wait_caught_up(master.address, slave.address)
+    master.stop()
+    shutil.copytree(master.store, tmp_path / "earlier")
+    master.restart()
+    java.until("publish_queues", topic="lost")
+    java.call("send_many", prefix="lost", count=20, topic="lost", padding=PADDING)
+    end = wait_caught_up(master.address, slave.address)
+    before = digest(slave.store, end)
+    master.kill()
+    shutil.rmtree(master.store)
+    shutil.copytree(tmp_path / "earlier", master.store)
+    master.restart()
+    assert wire.max_physical_offset(master.address) == end
+    assert digest(master.store, end) == before
+    java.until("publish_queues", topic="lost")
+    java.call("send_many", prefix="more", count=20, topic="lost")
+    end = wait_caught_up(master.address, slave.address)
+    assert digest(slave.store, end) == digest(master.store, end)
 
 
 def _groups(address: str) -> set[str]:
