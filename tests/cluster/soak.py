@@ -18,9 +18,9 @@ import time
 from typing import Final
 
 from tests.cluster.histories.checker import check
-from tests.cluster.histories.tail_losses import any_divergent, tail_losses
 from tests.cluster.histories.schedule import make_schedule
 from tests.cluster.histories.story import run_story
+from tests.cluster.histories.tail_losses import any_divergent, tail_losses
 from tests.cluster.histories.violation import failure_text
 
 HASH_SEED: Final = "0"
