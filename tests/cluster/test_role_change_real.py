@@ -1,0 +1,173 @@
+"""A synchronous master's process is killed under load, its slave takes over, and the old master comes back as slave."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import attrs
+import pytest
+import trio
+from tests.cluster.load import Load, numbers_in, ready
+from tests.cluster.support import Caller
+from tests.interop import wire
+from tests.interop.commit_log import digest, wait_caught_up
+from tests.interop.ours import OurBroker, OurNameServer
+
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+SETTINGS = ("ha_divergent_tail=cut", "slave_timeout=1")
+LIMIT = 15.0
+
+
+@attrs.define
+class Pair:
+    """Each story leaves the two with their roles changed."""
+
+    name_server: OurNameServer
+    master: OurBroker
+    slave: OurBroker
+
+    async def return_as_slave(self) -> None:
+        """The slave has become master, and the old one, which is dead, follows it."""
+        self.master, self.slave = self.slave, self.master
+        self.slave.role, self.slave.broker_id = "slave", 1
+        await ready(self.slave)
+
+    async def wait_same_logs(self) -> None:
+        ends = self.master.address, self.slave.address
+        end = await trio.to_thread.run_sync(lambda: wait_caught_up(*ends))
+        assert digest(self.slave.store, end) == digest(self.master.store, end)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    tmp_path = tmp_path_factory.mktemp("roles")
+    with ExitStack() as stack:
+        names = stack.enter_context(OurNameServer(tmp_path / "namesrv"))
+        first = OurBroker(tmp_path / "a", names.address, role="sync-master", settings=SETTINGS)
+        second = OurBroker(
+            tmp_path / "b", names.address, role="slave", broker_id=1, settings=SETTINGS
+        )
+        for broker in (first, second):
+            stack.callback(broker.__exit__)
+            broker.start()
+        for broker in (first, second):
+            broker.wait_ready()
+        yield Pair(names, first, second)
+
+
+async def until(claim: Callable[[], bool], what: str, limit: float = LIMIT) -> None:
+    """Return once it holds; what it asks is blocking."""
+    with trio.move_on_after(limit):
+        while True:
+            if await trio.to_thread.run_sync(claim):
+                return
+            await trio.sleep(0.1)
+    raise AssertionError(f"not {what} within {limit} s")
+
+
+async def promote(caller: Caller, broker: OurBroker) -> None:
+    header = ChangeBrokerRoleRequestHeader("sync-master", 0)
+    answer = await caller.pool.call(broker.address, header, timeout=LIMIT)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def offset_becomes(caller: Caller, addr: str, offset: int, *, queue_id: int) -> None:
+    seen = -1
+    with trio.move_on_after(LIMIT):
+        while seen != offset:
+            before, seen = seen, await caller.committed(addr, queue_id=queue_id)
+            assert seen >= before
+            await trio.sleep(0.1)
+    assert seen == offset
+
+
+async def call_until_acknowledged(caller: Caller, addr: str) -> None:
+    """A slave follows this master."""
+    answers: list[int] = []
+    with trio.move_on_after(LIMIT):
+        while ResponseCode.SUCCESS not in answers:
+            answers.append((await caller.send(addr, b"is anybody there?")).code)
+            await trio.sleep(0.1)
+    assert ResponseCode.SUCCESS in answers
+
+
+def listed(name_server: OurNameServer) -> dict[str, str]:
+    table = wire.ask(name_server.address, wire.GET_BROKER_CLUSTER_INFO).json()["brokerAddrTable"]
+    return dict(table.get("broker-a", {}).get("brokerAddrs", {}))
+
+
+async def test_killed_master_s_slave_takes_over_and_has_all_that_was_acknowledged(
+    pair: Pair,
+) -> None:
+    """With the name server killed at the same time: the change of role asks it again until it is back."""
+    old, new = pair.master, pair.slave
+    load = Load(old.address)
+    async with open_channel_pool(dial_tcp) as pool, trio.open_nursery() as nursery:
+        call = Caller(pool)
+        nursery.start_soon(load.run)
+        await trio.sleep(1)
+        await call.commit(old.address, 7, queue_id=1)
+        await trio.sleep(1.5)  # The slave looks at the offsets every second.
+        await call.commit(old.address, 5, queue_id=2)  # This one it may not know in time.
+        old.kill()
+        assert pair.name_server.process is not None
+        pair.name_server.process.kill()
+        by_old = set(load.acknowledged)
+        assert len(by_old) > 100
+        assert await call.committed(new.address, queue_id=1) == 7
+
+        await call.commit(new.address, 9, queue_id=1)
+        async with trio.open_nursery() as promotion:
+            promotion.start_soon(promote, call, new)
+            await trio.sleep(0.5)
+            pair.name_server.start()
+        assert await call.committed(new.address, queue_id=1) == 9
+        load.addr = new.address
+        await until(lambda: listed(pair.name_server) == {"0": new.address}, "listed")
+
+        await pair.return_as_slave()
+        await call_until_acknowledged(call, new.address)
+        before = len(load.acknowledged)
+        await trio.sleep(1)
+        assert len(load.acknowledged) > before  # With the old one for its slave.
+        nursery.cancel_scope.cancel()
+
+    await pair.wait_same_logs()
+    assert load.acknowledged <= numbers_in(new.store)
+    assert listed(pair.name_server) == {"0": new.address, "1": old.address}
+    async with open_channel_pool(dial_tcp) as pool:
+        call = Caller(pool)
+        await offset_becomes(call, new.address, 5, queue_id=2)
+        for broker in (new, old):
+            assert await call.committed(broker.address, queue_id=1) == 9
+
+
+async def test_tail_that_no_slave_acknowledged_is_put_aside_by_the_returning_master(
+    pair: Pair,
+) -> None:
+    old, new = pair.master, pair.slave
+    async with open_channel_pool(dial_tcp) as pool:
+        call = Caller(pool)
+        await call_until_acknowledged(call, old.address)
+        acknowledged = wire.max_physical_offset(old.address)
+        new.kill()
+        answers = [(await call.send(old.address, b"nobody else has this")).code for _ in range(3)]
+        assert ResponseCode.SUCCESS not in answers
+        assert wire.max_physical_offset(old.address) > acknowledged
+        old.kill()
+
+        new.role, new.broker_id = "slave", 1
+        await ready(new)
+        await promote(call, new)
+        assert wire.max_physical_offset(new.address) == acknowledged
+        await call.send(new.address, b"another history")
+        await pair.return_as_slave()
+        await call_until_acknowledged(call, new.address)
+    await pair.wait_same_logs()
+    [cut] = (old.store / "cut").iterdir()
+    assert cut.read_bytes().count(b"nobody else has this") == 3
