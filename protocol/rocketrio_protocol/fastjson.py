@@ -11,6 +11,7 @@ Answers to: RemotingSerializable.toJson; RocketMQ reference, sections 2.1 and 5.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -99,6 +100,9 @@ def _unreadable(what: str, error: Exception) -> RemoteProtocolError:
 _Writer = Callable[[Any, "str | None"], str]
 _WRITERS: Final[dict[type, _Writer]] = {}
 
+_KEPT_TEXTS: Final = 1 << 16
+"""Values of one frozen class whose text is kept: some 400 bytes each, and two forms a topic."""
+
 
 def _write(value: Any, indent: str | None) -> str:
     kind = type(value)
@@ -160,7 +164,9 @@ def _record_writer(kind: type) -> _Writer:
                 members.append(prefix + _write(member, inner))
         return _braced(members, indent)
 
-    return write
+    # A table is written whole when one of its thousands of values is new: the others need not be gone through again.
+    is_frozen = issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen
+    return lru_cache(_KEPT_TEXTS)(write) if is_frozen else write
 
 
 def _braced(members: list[str], indent: str | None) -> str:

@@ -33,7 +33,7 @@ class DataVersion(msgspec.Struct, rename="camel"):
         return DataVersion(counter=self.counter + 1, timestamp=now_ms)
 
 
-class TopicConfig(msgspec.Struct, rename="camel"):
+class TopicConfig(msgspec.Struct, rename="camel", frozen=True):
     """One topic on one broker."""
 
     topic_name: str
@@ -59,7 +59,7 @@ class RegisterBrokerBody(msgspec.Struct, rename="camel"):
     filter_server_list: list[str] = []
 
 
-class SubscriptionGroupConfig(msgspec.Struct, rename="camel"):
+class SubscriptionGroupConfig(msgspec.Struct, rename="camel", frozen=True):
     """One consumer group on one broker."""
 
     group_name: str

@@ -139,3 +139,28 @@ def test_every_config_file_of_apache_is_read(run: str, tmp_path: Path) -> None:
     for file in files:
         if file.stat().st_size:
             assert isinstance(fastjson.loads(file.read_bytes(), Any), dict)
+
+
+def test_what_cannot_change_is_written_once_and_read_anew_when_replaced() -> None:
+    class Frozen(msgspec.Struct, frozen=True):
+        name: str
+        counts: tuple[int, ...]
+
+    class Loose(msgspec.Struct):
+        name: str
+
+    table = {"a": Frozen("a", (1, 2)), "b": Frozen("b", ())}
+    before = fastjson._WRITERS.get(Frozen)
+    assert (
+        fastjson.dumps(table) == b'{"a":{"counts":[1,2],"name":"a"},"b":{"counts":[],"name":"b"}}'
+    )
+    writer = fastjson._WRITERS[Frozen]
+    assert before is None
+    fastjson.dumps(table | {"b": Frozen("c", ())})
+    assert writer.cache_info().misses == 3  # type: ignore[attr-defined]
+    assert fastjson.dumps(table | {"b": Frozen("c", ())}).endswith(b'"b":{"counts":[],"name":"c"}}')
+    assert fastjson.dumps_pretty(table).startswith(b'{\n\t"a":{\n\t\t"counts":[')
+    loose = Loose("a")
+    fastjson.dumps(loose)
+    loose.name = "b"
+    assert fastjson.dumps(loose) == b'{"name":"b"}'
