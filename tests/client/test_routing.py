@@ -97,6 +97,9 @@ def test_suggestion_to_one_group_moves_no_other() -> None:
     made.update_pull_from_which_node(QUEUE, 1, "lagging")
     assert made.recalculate_pull_from_which_node(QUEUE, "lagging") == 1
     assert made.recalculate_pull_from_which_node(QUEUE, "caught-up") == 0
+    other = MessageQueue("orders", "a", 1)
+    made.update_pull_from_which_node(other, 2, "caught-up")
+    assert made.pull_from_which_node_table == {QUEUE: 1, other: 2}
 
 
 def test_newest_answer_of_any_topic_rules_the_addresses() -> None:

@@ -125,6 +125,14 @@ class Router:
         ids = sorted(addrs, key=lambda id_: (self.is_avoided(addrs[id_]), id_ != MASTER_ID, id_))
         return [FindBrokerResult(addrs[id_], id_) for id_ in ids]
 
+    @property
+    def pull_from_which_node_table(self) -> dict[MessageQueue, int]:
+        """The suggestions to all groups in one table, a copy to look at; of two groups on one queue the later one's."""
+        merged: dict[MessageQueue, int] = {}
+        for table in self.pull_from_which_node_tables.values():
+            merged |= table
+        return merged
+
     def recalculate_pull_from_which_node(self, queue: MessageQueue, group: str) -> int:
         """The broker id to pull this queue from: the user's choice, the last suggestion, or the master."""
         if self.connect_broker_by_user:
