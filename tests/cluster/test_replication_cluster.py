@@ -9,7 +9,11 @@ from tests.cluster.support import Caller, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.ha.copy_progress import CopyProgress
+from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
+from rocketrio_protocol.route import KVTable
 
 WAIT_LIMIT = 60.0
 """Virtual seconds until something must have happened."""
@@ -146,3 +150,29 @@ async def test_story_of_a_day_of_restarts(autojump_clock: MockClock) -> None:
             await caller.pull(members.master.broker.address, 0, max_messages=100)
         )
         assert members.slaves[0].broker.store.queue_bounds("orders", 0) == (0, 70)
+
+
+async def test_runtime_information_of_a_slave_says_how_it_follows(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster() as (members, caller):
+        await send_many(caller, members.master.broker.address, 3)
+        await until(lambda: is_level(members))
+        slave = members.slaves[0].broker
+
+        async def info() -> dict[str, str]:
+            header = GetBrokerRuntimeInfoRequestHeader()
+            answer = await caller.pool.call(slave.address, header)
+            return fastjson.loads(answer.body, KVTable, what="runtime info").table
+
+        table = await info()
+        assert table["rocketrioReplicationState"] == "following"
+        assert table["rocketrioReplicationProblem"] == ""
+        assert "rocketrioCopyBytes" not in table
+        assert slave.slave is not None
+        slave.slave.copy_watch.progress = CopyProgress(1000, 3000, 9000, 500.0)
+        table = await info()
+        assert table["rocketrioCopiedBytes"] == "2000"
+        assert table["rocketrioCopyBytes"] == "8000"
+        assert table["rocketrioCopyRate"] == "500"
+        assert table["rocketrioCopySecondsLeft"] == "12"

@@ -231,6 +231,12 @@ class MissingTail:
             result.bytes_fetched += fetched
             result.sources.append(slave.addr)
             logger.info("fetched from a slave slave=%s bytes=%d", slave.addr, fetched)
+        if not begin and store.min_physical_offset:
+            logger.warning(
+                "an empty log was given its end only, as Apache's brokers do; what lies before is on "
+                "the slave alone slave=%s begin=%d",
+                slave.addr, store.min_physical_offset,
+            )  # fmt: skip
         for error in problem:
             if isinstance(error, SilentPeerError):
                 result.unreachable[slave.addr] = error
