@@ -54,7 +54,13 @@ def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in _COLUMNS:
         right = column in _RIGHT
-        table.add_column(column, overflow="fold", justify="right" if right else "left")
+        # On a narrow terminal addresses and states fold; numbers that do could not be read.
+        table.add_column(
+            column,
+            overflow="fold",
+            justify="right" if right else "left",
+            no_wrap=right or column == "role",
+        )
     for one in statuses:
         table.add_row(*_cells(one))
     notes = [Text(line, style=style) for line, style in _notes(statuses)]
@@ -71,21 +77,16 @@ def _cells(one: BrokerStatus) -> Iterator[RenderableType]:
     yield (one.follows or UNKNOWN) if is_slave else _NOT_THERE
     yield _size(one.bytes_behind) if is_slave else _NOT_THERE
     yield _seconds(one.seconds_behind) if is_slave else _NOT_THERE
-    yield Text(_state(one), style="green" if one.state in _WELL else "bold yellow")
-
-
-def _state(one: BrokerStatus) -> str:
-    state = one.state or UNKNOWN
-    left = one.seconds_left
-    if left is not None and left >= _COPYING_LEFT and one.copied is not None:
-        rate = _size(one.bytes_per_second)
-        return f"{state}: {one.copied:.0%} copied, {rate}/s, {_duration(left)} left"
-    return state
+    yield Text(one.state or UNKNOWN, style="green" if one.state in _WELL else "bold yellow")
 
 
 def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
     for one in statuses:
         who = f"{one.name} {one.id}"
+        left = one.seconds_left
+        if left is not None and left >= _COPYING_LEFT and one.copied is not None:
+            rate = _size(one.bytes_per_second)
+            yield f"{who}: {one.copied:.0%} copied, {rate}/s, {_duration(left)} left", "bold"
         if one.problem:
             yield f"{who}: {one.problem}", "yellow"
         if one.acknowledges == "disk":

@@ -48,20 +48,28 @@ SLAVE = attrs.evolve(
 )
 
 
-def shown(*statuses: BrokerStatus) -> list[str]:
-    console = Console(width=240, highlight=False)
+def shown(*statuses: BrokerStatus, width: int = 240) -> list[str]:
+    console = Console(width=width, highlight=False)
     with console.capture() as capture:
         console.print(status_table(statuses))
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def test_a_copy_shows_its_progress() -> None:
-    head, master, slave, *_ = shown(MASTER, SLAVE)
+    head, master, slave, *notes = shown(MASTER, SLAVE)
     assert head.split()[:4] == ["broker", "id", "role", "address"]
     assert master.split()[-3:] == ["-", "takes", "writes"]
     assert "3.0 GB" in slave
     assert "61.2 " in slave
-    assert slave.endswith("following: 25% copied, 100.0 MB/s, 30 s left")
+    assert slave.endswith("following")
+    assert "broker-a 1: 25% copied, 100.0 MB/s, 30 s left" in notes
+
+
+def test_numbers_can_be_read_on_a_narrow_terminal() -> None:
+    lines = shown(MASTER, SLAVE, width=80)
+    assert any("4,000,000,000" in line for line in lines)
+    assert any("sync-master" in line for line in lines)
+    assert any("3.0 GB" in line and "61.2" in line for line in lines)
 
 
 def test_what_sends_waited_for_stands_below() -> None:
