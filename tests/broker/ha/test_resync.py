@@ -241,7 +241,12 @@ async def test_slave_of_a_slave_that_cuts_its_tail_compares_anew(
     autojump_clock: MockClock,
 ) -> None:
     """The one in the middle goes on from an address that lies before what it has sent."""
-    async with meeting(await disk_with(100, 60), await disk_with(100, 200)) as (
+    # Other messages of the same sizes: bytes that must not be sent would begin with a record.
+    leaders = await disk_with(100)
+    async with opened(leaders) as store:
+        for _ in range(2):
+            fill(store, 5, size=200)
+    async with meeting(leaders, await disk_with(100, 200)) as (
         leader,
         middle,
         rules,
@@ -259,9 +264,10 @@ async def test_slave_of_a_slave_that_cuts_its_tail_compares_anew(
                 await trio.sleep(3)
                 assert last.store.max_physical_offset == middle.store.max_physical_offset
                 rules.now = CUT
+                # At once further than before the cut: what follows there must not be sent to the last one.
                 await level(leader, middle)
-                await level(leader, last)
                 fill(leader.store, 300)
+                await level(leader, middle)
                 await level(leader, last)
             nursery.cancel_scope.cancel()
 
