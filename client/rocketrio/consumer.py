@@ -253,6 +253,8 @@ class Consumer:
         committed, CommitRefused when an operator has reset it or another member got it meanwhile; the others are, and
         a later commit includes it. A cancel leaves open which ones are.
         """
+        if self.is_closed:
+            raise ClosedError(f"the consumer of group {self.group} is closed")
         if offsets is None:
             offsets = {
                 queue: offset

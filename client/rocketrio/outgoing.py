@@ -77,11 +77,13 @@ def check_topic(topic: str) -> None:
     """Raises LocalProtocolError when messages cannot be sent to a topic of this name."""
     problem = _topic_problem(topic)
     if problem is not None:
-        raise LocalProtocolError(problem, topic=topic)
+        raise LocalProtocolError(problem, topic=topic if isinstance(topic, str) else None)
 
 
 @lru_cache(_TOPIC_CACHE_SIZE)
 def _topic_problem(topic: str) -> str | None:
+    if not isinstance(topic, str):
+        return f"a topic must be text, and is {topic!r}"
     if topic in NOT_SENDABLE_TOPICS:
         return "clients may not send to this system topic"
     return topic_name_problem(topic)

@@ -28,7 +28,7 @@ from rocketrio.pipeline_lines import Line, Topic, Waiting, Worker
 from rocketrio.publish_route import queue_for_key
 from rocketrio.send_result import SendStatus, is_worth_another_broker
 from rocketrio_protocol.batch import ENTRY_OVERHEAD
-from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.topic_names import RETRY_PREFIX
 
@@ -109,6 +109,7 @@ class SendPipeline:
         self._failed = 0
         self._requests = 0
         self._progress = trio.lowlevel.ParkingLot()
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<SendPipeline pending={self._pending} failed={self._failed}>"
@@ -126,8 +127,8 @@ class SendPipeline:
     ) -> None:
         """Take a message; waits only while too many wait already, and for a topic's route the first time.
 
-        Raises LocalProtocolError for a message that cannot be sent. Whether it was stored shows at `flush`. A cancel
-        before it returns means that the message was not taken.
+        Raises LocalProtocolError for a message that cannot be sent, ClosedError after the block was left. Whether it
+        was stored shows at `flush`. A cancel before it returns means that the message was not taken.
         """
         topic = self._topics.get(message.topic)
         if topic is None or self._pending >= self._pause_at:
@@ -151,6 +152,11 @@ class SendPipeline:
         worker = topic.by_queue.get(queue) or self._hire(topic, queue, takes_free=False)
         self._append(topic, worker.line, message)
         worker.wake()
+
+    def close(self) -> None:
+        """Take no more messages: nobody would send them."""
+        self._is_closed = True
+        self._pause_at = 0  # Whatever is pending, the next send looks.
 
     async def flush(self) -> None:
         """Wait until everything given so far was answered or failed."""
@@ -176,6 +182,8 @@ class SendPipeline:
             raise MessagesNotStored(self._failures)
         while self._pending >= self._pending_limit:
             await self._progress.park()
+        if self._is_closed:
+            raise ClosedError("the pipeline's block was left", remedy="Open another pipeline")
         self._pause_at = min(self._pending + CHECKPOINT_EVERY, self._pending_limit)
         topic = self._topics.get(name)
         if topic is None:

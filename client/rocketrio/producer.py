@@ -216,8 +216,11 @@ class Producer:
                 batch_size=min(batch_size, self.max_message_size),
                 pending_limit=pending_limit,
             )
-            yield pipeline
-            await pipeline.flush()
+            try:
+                yield pipeline
+                await pipeline.flush()
+            finally:
+                pipeline.close()
             pipeline.raise_failures()
 
     async def queues(self, topic: str) -> list[MessageQueue]:

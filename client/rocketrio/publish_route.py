@@ -15,7 +15,7 @@ from rocketrio.instance import ClientInstance
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import ordered_publish_queues, publish_queues
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
-from rocketrio_protocol.errors import RouteNotFound
+from rocketrio_protocol.errors import ConfigError, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.properties import java_string_hash
 from rocketrio_protocol.route import TopicRouteData
@@ -152,4 +152,6 @@ def queue_for_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
 
 @lru_cache(_KEY_CACHE_SIZE)
 def _key_code(key: str) -> int:
+    if not isinstance(key, str):
+        raise ConfigError(f"sharding_key={key!r} must be text")
     return abs(java_string_hash(key))

@@ -7,7 +7,7 @@ Unlike Java: a MessageExt is a view that keeps its whole chunk alive; `copy()` d
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import IntFlag
 from struct import Struct
 from typing import Any, Final
@@ -86,6 +86,8 @@ class MessageQueue:
 def _joined_keys(keys: str | Sequence[str]) -> str:
     if isinstance(keys, str):
         return keys
+    if not isinstance(keys, Sequence | Set) or not all(isinstance(key, str) for key in keys):
+        raise LocalProtocolError(f"keys must be text or a sequence of texts, and are {keys!r}")
     for key in keys:
         if KEY_SEPARATOR in key:
             raise LocalProtocolError(f"key {key!r} holds a blank, which separates keys")

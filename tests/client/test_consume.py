@@ -22,7 +22,7 @@ from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull_result import PullResult
 from rocketrio.wakeup import Wakeup
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.errors import ClosedError, ConfigError
 
 
 async def test_new_group_may_start_at_the_end(client: ClientInstance) -> None:
@@ -272,3 +272,11 @@ async def test_wrong_use_names_what_is_wrong(
     with pytest.raises(ConfigError, match=what):
         async with open_consumer(client=client, **arguments):  # type: ignore[arg-type]
             pass
+
+
+async def test_commit_after_the_block_is_an_error(client: ClientInstance) -> None:
+    await send(client, 1)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        await consumer.commit()
+    with pytest.raises(ClosedError, match="group g is closed"):
+        await consumer.commit()

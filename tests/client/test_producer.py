@@ -3,6 +3,7 @@
 from contextlib import AsyncExitStack
 
 import pytest
+import trio
 
 from rocketrio import (
     ClientInstance,
@@ -21,7 +22,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import ConfigError, LocalProtocolError
+from rocketrio_protocol.errors import ClosedError, ConfigError, LocalProtocolError
 
 
 async def stored(client: ClientInstance, queue: MessageQueue) -> list[MessageExt]:
@@ -284,3 +285,32 @@ async def test_producer_exception_comes_out_as_it_was_raised(client: ClientInsta
     with pytest.raises(KeyError, match="mine"):
         async with open_producer(client=client) as producer, producer.pipeline():
             raise KeyError("mine")
+
+
+async def test_pipeline_takes_nothing_after_its_block(client: ClientInstance) -> None:
+    async with open_producer(client=client) as producer:
+        async with producer.pipeline() as pipeline:
+            await pipeline.send(Message("orders", b"in time"))
+        with pytest.raises(ClosedError, match="pipeline"):
+            await pipeline.send(Message("orders", b"late"))
+        with pytest.raises(ClosedError, match="pipeline"):
+            await pipeline.send(Message("others", b"late"))
+        with trio.CancelScope() as scope:
+            async with producer.pipeline() as pipeline:
+                await pipeline.send(Message("orders", b"in time"), sharding_key="a")
+                scope.cancel()
+        with pytest.raises(ClosedError, match="pipeline"):
+            await pipeline.send(Message("orders", b"late"), sharding_key="a")
+
+
+@pytest.mark.parametrize("topic", [None, 5, b"orders"])
+async def test_topic_that_is_no_text_is_named(client: ClientInstance, topic: object) -> None:
+    async with open_producer(client=client) as producer:
+        with pytest.raises(LocalProtocolError, match="a topic must be text"):
+            await producer.send(Message(topic, b""))  # type: ignore[arg-type]
+
+
+async def test_sharding_key_that_is_no_text_is_named(client: ClientInstance) -> None:
+    async with open_producer(client=client) as producer:
+        with pytest.raises(ConfigError, match="sharding_key=5"):
+            await producer.send(Message("orders", b""), sharding_key=5)  # type: ignore[arg-type]

@@ -178,3 +178,9 @@ def test_lengths_beyond_the_record_do_not_read_the_next_message() -> None:
         _ = message.body
     with pytest.raises(RemoteProtocolError, match="its body length is"):
         _ = message.topic
+
+
+@pytest.mark.parametrize("keys", [5, None, b"k", ["a", 1]])
+def test_keys_that_are_no_texts_are_refused(keys: Any) -> None:
+    with pytest.raises(LocalProtocolError, match="keys must be text"):
+        Message("t", b"", keys=keys)
