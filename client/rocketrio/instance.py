@@ -55,7 +55,7 @@ class ClientOptions(TypedDict, total=False):
     default_broker_id: int
     poll_name_server_interval: float
     heartbeat_broker_interval: float
-    serialize_type: SerializeType
+    serialize_type: SerializeType | str
     dial: Dial
     wall_clock: WallClock | None
     rng: random.Random | None
@@ -73,7 +73,7 @@ async def open_client(
     default_broker_id: int = MASTER_ID,
     poll_name_server_interval: float = POLL_NAME_SERVER_INTERVAL,
     heartbeat_broker_interval: float = HEARTBEAT_INTERVAL,
-    serialize_type: SerializeType = SerializeType.JSON,
+    serialize_type: SerializeType | str = SerializeType.JSON,
     dial: Dial = dial_tcp,
     wall_clock: WallClock | None = None,
     rng: random.Random | None = None,
@@ -84,12 +84,13 @@ async def open_client(
     `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it is made of the
     address, the process id and a random number. With `connect_broker_by_user` pulls go to the broker id
     `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
-    written.
+    written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees.
 
     Nothing is asked before it is needed, so a cluster that is down shows at the first call. Leaving tells the brokers,
     for three seconds at most, also when cancelled. An exception of the block comes out as it was raised.
     """
     addresses = name_server_addresses(name_servers)
+    header_codec = _serialize_type(serialize_type)
     rng = rng or random.SystemRandom()
 
     def members_changed(channel: Channel, request: RemotingCommand) -> None:
@@ -104,7 +105,7 @@ async def open_client(
         # Shielded until all is told: a cancelled consumer still commits and leaves its group.
         with scope:
             async with open_channel_pool(
-                dial, processors=processors, serialize_type=serialize_type
+                dial, processors=processors, serialize_type=header_codec
             ) as pool:
                 task_status.started(pool)
                 await trio.sleep_forever()
@@ -150,6 +151,14 @@ async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
         else:
             return split_addr(channel.local_addr)[0]
     return "127.0.0.1"
+
+
+def _serialize_type(wanted: SerializeType | str) -> SerializeType:
+    try:
+        return SerializeType[wanted] if isinstance(wanted, str) else SerializeType(wanted)
+    except (KeyError, ValueError):
+        names = ", ".join(kind.name for kind in SerializeType)
+        raise ConfigError(f"serialize_type={wanted!r} is none of {names}") from None
 
 
 class ClientInstance:

@@ -262,6 +262,7 @@ def _checked_end(data: bytes, start: int, size: int, what: str) -> int:
 # Checks types and ranges of the numbers in one call.
 _NUMBERS = struct.Struct(">iiiii")
 _TEXT_ONLY: Final = frozenset({str})
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def _encode_msgpack(command: Encodable) -> bytes:
@@ -287,12 +288,18 @@ def _decode_msgpack(header: Body) -> HeaderParts:
         _NUMBERS.pack(code, language, version, opaque, flag)
     except (ValueError, TypeError, struct.error, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"The MSGPACK header cannot be read: {error}") from error
-    if not (remark is None or type(remark) is str) or not (
-        type(ext_fields) is dict
-        and _TEXT_ONLY.issuperset(map(type, ext_fields))
-        and _TEXT_ONLY.issuperset(map(type, ext_fields.values()))
+    if (
+        not (remark is None or type(remark) is str)
+        or type(ext_fields) is not dict
+        or not _TEXT_ONLY.issuperset(map(type, ext_fields))
     ):
         raise RemoteProtocolError("The MSGPACK header cannot be read: its texts are no texts")
+    if not _TEXT_ONLY.issuperset(map(type, ext_fields.values())):
+        if not _SCALARS.issuperset(map(type, ext_fields.values())):
+            raise RemoteProtocolError("The MSGPACK header cannot be read: its texts are no texts")
+        ext_fields = {
+            name: _scalar_text(value) for name, value in ext_fields.items() if value is not None
+        }
     return HeaderParts(
         code,
         _LANGUAGE_BY_CODE.get(language, LanguageCode.OTHER),

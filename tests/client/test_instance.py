@@ -3,8 +3,17 @@
 import pytest
 import trio
 
-from rocketrio import ClientInstance, Message, open_client, open_consumer, open_producer
+from rocketrio import (
+    ClientInstance,
+    ConfigError,
+    Message,
+    SendStatus,
+    open_client,
+    open_consumer,
+    open_producer,
+)
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.commands.client import GetConsumerListByGroupRequestHeader
 
 
@@ -105,3 +114,22 @@ async def test_cancel_while_it_opens_ends_it(cluster: EmbeddedCluster) -> None:
                 pass
     assert scope.cancelled_caught
     assert not waiting.cancelled_caught
+
+
+@pytest.mark.parametrize("kind", ["JSON", "ROCKETMQ", "MSGPACK", 1, SerializeType.MSGPACK])
+async def test_headers_are_written_as_wanted(cluster: EmbeddedCluster, kind: str) -> None:
+    async with (
+        open_client(
+            name_servers=cluster.name_servers, dial=cluster.dial, serialize_type=kind
+        ) as client,
+        open_producer(client=client) as producer,
+    ):
+        assert (await producer.send(Message("orders", b""))).status is SendStatus.SEND_OK
+        assert (await producer.send(Message("orders", b""))).status is SendStatus.SEND_OK
+
+
+@pytest.mark.parametrize("kind", ["XML", 2])
+async def test_unknown_header_encoding_is_refused_with_those_that_are_known(kind: str) -> None:
+    with pytest.raises(ConfigError, match="none of JSON, ROCKETMQ, MSGPACK"):
+        async with open_client(serialize_type=kind):
+            pass

@@ -227,7 +227,7 @@ def test_rocketmq_refuses_to_write_what_its_sizes_cannot_say() -> None:
         [10.5, 3, 407, 1, 0, None, {}],
         [10, 3, 407, 1, 0, 5, {}],
         [10, 3, 407, 1, 0, None, None],
-        [10, 3, 407, 1, 0, None, {"a": 1}],
+        [10, 3, 407, 1, 0, None, {"a": b"1"}],
         [10, 3, 407, 1, 0, None, {"a": ["b"]}],
         [10, 3, 407, 1, 0, None, {b"a": "b"}],
     ],
@@ -259,3 +259,10 @@ def test_garbage_is_a_header_or_a_protocol_error(serialize_type: int, raw: bytes
         decode_header(serialize_type, raw)
     except RemoteProtocolError:
         return
+
+
+def test_msgpack_numbers_and_booleans_in_fields_become_their_text() -> None:
+    fields = {"queueId": 3, "batch": True, "order": False, "absent": None, "topic": "T"}
+    header = msgpack.packb([30, 3, 407, 7, 0, None, fields])
+    parts = decode_header(SerializeType.MSGPACK, header)
+    assert parts.ext_fields == {"queueId": "3", "batch": "true", "order": "false", "topic": "T"}
