@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,25 +24,32 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, str(DEMO), "--flights", str(FLIGHTS), *arguments]
 
 
-def left_behind(arguments: Sequence[str]) -> list[str]:
-    """Command lines of brokers, name servers and JVMs whose data lie under the demo's folder."""
-    lines = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or ())
-        if any(argument in line for argument in arguments):
-            lines.append(line)
-    return lines
+def left_behind(folder: Path) -> list[str]:
+    """Command lines of brokers, name servers and JVMs that this demo started: their data lie under its folder."""
+    lines = (
+        " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    )
+    return [line for line in lines if str(folder) in line]
 
 
-def without_java() -> dict[str, str]:
-    return {**os.environ, "PATH": str(Path(sys.executable).parent), "JAVA_HOME": ""}
+def in_folder(folder: Path) -> dict[str, str]:
+    """The demo's data under a folder of its own: another demo may run on this machine."""
+    return {**os.environ, "TMPDIR": str(folder)}
+
+
+def without_java(folder: Path) -> dict[str, str]:
+    return {**in_folder(folder), "PATH": str(Path(sys.executable).parent), "JAVA_HOME": ""}
 
 
 @pytest.mark.real
-async def test_demo_without_java_does_the_rest_and_says_what_to_install() -> None:
+async def test_demo_without_java_does_the_rest_and_says_what_to_install(tmp_path: Path) -> None:
     with trio.fail_after(TIME_LIMIT):
         done = await trio.run_process(
-            command(), env=without_java(), capture_stdout=True, capture_stderr=True, check=False
+            command(),
+            env=without_java(tmp_path),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
         )
     said = done.stdout.decode()
     assert done.returncode == NO_JAVA, said + done.stderr.decode()
@@ -59,7 +65,7 @@ async def test_demo_without_java_does_the_rest_and_says_what_to_install() -> Non
         r"committed 24,000 before the kill, 48,000 at the slave, 48,000 as the master tells",
     ):
         assert re.search(shown, said), shown
-    assert left_behind(["rocketrio-demo-"]) == []
+    assert left_behind(tmp_path) == []
 
 
 @pytest.mark.real
@@ -69,14 +75,14 @@ async def test_demo_without_java_does_the_rest_and_says_what_to_install() -> Non
     ids=["Ctrl-C", "SIGTERM"],
 )
 async def test_interruption_stops_every_process_of_the_demo(
-    number: signal.Signals, moment: bytes
+    number: signal.Signals, moment: bytes, tmp_path: Path
 ) -> None:
     async with trio.open_nursery() as nursery:
         process = await nursery.start(
             partial(
                 trio.run_process,
                 command(),
-                env=without_java(),
+                env=without_java(tmp_path),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 check=False,
@@ -93,13 +99,15 @@ async def test_interruption_stops_every_process_of_the_demo(
                 said += chunk
             assert await process.wait() == INTERRUPTED
     assert "every process was stopped" in said.decode()
-    assert left_behind(["rocketrio-demo-"]) == []
+    assert left_behind(tmp_path) == []
 
 
 @pytest.mark.spark
-async def test_demo_with_spark_is_all_true() -> None:
+async def test_demo_with_spark_is_all_true(tmp_path: Path) -> None:
     with trio.fail_after(TIME_LIMIT):
-        done = await trio.run_process(command(), capture_stdout=True, check=False)
+        done = await trio.run_process(
+            command(), env=in_folder(tmp_path), capture_stdout=True, check=False
+        )
     assert done.returncode == 0, done.stdout.decode()
     assert "Spark and pandas agree" in done.stdout.decode()
-    assert left_behind(["rocketrio-demo-", str(DEMO / "spark_step.py")]) == []
+    assert left_behind(tmp_path) == []
