@@ -185,6 +185,8 @@ def _write_array(values: Sequence[Any] | Set[Any], indent: str | None) -> str:
 
 
 def _write_key(key: Any) -> str:
+    if type(key) is str:
+        return _encode(key).decode()
     return str(int(key)) if isinstance(key, int) else _write(key, None)
 
 
