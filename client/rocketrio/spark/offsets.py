@@ -181,6 +181,10 @@ def resolve_ranges(
         held = bounds[queue]
         start = _resolved(starts[queue], held)
         end = _resolved(ends[queue], held)
+        if start > end and ends[queue] == LATEST_OFFSET:
+            # The queue was cut or made anew since somebody noted this start: lost, not a contradiction of options.
+            losses.append(Loss(queue, end, start, held))
+            start = end
         if start > end:
             raise OptionError(
                 f"startingOffsets of {queue} ({start}) lie behind its endingOffsets ({end})"
