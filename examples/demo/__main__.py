@@ -22,6 +22,7 @@ from spark_check import read_with_spark
 from steps import consume_group, publish, start_cluster, watch_replication
 
 from rocketrio import Error
+from rocketrio_protocol.remoting.tasks import background_nursery
 
 NOT_TRUE = 1
 NO_JAVA = 3
@@ -35,16 +36,14 @@ INTERRUPTED = 130
 @click.option("--keep", is_flag=True, help="Leave the brokers' data and logs where they are.")
 def main(limit: int | None, keep: bool) -> None:
     """Publish, replicate, rebuild, consume, kill, recover and read with Spark 336,776 flights."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # Brokers run on if only we die.
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     report = Report()
     folder = Path(tempfile.mkdtemp(prefix="rocketrio-demo-"))
     logging.basicConfig(filename=folder / "client.log", level=logging.INFO)
     exit_code = INTERRUPTED
     try:
-        exit_code = trio.run(_run, report, folder, limit)
-    except* KeyboardInterrupt:
-        report.console.print("[yellow]interrupted; every process was stopped[/]")
+        exit_code = trio.run(_run_until_signal, report, folder, limit)
+        if exit_code == INTERRUPTED:
+            report.console.print("[yellow]interrupted; every process was stopped[/]")
     except* (ProcessFailed, Error) as failures:
         exit_code = NOT_TRUE
         for failure in failures.exceptions:
@@ -55,6 +54,24 @@ def main(limit: int | None, keep: bool) -> None:
         else:
             shutil.rmtree(folder)
     raise SystemExit(exit_code)
+
+
+async def _run_until_signal(report: Report, folder: Path, limit: int | None) -> int:
+    """A signal cancels, so that every process is stopped: brokers run on if only we die.
+
+    A KeyboardInterrupt might come just when a broker was started and nobody knows of it yet.
+    """
+    exit_code = INTERRUPTED
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async with background_nursery() as nursery:
+
+            async def wait_signal() -> None:
+                await anext(signals)
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait_signal)
+            exit_code = await _run(report, folder, limit)
+    return exit_code
 
 
 async def _run(report: Report, folder: Path, limit: int | None) -> int:
