@@ -94,9 +94,20 @@ class PublishRoutes:
             await self._look_for(topic)
         route = routing.topic_route_table.get(topic)
         if route is None:
-            route = await self.client.topic_route(AUTO_CREATE_TOPIC_KEY)
+            route = await self._template_route(topic)
             limit = DEFAULT_TOPIC_QUEUE_NUMS
         return self._remember(topic, route, limit)
+
+    async def _template_route(self, topic: str) -> TopicRouteData:
+        """Where a send may go that is to make the topic."""
+        try:
+            return await self.client.topic_route(AUTO_CREATE_TOPIC_KEY)
+        except RouteNotFound as error:
+            raise RouteNotFound(
+                "no name server knows the topic, nor a master that makes topics",
+                topic=topic,
+                remedy="Start a master, or create the topic",
+            ) from error
 
     async def _look_for(self, topic: str) -> None:
         try:

@@ -1,7 +1,10 @@
 """Which queue a message goes to."""
 
-from rocketrio import ClientInstance
+import pytest
+
+from rocketrio import ClientInstance, Message, RouteNotFound, open_client, open_producer
 from rocketrio.publish_route import PublishRoutes, queue_for_key
+from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
 
@@ -59,3 +62,15 @@ def test_key_is_hashed_as_java_does() -> None:
     # Known values of String.hashCode: 99162322, and the smallest of all, whose absolute overflows in Java.
     assert queue_for_key("hello", queues).queue_id == 99162322 % 7
     assert queue_for_key("polygenelubricants", queues).queue_id == 2**31 % 7
+
+
+async def test_new_topic_that_nobody_can_make_is_named(cluster: EmbeddedCluster) -> None:
+    for member in (*cluster.slaves, cluster.master):
+        await member.stop()
+    async with (
+        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+        open_producer(client=client) as producer,
+    ):
+        with pytest.raises(RouteNotFound, match="nor a master that makes topics") as caught:
+            await producer.send(Message("orders", b""))
+    assert caught.value.topic == "orders"
