@@ -114,7 +114,7 @@ class MissingTail:
         """
         result = FetchedTail()
         began = trio.current_time()
-        stands_by = False
+        stands_by = is_told = False
         while True:
             slaves = await self._ask_all(result)
             end = self._store.max_physical_offset
@@ -126,6 +126,12 @@ class MissingTail:
             if not result.unreachable:
                 break
             rule = self._rule()
+            if not is_told:
+                is_told = True
+                logger.info(
+                    "asking again before it serves, a slave may hold more peers=%s wait=%g",
+                    ",".join(sorted(result.unreachable)), rule.wait,
+                )  # fmt: skip
             if trio.current_time() - began >= rule.wait:
                 if rule.serves_without:
                     self._log_unreachable(result, rule)
