@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.errors import Error, RemoteProtocolError
 
@@ -45,6 +46,8 @@ class ConfigFile:
         """The write that has reached the disk; unknown after a start."""
         self._sync_failed = False
         self._problem = ""
+        self.sync_wanted = Watermark()
+        """Counts the wishes for a sync that need not be waited for: see `sync_soon`."""
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.path}>"
@@ -98,6 +101,10 @@ class ConfigFile:
         except OSError as error:
             self._sync_failed = True
             raise self._failed("synced", error) from error
+
+    def sync_soon(self) -> None:
+        """Have it synced in the background, many changes together: `ConfigSyncService` does."""
+        self.sync_wanted.advance(self.sync_wanted.value + 1)
 
     def renew(self) -> None:
         """Write the content anew if a sync of it has failed: the next one could succeed for pages that were dropped."""

@@ -14,7 +14,7 @@ import trio
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.store.disk import Disk
-from rocketrio_protocol.remoting.tasks import background_nursery, every
+from rocketrio_protocol.remoting.tasks import background_nursery
 
 logger = logging.getLogger("rocketrio_broker.config_file")
 
@@ -52,7 +52,7 @@ def _do_all(steps: Sequence[Callable[[], None]]) -> None:
 
 
 class ConfigSyncService:
-    """Brings changed files to the disk itself, on a period."""
+    """Brings changed files to the disk itself: on a period, and soon where somebody asks for it."""
 
     def __init__(
         self, files: Sequence[ConfigFile], *, disk: Disk, interval: float = SYNC_INTERVAL
@@ -63,11 +63,20 @@ class ConfigSyncService:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sync until cancelled."""
-        task_status.started()
-        async for _ in every(self._interval, first_after=self._interval):
+        async with trio.open_nursery() as nursery:
             for file in self._files:
-                try:
-                    file.renew()
-                    await self._disk.run(file.sync)
-                except ConfigFileError as error:
-                    logger.debug("will try again at the next round: %s", error)
+                nursery.start_soon(self._keep, file)
+            task_status.started()
+
+    async def _keep(self, file: ConfigFile) -> None:
+        wanted = file.sync_wanted.value
+        while True:
+            with trio.move_on_after(self._interval):
+                await file.sync_wanted.wait_past(wanted)
+            # Whatever is asked for while this sync runs shares the next one.
+            wanted = file.sync_wanted.value
+            try:
+                file.renew()
+                await self._disk.run(file.sync)
+            except ConfigFileError as error:
+                logger.debug("will try again at the next round: %s", error)

@@ -249,9 +249,13 @@ class SendMessageProcessor:
     def _keep_new_topic(self) -> None:
         """A message that outlives a power cut needs its topic: without it nobody could read it.
 
-        It blocks everything for some milliseconds, once a topic.
+        With synchronous flush it blocks everything for some milliseconds, once a topic; with asynchronous flush the
+        message itself may be lost for half a second, and the topic is synced in the background meanwhile.
         """
-        self._topics.file.sync()
+        if self._waits_for_flush:
+            self._topics.file.sync()
+        else:
+            self._topics.file.sync_soon()
 
     def _check_is_built(self, header: SendHeader) -> None:
         if header.sys_flag & TRANSACTION_MASK or is_half_message(header.properties):
