@@ -84,8 +84,8 @@ class SubscriptionGroupManager:
         return SubscriptionGroupWrapper(self.data_version, self.subscription_group_table)
 
     def replace(self, wrapper: SubscriptionGroupWrapper) -> bool:
-        """Take over a master's table with its version; False when it is the one already here."""
-        if wrapper.data_version == self.data_version:
+        """Take over a master's table with its version; False when it is the one already here (see topics)."""
+        if wrapper == self.wrapper():
             return False
         self._take(wrapper)
         return True
