@@ -12,8 +12,9 @@ from tests.interop.java_client import JavaClient, JavaError
 pytestmark = pytest.mark.interop
 
 TOPIC_NUMBERS = itertools.count()
-JOIN_TIMEOUT = 30.0
-"""Seconds; one in ten 5.3.3 consumers gets no queue at first, on Apache too, and looks again 20 s later."""
+JOIN_TIMEOUT = 75.0
+"""A Java consumer that rebalances while its heartbeat is still under way tells brokers of its new subscription only with
+the next one, 30 s later; until then they answer SUBSCRIPTION_NOT_LATEST, as Apache's do."""
 
 
 @pytest.fixture(params=["JSON", "ROCKETMQ"])
