@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 TOPIC_NUMBERS = itertools.count()
 JOIN_TIMEOUT = 75.0
 """Seconds; one in ten 5.3.3 consumers gets no queue at first, on Apache too, and looks again 20 s later. One that
-rebalances while its heartbeat is under way tells of its new subscription with the next, 30 s later: until then it gets code 25."""
+rebalances while its heartbeat is under way tells of its new subscription 30 s later, and gets code 25 until then."""
 
 
 @pytest.fixture(params=["JSON", "ROCKETMQ"])
