@@ -25,11 +25,12 @@ def command(*arguments: str) -> list[str]:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """Command lines of brokers, name servers and JVMs that this demo started: their data lie under its folder."""
-    lines = (
-        " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
-    )
-    return [line for line in lines if str(folder) in line]
+    """Command lines of whatever this demo started: its processes have its folder in their environment."""
+    lines = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        if (process.info["environ"] or {}).get("TMPDIR") == str(folder):
+            lines.append(" ".join(process.info["cmdline"] or ()))
+    return lines
 
 
 def in_folder(folder: Path) -> dict[str, str]:
