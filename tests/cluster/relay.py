@@ -66,7 +66,13 @@ class Relay:
 
     async def _serve(self, client: trio.SocketStream) -> None:
         await self._going.wait()
-        server = await trio.open_tcp_stream(self._host, self._port)
+        try:
+            server = await trio.open_tcp_stream(self._host, self._port)
+        except (
+            OSError
+        ):  # The target is not there yet, or not any more: the next connection may find it.
+            await client.aclose()
+            return
         self._to_clients.add(client)
         try:
             async with client, server:
