@@ -35,6 +35,7 @@ from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.other_master import find_other_master
+from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
@@ -218,29 +219,23 @@ async def open_broker(
                 group_transfer=group_transfer,
                 security=security,
             )
-            parts.live_slaves.watch(ha_service.connections)
-            listing = SlaveListing(
-                parts.live_slaves,
-                accepted=ha_service.accepted,
-                call=pool.call,
-                name_servers=config.name_servers,
-                broker_name=config.broker_name,
-            )
-            gather = partial(
-                gather_slave_offsets,
+            peers = Peers(
                 call=pool.call,
                 name_servers=config.name_servers,
                 broker_name=config.broker_name,
                 own_addr=bound.address,
+            )
+            parts.live_slaves.watch(ha_service.connections)
+            listing = SlaveListing(parts.live_slaves, accepted=ha_service.accepted, peers=peers)
+            gather = partial(
+                gather_slave_offsets,
+                peers=peers,
                 consumer_offsets=parts.consumer_offsets,
                 queue_end=store.next_queue_offset,
             )
             missing_tail = MissingTail(
                 store,
-                call=pool.call,
-                name_servers=config.name_servers,
-                broker_name=config.broker_name,
-                own_addr=bound.address,
+                peers=peers,
                 dial=secured_dial(dial, security),
                 wall_clock=wall_clock,
                 config=_ha_config(config),
@@ -248,13 +243,6 @@ async def open_broker(
                     serves_without=parts.config.broker.ha_return == "serve",
                     wait=parts.config.broker.ha_return_wait,
                 ),
-            )
-            look = partial(
-                find_other_master,
-                call=pool.call,
-                name_servers=config.name_servers,
-                broker_name=config.broker_name,
-                own_addr=bound.address,
             )
             role = RoleService(
                 parts,
@@ -271,7 +259,7 @@ async def open_broker(
                 ),
                 fetch=missing_tail.fetch,
                 gather=gather,
-                find_other_master=look,
+                find_other_master=partial(find_other_master, peers),
             )
             for service in (*parts.services(), ha_service, listing, role):
                 await nursery.start(service.run)

@@ -10,6 +10,8 @@
     history             whether a slave's log is its master's: bytes compared on each connect
     resync              what a slave does about a master that is shorter, other, or begins later
     transfer_checks     what is checked of bytes before they are appended
+    peers               what name servers list of this name, and what its brokers say of themselves
+    other_master        whether another master of this name lives: asked before writes are taken
     missing_tail        who becomes master gets from its slaves what it lacks
     copy_progress       how far a slave is with a long copy
     link_security       who may replicate, and who may listen in

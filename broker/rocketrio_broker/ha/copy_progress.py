@@ -17,13 +17,9 @@ import trio
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.client_state import HAClientState
 from rocketrio_broker.ha.master_address import MasterAddress
-from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_broker.ha.peers import Caller, ask_log_end
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
-from rocketrio_protocol.errors import Error, RemoteProtocolError
-from rocketrio_protocol.remoting.pool import check
-from rocketrio_protocol.route import KVTable
+from rocketrio_protocol.errors import Error
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -174,18 +170,7 @@ class CopyWatch:
         if addr is None or self._client.state is HAClientState.DIVERGED:
             return None
         try:
-            header = GetBrokerRuntimeInfoRequestHeader()
-            response = await self._call(addr, header, timeout=CALL_TIMEOUT)
-            what = "Asking the master how long its log is"
-            body = check(response, what, broker_addr=addr).body
-            return _end_of(fastjson.loads(body, KVTable, what="runtime info"))
+            return await ask_log_end(self._call, addr)
         except Error as error:
             logger.debug("the length of the copy is not known reason=%s", error)
             return None
-
-
-def _end_of(info: KVTable) -> int:
-    try:
-        return int(info.table["commitLogMaxOffset"])
-    except (KeyError, ValueError) as error:
-        raise RemoteProtocolError(f"The runtime info lacks the log's end ({error!r})") from error

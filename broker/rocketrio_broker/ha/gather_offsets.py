@@ -11,23 +11,18 @@ Unlike Java: Apache's master comes back with what it last knew, and the periodic
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import attrs
 import trio
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
-from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
-from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
 from rocketrio_protocol.errors import Error, NotReachable
-from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
-from rocketrio_protocol.remoting.pool import check
-from rocketrio_protocol.route import ClusterInfo
 
 Answer = TypeVar("Answer")
 
@@ -35,8 +30,6 @@ logger = logging.getLogger("rocketrio_broker.ha")
 
 GATHER_LIMIT: Final = 5.0
 """Seconds a starting master waits for name servers and slaves it cannot reach (ours; a call takes 3 s at most)."""
-ASK_AGAIN_PAUSE: Final = 0.5
-"""Seconds until one that could not be asked is asked again."""
 
 
 @attrs.define
@@ -53,24 +46,21 @@ class GatheredOffsets:
 
 async def gather_slave_offsets(
     *,
-    call: Caller,
-    name_servers: Sequence[str],
-    broker_name: str,
-    own_addr: str,
+    peers: Peers,
     consumer_offsets: ConsumerOffsetManager,
     queue_end: Callable[[str, int], int] | None = None,
     limit: float = GATHER_LIMIT,
 ) -> GatheredOffsets:
-    """Raise `consumer_offsets` to what the slaves of `broker_name` have. Never fails; takes `limit` seconds at most.
+    """Raise `consumer_offsets` to what the slaves of this name have. Never fails; takes `limit` seconds at most.
 
     A cancel leaves what was merged so far.
     """
     if queue_end is not None:
         consumer_offsets.cut(queue_end)
-    gathering = _Gathering(call, broker_name, own_addr, consumer_offsets, queue_end)
+    gathering = _Gathering(peers, consumer_offsets, queue_end)
     with trio.move_on_after(limit) as waiting:
         async with trio.open_nursery() as nursery:
-            for addr in name_servers:
+            for addr in peers.name_servers:
                 nursery.start_soon(gathering.ask_name_server, addr, nursery)
     result = gathering.result
     if waiting.cancelled_caught:
@@ -93,43 +83,39 @@ class _Gathering:
 
     def __init__(
         self,
-        call: Caller,
-        broker_name: str,
-        own_addr: str,
+        peers: Peers,
         consumer_offsets: ConsumerOffsetManager,
         queue_end: Callable[[str, int], int] | None,
     ) -> None:
         self.result = GatheredOffsets()
-        self._call = call
-        self._broker_name = broker_name
-        self._known = {own_addr}
+        self._peers = peers
+        self._known: set[str] = set()
         self._consumer_offsets = consumer_offsets
         self._queue_end = queue_end
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
         """Ask until it answers; each slave it names is asked in a task of its own."""
-        info = await self._ask(addr, GetBrokerClusterInfoRequestHeader(), ClusterInfo)
-        broker = info.broker_addr_table.get(self._broker_name)
-        for broker_id, slave in (broker.broker_addrs if broker else {}).items():
-            if broker_id != MASTER_ID and slave not in self._known:
+        for slave in await self._insist(addr, self._peers.listed_slaves):
+            if slave not in self._known:
                 self._known.add(slave)
                 nursery.start_soon(self._ask_slave, slave)
 
     async def _ask_slave(self, addr: str) -> None:
-        request = GetAllConsumerOffsetRequestHeader(versions=True)
-        offsets = await self._ask(addr, request, VersionedConsumerOffsets)
+        offsets = await self._insist(addr, self._offsets)
         self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=self._queue_end)
         self.result.slaves_asked.append(addr)
 
-    async def _ask(self, addr: str, request: RequestHeader, kind: type[Answer]) -> Answer:
-        """The answer's body, however often it takes; until then the peer stands among the unreachable."""
+    async def _offsets(self, addr: str) -> VersionedConsumerOffsets:
+        body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))
+        return fastjson.loads(body, VersionedConsumerOffsets, what="consumer offsets")
+
+    async def _insist(self, addr: str, asking: Callable[[str], Awaitable[Answer]]) -> Answer:
+        """The answer, however often it takes; until then the peer stands among the unreachable."""
         unreachable = self.result.unreachable
         unreachable[addr] = NotReachable("No answer in time", broker_addr=addr)
         while True:
             try:
-                response = await self._call(addr, request, timeout=CALL_TIMEOUT)
-                check(response, f"Asking for {request.code.name}", broker_addr=addr)
-                answer = fastjson.loads(response.body, kind, what=request.code.name)
+                answer = await asking(addr)
             except Error as error:
                 unreachable[addr] = error
                 await trio.sleep(ASK_AGAIN_PAUSE)

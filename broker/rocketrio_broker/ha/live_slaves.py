@@ -19,14 +19,11 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.group_transfer import SLAVE_FALLBEHIND_MAX
-from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import MASTER_ID, ResponseCode
-from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
+from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.route import ClusterInfo
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -118,21 +115,11 @@ class LiveSlaves:
 class SlaveListing:
     """Asks the name servers for the ids of slaves that do not say who they are: Apache's."""
 
-    def __init__(
-        self,
-        slaves: LiveSlaves,
-        *,
-        accepted: Watermark,
-        call: Caller,
-        name_servers: Sequence[str],
-        broker_name: str,
-    ) -> None:
+    def __init__(self, slaves: LiveSlaves, *, accepted: Watermark, peers: Peers) -> None:
         """`accepted` grows with every slave that connects."""
         self._slaves = slaves
         self._accepted = accepted
-        self._call = call
-        self._name_servers = name_servers
-        self._broker_name = broker_name
+        self._peers = peers
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask when a slave has connected and is not known, and again while it is not."""
@@ -151,17 +138,10 @@ class SlaveListing:
                 seen = self._accepted.value
 
     async def _ask(self) -> None:
-        for name_server in self._name_servers:
+        for name_server in self._peers.name_servers:
             try:
-                answer = await self._call(
-                    name_server, GetBrokerClusterInfoRequestHeader(), timeout=CALL_TIMEOUT
-                )
-                if answer.code != ResponseCode.SUCCESS:
-                    continue
-                info = fastjson.loads(answer.body, ClusterInfo, what="cluster info")
+                self._slaves.list_slaves(await self._peers.listed(name_server))
             except Error as error:
                 logger.debug("slaves not listed name_server=%s error=%s", name_server, error)
-                continue
-            broker = info.broker_addr_table.get(self._broker_name)
-            self._slaves.list_slaves(broker.broker_addrs if broker else {})
-            return
+            else:
+                return

@@ -11,7 +11,7 @@ Answers to: nothing in 4.x; there the master overwrites what its slave has, or t
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -21,27 +21,13 @@ from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import ReplicationError, SilentPeerError
 from rocketrio_broker.ha.master_address import MasterAddress
-from rocketrio_broker.ha.slave_synchronize import CALL_TIMEOUT, Caller
+from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask_log_end, ask_settings
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.commands.admin import (
-    GetBrokerConfigRequestHeader,
-    GetBrokerRuntimeInfoRequestHeader,
-)
-from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
 from rocketrio_protocol.errors import Error, RemoteProtocolError
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.java_properties import parse_properties
-from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import Dial, WallClock, join_addr, split_addr
-from rocketrio_protocol.route import ClusterInfo, KVTable
 
 logger = logging.getLogger("rocketrio_broker.ha")
-
-ASK_AGAIN_PAUSE: Final = 0.5
-"""Seconds until those that could not be asked are asked again."""
 
 _FETCHING: Final = "this master is getting from a slave what it lacks"
 
@@ -84,10 +70,7 @@ class MissingTail:
         self,
         store: MessageStore,
         *,
-        call: Caller,
-        name_servers: Sequence[str],
-        broker_name: str,
-        own_addr: str,
+        peers: Peers,
         dial: Dial,
         wall_clock: WallClock,
         config: HAConfig,
@@ -95,17 +78,14 @@ class MissingTail:
     ) -> None:
         """`dial` reaches replication ports; `rule` is asked each time."""
         self._store = store
-        self._call = call
-        self._name_servers = name_servers
-        self._broker_name = broker_name
-        self._own_addr = own_addr
+        self._peers = peers
         self._dial = dial
         self._wall_clock = wall_clock
         self._config = attrs.evolve(config, acknowledge="memory")
         self._rule = rule
 
     def __repr__(self) -> str:
-        return f"<MissingTail of {self._broker_name}>"
+        return f"<MissingTail of {self._peers.broker_name}>"
 
     async def fetch(self, stand_by: Callable[[str], None]) -> FetchedTail:
         """Get everything that a slave has beyond this log. Never fails.
@@ -157,50 +137,32 @@ class MissingTail:
 
         async def ask_name_server(addr: str, nursery: trio.Nursery) -> None:
             try:
-                listed = await self._listed(addr)
+                listed = await self._peers.listed_slaves(addr)
             except Error as error:
                 result.unreachable[addr] = error
                 return
-            for slave in listed - found:
-                found.add(slave)
-                nursery.start_soon(ask_slave, slave)
+            for slave in listed:
+                if slave not in found:
+                    found.add(slave)
+                    nursery.start_soon(ask_slave, slave)
 
         async with trio.open_nursery() as nursery:
-            for addr in self._name_servers:
+            for addr in self._peers.name_servers:
                 nursery.start_soon(ask_name_server, addr, nursery)
         # In one order whoever answered first.
         return sorted(slaves, key=lambda slave: slave.addr)
 
-    async def _listed(self, name_server: str) -> set[str]:
-        body = await self._ask(name_server, GetBrokerClusterInfoRequestHeader())
-        info = fastjson.loads(body, ClusterInfo, what="cluster info")
-        broker = info.broker_addr_table.get(self._broker_name)
-        addrs = {} if broker is None else broker.broker_addrs
-        return {
-            addr
-            for broker_id, addr in addrs.items()
-            if broker_id != MASTER_ID and addr != self._own_addr
-        }
-
     async def _slave(self, addr: str) -> _Slave:
-        info = fastjson.loads(
-            await self._ask(addr, GetBrokerRuntimeInfoRequestHeader()), KVTable, what="runtime info"
-        )
-        settings = parse_properties(await self._ask(addr, GetBrokerConfigRequestHeader()))
+        end = await ask_log_end(self._peers.call, addr)
+        settings = await ask_settings(self._peers.call, addr)
         host = settings.get("brokerIP2") or split_addr(addr)[0]
         try:
-            end, port = int(info.table["commitLogMaxOffset"]), int(settings["haListenPort"])
+            port = int(settings["haListenPort"])
         except (KeyError, ValueError) as error:
             raise RemoteProtocolError(
-                f"The slave does not say how long its log is, or where it serves it ({error!r})",
-                broker_addr=addr,
+                f"The slave does not say where it serves its log ({error!r})", broker_addr=addr
             ) from error
         return _Slave(addr, end, join_addr(host, port))
-
-    async def _ask(self, addr: str, request: RequestHeader) -> bytes:
-        response = await self._call(addr, request, timeout=CALL_TIMEOUT)
-        what = f"Asking for {request.code.name}"
-        return bytes(check(response, what, broker_addr=addr).body)
 
     # --- following ---------------------------------------------------------------------------
 

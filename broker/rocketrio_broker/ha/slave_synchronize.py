@@ -13,7 +13,7 @@ Unlike Java: topics are asked for at the ordinary port, which answers 21 in ever
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 import trio
@@ -23,11 +23,11 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.offset_copy import OffsetCopy
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
     GetAllDelayOffsetRequestHeader,
@@ -48,22 +48,12 @@ logger = logging.getLogger("rocketrio_broker.ha")
 
 SYNC_PERIOD: Final = 10.0
 """Seconds between rounds, as 4.9 (4.4 and 5.x: a minute)."""
-CALL_TIMEOUT: Final = 3.0
-"""Seconds one of the requests may take, as Java's."""
 OFFSETS_PERIOD: Final = 1.0
 """Seconds between looks at the offsets alone of a master of ours: what it was told last is unknown here for so long."""
 OFFSETS_REST: Final = 20
 """Times as long as a look took until the next one: large tables are not copied all the time."""
 RETRY_PAUSE: Final = 1.0
 """Seconds until a round that failed is tried again; doubles up to the period."""
-
-
-class Caller(Protocol):
-    """How requests are sent: `ChannelPool.call`."""
-
-    async def __call__(
-        self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = CALL_TIMEOUT
-    ) -> RemotingCommand: ...
 
 
 @attrs.frozen
@@ -201,9 +191,9 @@ class SlaveSynchronize:
             self._delay_offsets = body
 
     async def _ask(self, addr: str, request: RequestHeader) -> bytes:
-        response = await self._call(addr, request, timeout=CALL_TIMEOUT)
-        what = f"Copying from the master ({request.code.name})"
-        return bytes(check(response, what, broker_addr=addr).body)
+        return await ask(
+            self._call, addr, request, f"Copying from the master ({request.code.name})"
+        )
 
     async def _wait_connected(self, connections: int, scope: trio.CancelScope) -> None:
         await self._connected.wait_past(connections)

@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_offsets
+from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.offset_table import OffsetTable
 from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -33,7 +34,7 @@ def offsets(table: dict[str, dict[int, int]]) -> bytes:
 
 
 @attrs.define
-class Peers:
+class FakePeers:
     """Name servers and slaves by address: a body, or the time from which on there is somebody to answer."""
 
     bodies: dict[str, bytes]
@@ -61,18 +62,15 @@ def manager() -> ConsumerOffsetManager:
     return kept
 
 
-async def gather(peers: Peers, kept: ConsumerOffsetManager, *servers: str) -> GatheredOffsets:
+async def gather(peers: FakePeers, kept: ConsumerOffsetManager, *servers: str) -> GatheredOffsets:
     return await gather_slave_offsets(
-        call=peers.call,
-        name_servers=servers or (NAME_SERVER,),
-        broker_name="broker-a",
-        own_addr=OWN,
+        peers=Peers(peers.call, servers or (NAME_SERVER,), "broker-a", OWN),
         consumer_offsets=kept,
     )
 
 
 async def test_higher_of_both_counts_per_queue(autojump_clock: MockClock) -> None:
-    peers = Peers(
+    peers = FakePeers(
         {
             NAME_SERVER: cluster({1: SLAVE}),
             SLAVE: offsets({"orders@billing": {0: 120, 1: 80, 2: 5}}),
@@ -86,7 +84,7 @@ async def test_higher_of_both_counts_per_queue(autojump_clock: MockClock) -> Non
 
 
 async def test_every_slave_is_asked_once_whoever_names_it(autojump_clock: MockClock) -> None:
-    peers = Peers(
+    peers = FakePeers(
         {
             NAME_SERVER: cluster({1: SLAVE, 0: "10.0.0.7:1"}),
             OTHER_NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE, 3: OWN}),
@@ -104,24 +102,21 @@ async def test_every_slave_is_asked_once_whoever_names_it(autojump_clock: MockCl
 
 
 async def test_slaves_of_other_names_are_not_asked(autojump_clock: MockClock) -> None:
-    peers = Peers({NAME_SERVER: cluster({1: SLAVE}, name="broker-b")})
+    peers = FakePeers({NAME_SERVER: cluster({1: SLAVE}, name="broker-b")})
     assert await gather(peers, manager()) == GatheredOffsets()
 
 
 async def test_nobody_to_ask_takes_no_time(autojump_clock: MockClock) -> None:
     kept = manager()
     await gather_slave_offsets(
-        call=Peers({}).call,
-        name_servers=(),
-        broker_name="broker-a",
-        own_addr=OWN,
+        peers=Peers(FakePeers({}).call, (), "broker-a", OWN),
         consumer_offsets=kept,
     )
     assert trio.current_time() == 0.0
 
 
 async def test_slave_that_comes_up_in_time_is_asked(autojump_clock: MockClock) -> None:
-    peers = Peers(
+    peers = FakePeers(
         {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120}})},
         up_at={SLAVE: 1.9},
     )
@@ -136,7 +131,7 @@ async def test_slave_that_comes_up_in_time_is_asked(autojump_clock: MockClock) -
 async def test_slave_that_cannot_be_asked_delays_the_master_for_a_limited_time(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, up_at: float
 ) -> None:
-    peers = Peers(
+    peers = FakePeers(
         {
             NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}),
             SLAVE: offsets({"orders@billing": {0: 120}}),
@@ -155,7 +150,7 @@ async def test_slave_that_cannot_be_asked_delays_the_master_for_a_limited_time(
 async def test_name_server_that_is_down_is_named(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peers = Peers(
+    peers = FakePeers(
         {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({})}, up_at={OTHER_NAME_SERVER: 100.0}
     )
     result = await gather(peers, manager(), NAME_SERVER, OTHER_NAME_SERVER)
@@ -166,7 +161,7 @@ async def test_name_server_that_is_down_is_named(
 async def test_slave_with_an_unreadable_answer_counts_as_not_asked(
     autojump_clock: MockClock,
 ) -> None:
-    peers = Peers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: b"[]"})
+    peers = FakePeers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: b"[]"})
     result = await gather(peers, manager())
     assert list(result.unreachable) == [SLAVE]
 
@@ -174,15 +169,12 @@ async def test_slave_with_an_unreadable_answer_counts_as_not_asked(
 async def test_an_offset_beyond_the_queues_end_is_of_an_earlier_topic(
     autojump_clock: MockClock,
 ) -> None:
-    peers = Peers(
+    peers = FakePeers(
         {NAME_SERVER: cluster({1: SLAVE}), SLAVE: offsets({"orders@billing": {0: 120, 1: 99}})}
     )
     kept = manager()
     await gather_slave_offsets(
-        call=peers.call,
-        name_servers=[NAME_SERVER],
-        broker_name="broker-a",
-        own_addr=OWN,
+        peers=Peers(peers.call, [NAME_SERVER], "broker-a", OWN),
         consumer_offsets=kept,
         queue_end=lambda topic, queue_id: 100,
     )
@@ -195,7 +187,7 @@ async def test_a_reset_or_seek_that_a_slave_took_is_taken_over_and_an_old_copy_i
     apache = ConsumerOffsetWrapper({"orders@billing": {0: 32, 1: 90}})
     slave = manager()
     slave.commit_version("billing", "orders", 0, Commit(5, is_reset=True))
-    peers = Peers(
+    peers = FakePeers(
         {
             NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}),
             SLAVE: fastjson.dumps(slave.versioned()),
@@ -212,14 +204,13 @@ async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
     autojump_clock: MockClock,
 ) -> None:
     """It was made anew and has as many messages; its readers would skip them."""
-    peers = Peers({NAME_SERVER: cluster({1: SLAVE}), SLAVE: fastjson.dumps(manager().versioned())})
+    peers = FakePeers(
+        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: fastjson.dumps(manager().versioned())}
+    )
     kept = manager()
     kept.remove_topic("orders")
     await gather_slave_offsets(
-        call=peers.call,
-        name_servers=[NAME_SERVER],
-        broker_name="broker-a",
-        own_addr=OWN,
+        peers=Peers(peers.call, [NAME_SERVER], "broker-a", OWN),
         consumer_offsets=kept,
         queue_end=lambda topic, queue_id: 200,
     )
@@ -236,10 +227,7 @@ async def test_a_copy_s_offsets_beyond_the_end_are_lowered_to_it(
         kept.join(OffsetTable())
     for _ in range(2):
         await gather_slave_offsets(
-            call=Peers({}).call,
-            name_servers=(),
-            broker_name="broker-a",
-            own_addr=OWN,
+            peers=Peers(FakePeers({}).call, (), "broker-a", OWN),
             consumer_offsets=kept,
             queue_end=lambda topic, queue_id: 50,
         )

@@ -1,0 +1,93 @@
+"""What a broker asks of others: the name servers who has its name, a broker of that name how it stands.
+
+    106   GET_BROKER_CLUSTER_INFO   to a name server: the ids and addresses that it lists
+    28    GET_BROKER_RUNTIME_INFO   to a broker: where its log ends
+    26    GET_BROKER_CONFIG         to a broker: its settings
+
+Each asks once and raises an Error for any answer but a good one; who asks decides whether to ask again.
+Apache's name servers and brokers answer all three.
+Answers to: BrokerOuterAPI, as far as it asks.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import attrs
+
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import (
+    GetBrokerConfigRequestHeader,
+    GetBrokerRuntimeInfoRequestHeader,
+)
+from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.java_properties import parse_properties
+from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.route import ClusterInfo, KVTable
+
+CALL_TIMEOUT: Final = 3.0
+"""Seconds one of the requests may take, as Java's."""
+ASK_AGAIN_PAUSE: Final = 0.5
+"""Seconds until one that could not be asked is asked again, by those who wait for an answer."""
+
+
+class Caller(Protocol):
+    """How requests are sent: `ChannelPool.call`."""
+
+    async def __call__(
+        self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = CALL_TIMEOUT
+    ) -> RemotingCommand: ...
+
+
+async def ask(call: Caller, addr: str, request: RequestHeader, what: str | None = None) -> bytes:
+    """The body of a good answer; `what` begins the text of the error that a refusal raises."""
+    response = await call(addr, request, timeout=CALL_TIMEOUT)
+    what = what or f"Asking for {request.code.name}"
+    return bytes(check(response, what, broker_addr=addr).body)
+
+
+async def ask_log_end(call: Caller, addr: str) -> int:
+    """Where the log of this broker ends."""
+    body = await ask(call, addr, GetBrokerRuntimeInfoRequestHeader())
+    info = fastjson.loads(body, KVTable, what="runtime info")
+    try:
+        return int(info.table["commitLogMaxOffset"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(
+            f"The broker does not say how long its log is ({error!r})", broker_addr=addr
+        ) from error
+
+
+async def ask_settings(call: Caller, addr: str) -> dict[str, str]:
+    """The settings of this broker, by Java's names."""
+    return parse_properties(await ask(call, addr, GetBrokerConfigRequestHeader()))
+
+
+@attrs.frozen
+class Peers:
+    """Whom one broker may ask for the others of its name."""
+
+    call: Caller
+    name_servers: Sequence[str]
+    broker_name: str
+    own_addr: str
+    """Where this broker itself is listed."""
+
+    async def listed(self, name_server: str) -> Mapping[int, str]:
+        """The brokers of this name that a name server lists, itself perhaps among them: id to address."""
+        body = await ask(self.call, name_server, GetBrokerClusterInfoRequestHeader())
+        info = fastjson.loads(body, ClusterInfo, what="cluster info")
+        broker = info.broker_addr_table.get(self.broker_name)
+        return {} if broker is None else broker.broker_addrs
+
+    async def listed_slaves(self, name_server: str) -> list[str]:
+        """The addresses of the slaves among them, this broker's own left out."""
+        listed = await self.listed(name_server)
+        return [
+            addr
+            for broker_id, addr in listed.items()
+            if broker_id != MASTER_ID and addr != self.own_addr
+        ]
