@@ -21,7 +21,7 @@ import trio
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.watermark import Watermark, wait_any_past
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
@@ -160,12 +160,7 @@ class BrokerRegistration:
         with trio.move_on_after(seconds):
             while not (channel and channel.closed):
                 with trio.move_on_after(LOOK_INTERVAL):
-                    async with trio.open_nursery() as nursery:
-                        for changes, seen in (
-                            (self._topics.changes, change),
-                            (self._nudges, nudge),
-                        ):
-                            nursery.start_soon(_cancel_past, changes, seen, nursery.cancel_scope)
+                    await wait_any_past((self._topics.changes, change), (self._nudges, nudge))
                     return
 
     async def _register(self, name_server: str, channel: Channel) -> MasterAddrs:
@@ -251,8 +246,3 @@ class BrokerRegistration:
 
     def _advance(self) -> None:
         self.registered.advance(min(self._told.values(), default=self._topics.changes.value))
-
-
-async def _cancel_past(changes: Watermark, seen: int, scope: trio.CancelScope) -> None:
-    await changes.wait_past(seen)
-    scope.cancel()

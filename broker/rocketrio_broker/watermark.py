@@ -106,3 +106,15 @@ class Watermark:
             self._waiters = [entry for entry in self._waiters if entry[2].task is not None]
             heapify(self._waiters)
             self._cancelled = 0
+
+
+async def wait_any_past(*marks: tuple[Watermark, int]) -> None:
+    """Return once one of the watermarks is past the value that stands beside it, or was set back."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait(mark: Watermark, value: int) -> None:
+            await mark.wait_past(value)
+            nursery.cancel_scope.cancel()
+
+        for mark, value in marks:
+            nursery.start_soon(wait, mark, value)

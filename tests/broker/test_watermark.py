@@ -1,7 +1,7 @@
 import trio
 import trio.testing
 
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.watermark import Watermark, wait_any_past
 
 
 async def test_wait_returns_at_once_when_the_point_is_passed(
@@ -92,3 +92,44 @@ async def test_reset_downwards_wakes_who_waits_for_the_next_change_only() -> Non
         mark.advance(70)
     assert woken == [("past", 10), ("reached", 70)]
     assert mark.waiter_count == 0
+
+
+async def test_any_of_several_marks_ends_the_wait_and_none_keeps_a_waiter(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    for moving in range(3):
+        marks = [Watermark(5) for _ in range(3)]
+        with trio.move_on_after(1) as waiting:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait_any_past, *((mark, 5) for mark in marks))
+                await trio.testing.wait_all_tasks_blocked()
+                assert [mark.waiter_count for mark in marks] == [1, 1, 1]
+                marks[moving].advance(6)
+        assert not waiting.cancelled_caught
+        assert [mark.waiter_count for mark in marks] == [0, 0, 0]
+
+
+async def test_a_mark_that_is_past_its_value_already_is_not_waited_for(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    still, ahead = Watermark(5), Watermark(6)
+    await wait_any_past((still, 5), (ahead, 5))
+    assert still.waiter_count == 0
+
+
+async def test_a_mark_that_is_set_back_ends_the_wait_for_any() -> None:
+    still, cut = Watermark(5), Watermark(5)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_any_past, (still, 5), (cut, 5))
+        await trio.testing.wait_all_tasks_blocked()
+        cut.reset(2)
+
+
+async def test_a_cancelled_wait_for_any_leaves_nothing_behind(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    marks = [Watermark(), Watermark()]
+    with trio.move_on_after(1) as waiting:
+        await wait_any_past((marks[0], 0), (marks[1], 0))
+    assert waiting.cancelled_caught
+    assert [mark.waiter_count for mark in marks] == [0, 0]

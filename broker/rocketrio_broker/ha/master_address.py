@@ -11,11 +11,12 @@ from rocketrio_broker.watermark import Watermark
 class MasterAddress:
     """One `host:port` that may change."""
 
-    __slots__ = ("_changes", "_value")
+    __slots__ = ("_value", "changes")
 
     def __init__(self, addr: str | None = None) -> None:
         self._value = addr
-        self._changes = Watermark()
+        self.changes = Watermark()
+        """Counts the changes: whoever waits for other things besides waits on it too."""
 
     def __repr__(self) -> str:
         return f"<MasterAddress {self._value or 'unknown'}>"
@@ -29,15 +30,15 @@ class MasterAddress:
         """Take over what was learnt; None and the same again change nothing."""
         if addr and addr != self._value:
             self._value = addr
-            self._changes.advance(self._changes.value + 1)
+            self.changes.advance(self.changes.value + 1)
 
     async def wait_known(self) -> str:
         """The address, as soon as there is one."""
         while self._value is None:
-            await self._changes.wait_past(self._changes.value)
+            await self.changes.wait_past(self.changes.value)
         return self._value
 
     async def wait_other_than(self, addr: str) -> None:
         """Return once the address is not this one."""
         while self._value == addr:
-            await self._changes.wait_past(self._changes.value)
+            await self.changes.wait_past(self.changes.value)

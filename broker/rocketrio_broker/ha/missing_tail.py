@@ -23,7 +23,7 @@ from rocketrio_broker.ha.errors import ReplicationError, SilentPeerError
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask_log_end, ask_settings
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.watermark import wait_any_past
 from rocketrio_protocol.errors import Error, RemoteProtocolError
 from rocketrio_protocol.remoting.ports import Dial, WallClock, join_addr, split_addr
 
@@ -225,9 +225,7 @@ class MissingTail:
                 seen, since = store.max_physical_offset, trio.current_time()
             setbacks = client.setbacks.value
             with trio.move_on_at(since + self._rule().wait) as waiting:
-                async with trio.open_nursery() as nursery:
-                    for mark, value in ((store.appended, seen), (client.setbacks, setbacks)):
-                        nursery.start_soon(_cancel_past, mark, value, nursery.cancel_scope)
+                await wait_any_past((store.appended, seen), (client.setbacks, setbacks))
             if isinstance(client.problem, ReplicationError):
                 problem.append(client.problem)
             elif waiting.cancelled_caught:
@@ -251,8 +249,3 @@ class MissingTail:
             f"this master waits until {peers} can be asked for messages it may lack: bring it back, "
             "or set ha_return to serve"
         )
-
-
-async def _cancel_past(mark: Watermark, value: int, scope: trio.CancelScope) -> None:
-    await mark.wait_past(value)
-    scope.cancel()

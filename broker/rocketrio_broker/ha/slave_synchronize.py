@@ -25,7 +25,7 @@ from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.offset_copy import OffsetCopy
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_broker.watermark import Watermark
+from rocketrio_broker.watermark import Watermark, wait_any_past
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
@@ -122,7 +122,7 @@ class SlaveSynchronize:
         pause = RETRY_PAUSE
         while True:
             addr = await self._master.wait_known()
-            connections = self._connected.value
+            change, connections = self._master.changes.value, self._connected.value
             try:
                 await self.sync_all(addr)
                 self._log_success(addr)
@@ -134,8 +134,9 @@ class SlaveSynchronize:
                 async with trio.open_nursery() as nursery:
                     if self._problem is None and self._offset_copy.is_versioned:
                         nursery.start_soon(self._follow_offsets, addr)
-                    nursery.start_soon(self._wait_connected, connections, nursery.cancel_scope)
-                    await self._master.wait_other_than(addr)
+                    await wait_any_past(
+                        (self._master.changes, change), (self._connected, connections)
+                    )
                     nursery.cancel_scope.cancel()
 
     async def sync_all(self, addr: str) -> None:
@@ -194,10 +195,6 @@ class SlaveSynchronize:
         return await ask(
             self._call, addr, request, f"Copying from the master ({request.code.name})"
         )
-
-    async def _wait_connected(self, connections: int, scope: trio.CancelScope) -> None:
-        await self._connected.wait_past(connections)
-        scope.cancel()
 
     def _log_success(self, addr: str) -> None:
         if self._problem is not None or not self.rounds.value:
