@@ -101,10 +101,6 @@ class GroupTransferService:
         """Tell these, from now on, whenever slaves have more."""
         self._waiting = waiting
 
-    async def wait_transferred(self, end_offset: int) -> None:
-        """Return once enough slaves have everything before this address."""
-        await self.replicated.wait_reached(end_offset)
-
     def slave_is_available(self, end_offset: int) -> bool:
         """Whether waiting makes sense: enough live slaves, and the last one needed near enough to this address."""
         return end_offset < self.available_until

@@ -45,7 +45,6 @@ class ReturnRule:
 class FetchedTail:
     """What came of asking."""
 
-    bytes_fetched: int = 0
     sources: list[str] = attrs.field(factory=list)
     """Slaves that something was fetched from."""
     refused: dict[str, Error] = attrs.field(factory=dict)
@@ -196,7 +195,6 @@ class MissingTail:
             store.take_writes(_FETCHING)
         fetched = store.max_physical_offset - begin
         if fetched > 0:
-            result.bytes_fetched += fetched
             result.sources.append(slave.addr)
             logger.info("fetched from a slave slave=%s bytes=%d", slave.addr, fetched)
         if not begin and store.min_physical_offset:

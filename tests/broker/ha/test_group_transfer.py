@@ -67,7 +67,7 @@ async def test_who_waits_is_let_go_by_the_report_that_covers_it(autojump_clock: 
     done: list[int] = []
 
     async def wait(end_offset: int) -> None:
-        await group.wait_transferred(end_offset)
+        await group.replicated.wait_reached(end_offset)
         done.append(end_offset)
 
     async with trio.open_nursery() as nursery:
