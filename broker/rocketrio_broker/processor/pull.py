@@ -31,7 +31,7 @@ from rocketrio_broker.processor.tag_expression import ALL, is_tag_type, tags_cod
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import (
     PullMessageRequestHeader,
@@ -164,8 +164,10 @@ class PullMessageProcessor:
         )
         if code is _MOVED:
             if is_slave and not self._store.config.offset_check_in_slave:
-                # A slave that lags must not move its readers: they are to ask again at the master.
-                code, suggested = _RETRY, group.broker_id
+                # A slave that lags must not move its readers: they are to ask again at home, or at the master if
+                # home is here: this log may also begin later, and never have what they want.
+                is_home = group.broker_id == broker.broker_id
+                code, suggested = _RETRY, MASTER_ID if is_home else group.broker_id
             else:
                 self._log_moved(channel, header, result)
         if result.message_count:

@@ -2,20 +2,23 @@
 
     slave_read_enable   behind memory   the group names
     no                  either          0, the master, whatever its settings say
-    yes                 yes             which_broker_when_consume_slowly (1)
+    yes                 yes             which_broker_when_consume_slowly; 1, the default, is any slave
     yes                 no              broker_id (0)
 
-    named id   asked broker   suggested
-    0          either         0
-    a slave    master         that id while it is live; otherwise any live slave; without one 0
-    a slave    slave          its own id: it keeps the readers that were sent to it
+    named       asked broker   suggested
+    0           either         0
+    any slave   master         a live one; without one 0
+    any slave   slave          its own id: it keeps the readers that were sent to it
+    one slave   master         that id while it is live; otherwise as any slave
+    one slave   slave          that id
 
-Where several slaves could do for the named one, each group gets one of its own, by rendezvous hash: groups spread, all
-members of a group agree, and a slave that comes or goes moves no more groups than it must.
+Of several slaves each group gets one of its own, by rendezvous hash: groups spread, all members of a group agree, and
+a slave that comes or goes moves no more groups than it must.
 
 Invariant: a caught-up reader is sent home by the slave, and a slave that may not be read sends everybody to the master.
 Answers to: PullMessageProcessor's use of GetMessageResult.isSuggestPullingFromSlave; RocketMQ reference, section 8.4.
-Unlike Java: there the named id is suggested whether or not such a slave exists, and by slaves too.
+Unlike Java: a master there suggests the named id whether or not such a slave exists, and sends all groups to 1 that
+nobody sent elsewhere. Its tools write the 1 with every change of a group, so that it tells no wish.
 """
 
 from collections.abc import Callable, Collection
@@ -25,6 +28,9 @@ from typing import Final
 
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.topic_config import SubscriptionGroupConfig
+
+ANY_SLAVE: Final = SubscriptionGroupConfig("").which_broker_when_consume_slowly
+"""What a group names that has left memory, unless somebody named another one."""
 
 _WEIGHT_SIZE: Final = 8  # bytes
 _WEIGHTS_KEPT: Final = 4096  # pairs of group and slave; each costs a microsecond to work out again
@@ -47,10 +53,11 @@ def suggest_which_broker_id(
     named = group.which_broker_when_consume_slowly if is_behind_memory else group.broker_id
     if named == MASTER_ID:
         return MASTER_ID
+    is_any = is_behind_memory and named == ANY_SLAVE
     if own_id != MASTER_ID:
-        return own_id
+        return own_id if is_any else named
     live = live_slaves(named)
-    if named in live:
+    if named in live and not is_any:
         return named
     return max(live, key=lambda id_: _weight(group.group_name, id_), default=MASTER_ID)
 

@@ -307,18 +307,19 @@ async def test_slave_that_checks_offsets_says_what_a_master_says(autojump_clock:
         assert answer.ext_fields["nextBeginOffset"] == "4"
 
 
-async def test_redirect_of_a_lagging_slave_goes_where_the_group_is_at_home(
-    autojump_clock: MockClock,
+@pytest.mark.parametrize(("home", "expected"), [(2, "2"), (1, "0")])
+async def test_redirect_of_a_lagging_slave_goes_where_the_group_is_at_home_or_to_the_master(
+    home: int, expected: str, autojump_clock: MockClock
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
         await fill(caller, cluster.master.broker.address)
         slave = cluster.slaves[0].broker
         await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
         await slave.parts.topics.changes.wait_past(0)
-        slave.parts.groups.update(SubscriptionGroupConfig("billing", broker_id=2))
+        slave.parts.groups.update(SubscriptionGroupConfig("billing", broker_id=home))
         answer = await caller.pull(slave.address, 9)
         assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-        assert answer.ext_fields["suggestWhichBrokerId"] == "2"
+        assert answer.ext_fields["suggestWhichBrokerId"] == expected
 
 
 async def test_slave_serves_a_topic_that_the_log_brought_before_the_tables(

@@ -50,15 +50,18 @@ def test_table_of_suggestions(
     is_behind_memory: bool,
     expected: int,
 ) -> None:
-    found = suggested(group, slave_read_enable=slave_read_enable, is_behind_memory=is_behind_memory)
+    live = (1,) if group is GROUP else (1, 2, 3)
+    found = suggested(
+        group, slave_read_enable=slave_read_enable, is_behind_memory=is_behind_memory, live=live
+    )
     assert found == expected
 
 
 @pytest.mark.parametrize(
     ("live", "expected"),
     [
-        ((1,), 1),
-        ((1, 2, 3), 1),  # The named one, though others live too.
+        ((3,), 3),
+        ((1, 2, 3), 3),  # The named one, though others live too.
         ((2,), 2),  # Any other live one for the named one.
         ((), 0),  # None: the master.
     ],
@@ -66,7 +69,15 @@ def test_table_of_suggestions(
 def test_named_slave_then_any_live_slave_then_the_master(
     live: tuple[int, ...], expected: int
 ) -> None:
-    assert suggested(GROUP, live=live) == expected
+    assert suggested(MOVED, live=live) == expected
+
+
+def test_home_may_be_the_first_slave_too() -> None:
+    at_first = SubscriptionGroupConfig("g", broker_id=1)
+    assert {
+        suggested(at_first, is_behind_memory=False, own_id=own_id, live=(1, 2, 3))
+        for own_id in (0, 1, 2)
+    } == {1}
 
 
 @pytest.mark.parametrize(
@@ -74,12 +85,14 @@ def test_named_slave_then_any_live_slave_then_the_master(
     [
         (GROUP, 1, True, 1),
         (GROUP, 1, False, 0),  # Caught up: home.
-        (GROUP, 2, True, 2),  # It was sent here because 1 was away, and stays.
+        (GROUP, 2, True, 2),  # Any slave will do, and it is one.
         (GROUP, 2, False, 0),
-        (MOVED, 1, False, 1),  # The group is to read from a slave: this one will do.
+        (MOVED, 3, True, 3),
+        (MOVED, 1, True, 3),  # An operator has named another one.
+        (MOVED, 1, False, 2),
     ],
 )
-def test_slave_keeps_its_readers_or_sends_them_home(
+def test_slave_keeps_its_readers_or_sends_them_where_the_group_says(
     group: SubscriptionGroupConfig, own_id: int, is_behind_memory: bool, expected: int
 ) -> None:
     assert suggested(group, own_id=own_id, is_behind_memory=is_behind_memory, live=()) == expected
@@ -96,12 +109,12 @@ def groups_by_slave(live: Collection[int]) -> dict[str, int]:
     }
 
 
-def test_groups_spread_over_the_slaves_that_stand_in() -> None:
-    counts = Counter(groups_by_slave((2, 3, 4)).values())
-    assert sorted(counts) == [2, 3, 4]
+def test_groups_that_name_no_slave_spread_over_all_of_them() -> None:
+    counts = Counter(groups_by_slave((1, 2, 3)).values())
+    assert sorted(counts) == [1, 2, 3]
     assert all(150 < count < 250 for count in counts.values())
 
 
 def test_slave_that_goes_moves_its_own_groups_only() -> None:
-    before, after = groups_by_slave((2, 3, 4)), groups_by_slave((2, 4))
-    assert all(after[name] == id_ for name, id_ in before.items() if id_ != 3)
+    before, after = groups_by_slave((1, 2, 3)), groups_by_slave((2, 3))
+    assert all(after[name] == id_ for name, id_ in before.items() if id_ != 1)
