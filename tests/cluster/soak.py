@@ -7,7 +7,7 @@
     --keep-going    do not stop at the first seed that breaks something
 
 Runs itself again under PYTHONHASHSEED=0, so that a seed means the same everywhere. The exit status is 1 when a
-promise was broken, and the last lines then say how to replay it.
+promise was broken, and the last lines then say how to replay it. So they do for a seed that does not end.
 """
 
 import argparse
@@ -18,12 +18,16 @@ import time
 from typing import Final
 
 from tests.cluster.histories.checker import check
+from tests.cluster.histories.events import History
+from tests.cluster.histories.hang_guard import real_time_limit
 from tests.cluster.histories.schedule import make_schedule
-from tests.cluster.histories.story import run_story
+from tests.cluster.histories.story import FinalState, Story, run_story
 from tests.cluster.histories.tail_losses import any_divergent, tail_losses
 from tests.cluster.histories.violation import failure_text
 
 HASH_SEED: Final = "0"
+REAL_TIME_LIMIT = 120.0
+"""Real seconds of one seed, which usually takes half of one; where many share a machine, several."""
 PROGRESS_EVERY: Final = 10.0
 """Seconds between two lines of progress."""
 
@@ -48,8 +52,20 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def run_guarded(seed: int) -> Story:
+    """The story of a seed; the process ends, with what is known of it, if it takes too long."""
+    schedule, history = make_schedule(seed), History(seed)
+
+    def tell(problem: str) -> str:
+        hung = Story(schedule, history, FinalState((), came_to_rest=False), crash=problem)
+        return failure_text(hung, check(hung))
+
+    with real_time_limit(REAL_TIME_LIMIT, tell):
+        return run_story(schedule, history)
+
+
 def _replay(seed: int) -> int:
-    story = run_story(make_schedule(seed))
+    story = run_guarded(seed)
     violations = check(story)
     if violations:
         print(failure_text(story, violations))
@@ -64,7 +80,7 @@ def _soak(first: int, count: int | None, seconds: float, keep_going: bool) -> in
     seed, broken = first, 0
     seen = {"events": 0, "divergent": 0, "tail losses": 0}
     while (count is None or seed < first + count) and time.monotonic() < begin + seconds:
-        story = run_story(make_schedule(seed))
+        story = run_guarded(seed)
         violations = check(story)
         if violations:
             broken += 1

@@ -154,9 +154,9 @@ def test_master_that_asks_no_slave_for_offsets_is_seen(monkeypatch: pytest.Monke
 
 
 def test_master_that_lost_its_tail_gets_it_back() -> None:
-    story = run_story(schedule_of(POWER_CUT, mode="async"))
-    assert check(story) == []
-    assert not tail_losses(story)
+    ended = run_story(schedule_of(POWER_CUT, mode="async"))
+    assert check(ended) == []
+    assert not tail_losses(ended)
 
 
 def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> None:
@@ -164,11 +164,11 @@ def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> Non
         Fault(5.0, 1.0, "power cut", "master", amount=0.0),
         Fault(4.9, 18.0, "partition", "slave-1", "master"),
     )
-    story = run_story(schedule_of(*lost, mode="async"))
-    assert check(story) == []
-    assert tail_losses(story)
-    assert may_be_divergent(story, 1)
-    assert story.final.brokers[1].log == story.final.brokers[0].log
+    ended = run_story(schedule_of(*lost, mode="async"))
+    assert check(ended) == []
+    assert tail_losses(ended)
+    assert may_be_divergent(ended, 1)
+    assert ended.final.brokers[1].log == ended.final.brokers[0].log
 
 
 def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,3 +191,40 @@ def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     monkeypatch.setattr(Resync, "begin", trusting)
     assert "logs differ" in broken_promises(schedule_of(POWER_CUT, mode="async"))
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [
+        "while True: pass",
+        "while True: await trio.sleep(3600)",
+        "await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)",
+    ],
+    ids=["in a loop", "in jumps of the clock", "waiting for nothing"],
+)
+def test_seed_that_hangs_ends_and_tells_its_history(hang: str) -> None:
+    program = f"""
+import sys, trio
+from tests.cluster import soak
+from tests.cluster.histories import story
+async def operate(world):
+    await trio.sleep(5)
+    {hang}
+story.operate = operate
+soak.REAL_TIME_LIMIT = 3.0
+sys.exit(soak.main(["--from", "7", "--seeds", "1"]))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": HASH_SEED},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 1, run.stderr
+    assert "SendAnswered" in run.stdout
+    assert "it still ran after 3 s of real time" in run.stdout
+    assert "<string>" in run.stdout  # Where it was.
+    assert "--seed 7" in run.stdout

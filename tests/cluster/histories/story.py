@@ -76,9 +76,9 @@ class Story:
     """How the run ended before its time, which none should."""
 
 
-def run_story(schedule: Schedule) -> Story:
-    """Run a schedule; two runs give equal stories."""
-    history = History(schedule.seed)
+def run_story(schedule: Schedule, history: History | None = None) -> Story:
+    """Run a schedule; two runs give equal stories. The history can be looked at while it grows."""
+    history = history or History(schedule.seed)
     try:
         final = run_deterministically(_run, schedule, history, seed=schedule.seed)
     except Exception:  # Whatever it is, the history has to be told with it.
