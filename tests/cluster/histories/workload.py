@@ -212,12 +212,13 @@ async def _commit(world: World, name: str, consumer: Consumer) -> None:
     except Error as error:
         world.history.add(CommitFailed(at=now(), consumer=name, error=str(error)))
         return
-    # Of a queue that was lost meanwhile nothing is said: the commit leaves it out without a word.
-    kept = {queue.queue_id for queue in consumer.assignment}
+    # Of a queue that was lost meanwhile nothing is said: the commit leaves it out without a word. And of one that has
+    # lost its end the position falls while a commit waits for the broker: what lies below is then committed.
+    kept = {queue.queue_id: consumer.position(queue) for queue in consumer.assignment}
     offsets = tuple(
-        (queue_id, offset)
+        (queue_id, min(offset, now_at))
         for queue_id, offset in positions
-        if offset is not None and queue_id in kept
+        if offset is not None and (now_at := kept.get(queue_id)) is not None
     )
     if offsets:
         world.history.add(
