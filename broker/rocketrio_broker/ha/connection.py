@@ -258,7 +258,7 @@ class HAConnection:
                 block = memoryview(b"")
             await self._send(block)
             last_write_time = trio.current_time()
-            if len(block) == config.transfer_batch_size:
+            if self._sent_to < store.max_physical_offset:
                 await trio.lowlevel.checkpoint()  # There is more, and others have their turn.
             # A put that waits for this slave waits for every pause too.
             elif not self._group_transfer.is_required and config.transfer_pause:

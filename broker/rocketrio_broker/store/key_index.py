@@ -40,8 +40,8 @@ INDEX_STEP: Final = 256 << 10
 RETRY_INTERVAL: Final = 10.0
 """Seconds between looks whether a full disk has room for the index again; Apache's cleaning has the same period."""
 
-INDEX_PAUSE: Final = 0.02
-"""Seconds between rounds, so that messages are indexed in batches and not one by one."""
+INDEX_PAUSE: Final = 0.05
+"""Seconds between rounds, so that messages are indexed in batches and not one by one; a query does not wait for it."""
 
 CATCH_UP_LIMIT: Final = 4 << 20
 """Bytes of log that a query indexes first, so that it finds what was sent just before."""
