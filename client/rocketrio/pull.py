@@ -44,7 +44,12 @@ ROUTE_MAX_AGE: Final = 1.0
 """Seconds a route may be old to be believed after a failure."""
 
 _NOT_AS_WANTED: Final = frozenset(
-    (PullReason.PASSED_OVER, PullReason.TOO_STALE, PullReason.NOT_THERE_YET)
+    (
+        PullReason.PASSED_OVER,
+        PullReason.TOO_STALE,
+        PullReason.NOT_THERE_YET,
+        PullReason.BEGINS_LATER,
+    )
 )
 
 logger = logging.getLogger("rocketrio.pull")
@@ -246,7 +251,11 @@ class PullAPIWrapper:
         )
         if self._looks is not None:
             self.nodes.views_of(queue).note(
-                found.broker_id, result.max_offset, result.level_age, trio.current_time()
+                found.broker_id,
+                result.max_offset,
+                result.level_age,
+                trio.current_time(),
+                min_offset=result.min_offset,
             )
         result.broker_id = found.broker_id
         result.broker_name = queue.broker_name

@@ -172,6 +172,19 @@ def test_slave_behind_the_reader_itself_is_not_read() -> None:
     assert chosen(made, offset=95) == (1, PullReason.REPLICA)
 
 
+def test_slave_whose_queue_begins_behind_the_reader_is_not_read() -> None:
+    made = nodes(SLAVE_2, read_from="replica", max_staleness_messages=10)
+    told(made, master=(100, None), slave_1=(100, None))
+    made.views_of(QUEUE).note(1, 100, None, now=0.0, min_offset=50)
+    told(made, slave_1=(100, None))  # A look says nothing of the beginning.
+    assert chosen(made, offset=49) == (0, PullReason.BEGINS_LATER)
+    assert chosen(made, offset=50) == (1, PullReason.REPLICA)
+    made = nodes(SLAVE_2, read_from="nearest")
+    made.views_of(QUEUE).note(1, 100, None, now=0.0, min_offset=50)
+    assert chosen(made, offset=49) == (0, PullReason.NEAREST)
+    assert chosen(made, offset=50) == (1, PullReason.NEAREST)
+
+
 def test_reader_stays_with_its_slave_and_groups_spread() -> None:
     homes = set()
     for number in range(20):

@@ -33,6 +33,7 @@ class PullReason(Enum):
     REPLICA = "a slave within the bound on staleness"
     TOO_STALE = "the master: no slave is known to be within the bound"
     NOT_THERE_YET = "the master: no slave has come to this offset"
+    BEGINS_LATER = "the master: no slave has messages as old as this offset"
     PASSED_OVER = "another one: the wanted address failed a moment ago, or is not known"
 
 
@@ -142,10 +143,7 @@ class PullNodes:
     def _nearest(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
         live = self._live(queue)
         usable = [
-            found
-            for found in live
-            if not found.is_slave
-            or (self._has_reached(queue, found, offset, now) and self._is_within(queue, found, now))
+            found for found in live if not found.is_slave or self._serves(queue, found, offset, now)
         ]
         if not usable:
             return self._rest(queue, offset, now, live)
@@ -160,11 +158,7 @@ class PullNodes:
     def _replica(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
         live = self._live(queue)
         usable = [
-            found
-            for found in live
-            if found.is_slave
-            and self._is_within(queue, found, now)
-            and self._has_reached(queue, found, offset, now)
+            found for found in live if found.is_slave and self._serves(queue, found, offset, now)
         ]
         if not usable:
             return self._rest(queue, offset, now, live)
@@ -179,11 +173,14 @@ class PullNodes:
     ) -> PullChoice | None:
         """No slave will do: the master, or, without a bound, whoever there is."""
         slaves = [found for found in live if found.is_slave]
-        is_stale = any(not self._is_within(queue, found, now) for found in slaves)
         if not slaves:
             reason = PullReason.PASSED_OVER
+        elif any(not self._is_within(queue, found, now) for found in slaves):
+            reason = PullReason.TOO_STALE
+        elif any(not self._has_reached(queue, found, offset, now) for found in slaves):
+            reason = PullReason.NOT_THERE_YET
         else:
-            reason = PullReason.TOO_STALE if is_stale else PullReason.NOT_THERE_YET
+            reason = PullReason.BEGINS_LATER
         if self.policy.is_bounded:
             return self._only_master(queue, reason)
         found = self.router.find_broker_address_in_subscribe(queue.broker_name, MASTER_ID)
@@ -203,6 +200,16 @@ class PullNodes:
     def _distance(self, found: FindBrokerResult) -> float:
         seconds = self.round_trip(found.addr)
         return float("inf") if seconds is None else seconds
+
+    def _serves(
+        self, queue: MessageQueue, found: FindBrokerResult, offset: int, now: float
+    ) -> bool:
+        """Whether a slave is fresh enough and, as far as is known, has what lies at the offset."""
+        return (
+            self._is_within(queue, found, now)
+            and self._has_reached(queue, found, offset, now)
+            and not self.views_of(queue).begins_after(found.broker_id, offset, now)
+        )
 
     def _is_within(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
         """Whether a slave is known to be no further behind than the bounds; without any it is."""

@@ -25,6 +25,8 @@ class ReplicaView:
     level_age: float | None
     """Seconds since it had been level with its master, when it said so; None if it did not say."""
     seen_at: float
+    min_offset: int = 0
+    """Where its queue begins, as it said last: a replica may have less of the past than others."""
 
 
 @attrs.define
@@ -33,9 +35,20 @@ class ReplicaViews:
 
     by_id: dict[int, ReplicaView] = attrs.Factory(dict)
 
-    def note(self, broker_id: int, max_offset: int, level_age: float | None, now: float) -> None:
-        """A replica has answered."""
-        self.by_id[broker_id] = ReplicaView(max_offset, level_age, now)
+    def note(
+        self,
+        broker_id: int,
+        max_offset: int,
+        level_age: float | None,
+        now: float,
+        *,
+        min_offset: int | None = None,
+    ) -> None:
+        """A replica has answered; None: it did not say where its queue begins."""
+        if min_offset is None:
+            before = self.by_id.get(broker_id)
+            min_offset = 0 if before is None else before.min_offset
+        self.by_id[broker_id] = ReplicaView(max_offset, level_age, now, min_offset)
 
     def age(self, broker_id: int, now: float) -> float:
         """Seconds since a replica's last word; endless if there was none."""
@@ -64,6 +77,11 @@ class ReplicaViews:
         """False for a replica that said a moment ago that its queue ends before this offset."""
         view = self._fresh(broker_id, now)
         return view is None or view.max_offset >= offset
+
+    def begins_after(self, broker_id: int, offset: int, now: float) -> bool:
+        """True for a replica that said a moment ago that its queue begins behind this offset."""
+        view = self._fresh(broker_id, now)
+        return view is not None and view.min_offset > offset
 
     def _fresh(self, broker_id: int, now: float) -> ReplicaView | None:
         view = self.by_id.get(broker_id)

@@ -160,6 +160,8 @@ async def test_group_settings_change_the_suggestion_at_run_time(autojump_clock: 
         assert answer.code == ResponseCode.SUCCESS
         assert [await suggestion(caller, addr, offset) for offset in (0, 19)] == [2, 1]
         assert await suggestion(caller, addr, 0, group="another") == 1
+        await trio.sleep(11)  # The slaves have copied it: who reads at the first one moves too.
+        assert await suggestion(caller, cluster.slaves[0].broker.address) == 2
 
 
 async def register_slave(cluster: EmbeddedCluster, caller: Caller, addr: str) -> None:
