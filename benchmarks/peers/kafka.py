@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.jars import UnavailableError, cache_folder, fetch_jars, require_java
+from tests.interop.java_sources import compiled
 from tests.interop.processes import Process, free_port
 
-from peers.java import compiled
+from peers.java import SOURCES
 
 KAFKA_VERSION = "3.9.1"
 MEMORY = ("-Xms512m", "-Xmx512m")
 """Kafka's own script gives 1 GiB; half of it leaves room for Spark and changes nothing here."""
 COMMONS_POOL_VERSION = "2.12.1"
-STAND_INS = ("KafkaConfigUpdater.java", "KafkaTokenUtil$.java", "KafkaRedactionUtil$.java")
+STAND_INS = tuple(
+    SOURCES / f"{name}.java"
+    for name in ("KafkaConfigUpdater", "KafkaTokenUtil$", "KafkaRedactionUtil$")
+)
 _CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 _SETTINGS = """process.roles=broker,controller
 node.id=1

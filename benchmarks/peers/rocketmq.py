@@ -15,11 +15,12 @@ from statistics import median
 import attrs
 import trio
 from tests.interop.jars import apache_jars
+from tests.interop.java_sources import compiled
 
 from peers import our_client
 from peers.clusters import APACHE_VERSION, Cluster, Member, apache_cluster, our_cluster
 from peers.figures import CpuMeter, Goal, Run, alternate, resident_mib, tell, tell_rates
-from peers.java import JavaWorker, compiled
+from peers.java import SOURCES, JavaWorker
 from rocketrio import open_client
 from rocketrio.admin import open_admin
 
@@ -78,7 +79,7 @@ class Sides:
 def both(folder: Path, *, synchronous: bool = False) -> Iterator[Sides]:
     """Everything started, with the topics made."""
     jars = f"{apache_jars(APACHE_VERSION)}/*"
-    classes = compiled("peer-rocketmq", ["RocketMQPeer.java"], jars)
+    classes = compiled("peer-rocketmq", [SOURCES / "RocketMQPeer.java"], jars)
     with ExitStack() as stack:
         apache = stack.enter_context(apache_cluster(folder / "apache", synchronous=synchronous))
         ours = stack.enter_context(our_cluster(folder / "ours", synchronous=synchronous))

@@ -7,6 +7,7 @@ Invariant: what a child prints goes to its log file, so that a full pipe never s
 import ctypes
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -118,6 +119,59 @@ class Process:
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
+
+
+@attrs.define
+class LineProcess:
+    """One running program that answers each line with a line; what else it says goes to its log."""
+
+    log: Path
+    _popen: "subprocess.Popen[str]"
+
+    @classmethod
+    def start(cls, argv: Sequence[str | Path], *, log: Path) -> "LineProcess":
+        """Start `argv` in the folder of the log, which is made if need be."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            popen = subprocess.Popen(
+                [str(word) for word in argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                bufsize=1,
+                cwd=log.parent,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        return cls(log, popen)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    def ask(self, line: str, timeout: float | None = None) -> str:
+        """The answer; empty when it ended, or said nothing within `timeout` seconds."""
+        stdin, stdout = self._popen.stdin, self._popen.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(line + "\n")
+        stdin.flush()
+        # One line an answer, so a readable pipe holds the whole of it or soon will.
+        ready, _, _ = select.select([stdout], [], [], timeout)
+        return stdout.readline() if ready else ""
+
+    def tail(self) -> str:
+        """The end of its log."""
+        return self.log.read_text(errors="replace")[-_LOG_TAIL:]
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self._popen.kill()
+        self._popen.wait()
+        for stream in (self._popen.stdin, self._popen.stdout):
+            if stream is not None:
+                stream.close()
 
 
 def wait_until(claim: Callable[[], bool], what: str, timeout: float = START_TIMEOUT) -> None:
