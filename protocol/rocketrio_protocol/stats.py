@@ -6,7 +6,6 @@ Answers to: TopicStatsTable, ConsumeStats, ConsumerConnection, ProducerConnectio
 QueryCorrectionOffsetBody, BrokerStatsData, ConsumeStatsList; RocketMQ reference, section 2.11.
 """
 
-from collections.abc import Mapping
 from typing import Generic, Self, TypeVar
 
 import msgspec
@@ -15,29 +14,15 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.client import SubscriptionData
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.queue_tables import by_queue
 from rocketrio_protocol.route import JsonBody
 
 T = TypeVar("T")
 
 
-class _QueueKey(msgspec.Struct, rename="camel"):
-    topic: str
-    broker_name: str
-    queue_id: int
-
-
 class _RawTable(msgspec.Struct, Generic[T], rename="camel"):
     offset_table: dict[str, T] = {}
     consume_tps: float = 0.0
-
-
-def by_queue(table: Mapping[str, T]) -> dict[MessageQueue, T]:
-    """A table as `fastjson.loads` gives it, with its keys read. Raises RemoteProtocolError."""
-    read = {}
-    for text, value in table.items():
-        key = fastjson.loads(text.encode(), _QueueKey, what="message queue")
-        read[MessageQueue(key.topic, key.broker_name, key.queue_id)] = value
-    return read
 
 
 class TopicOffset(msgspec.Struct, rename="camel"):
