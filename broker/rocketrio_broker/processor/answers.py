@@ -29,13 +29,6 @@ _JSON: Final = SerializeType.JSON
 _FLAG: Final = f'"flag":{FLAG_RESPONSE},"language":"{LanguageCode.PYTHON.name}","opaque":'
 _END: Final = f'"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
 _CODE_0: Final = b'{"code":0,'
-_PULL: Final = (
-    '{"code":%d,"extFields":{"suggestWhichBrokerId":"%d","nextBeginOffset":"%d","maxOffset":"%d",'
-    f'"minOffset":"%d"}},{_FLAG}%d,"remark":"%s",{_END}'
-)
-_PULL_LEVEL: Final = _PULL.replace(
-    '"minOffset":"%d"', '"minOffset":"%d","rocketrioLevelMillis":"%d"'
-)
 
 
 class SendAnswers:
@@ -133,33 +126,16 @@ def pull_answer_frame(
 ) -> bytes:
     """The whole answer to a pull; `remark` is a plain word."""
     if request.serialize_type is _JSON:
-        if header.level_millis is None:
-            encoded = (
-                _PULL
-                % (
-                    code,
-                    header.suggest_which_broker_id,
-                    header.next_begin_offset,
-                    header.max_offset,
-                    header.min_offset,
-                    request.opaque,
-                    remark,
-                )
-            ).encode()
-        else:
-            encoded = (
-                _PULL_LEVEL
-                % (
-                    code,
-                    header.suggest_which_broker_id,
-                    header.next_begin_offset,
-                    header.max_offset,
-                    header.min_offset,
-                    header.level_millis,
-                    request.opaque,
-                    remark,
-                )
-            ).encode()
+        level = ""
+        if header.level_millis is not None:
+            level = f',"rocketrioLevelMillis":"{header.level_millis}"'
+        encoded = (
+            f'{{"code":{code:d},"extFields":{{'
+            f'"suggestWhichBrokerId":"{header.suggest_which_broker_id}",'
+            f'"nextBeginOffset":"{header.next_begin_offset}","maxOffset":"{header.max_offset}",'
+            f'"minOffset":"{header.min_offset}"{level}}},'
+            f'{_FLAG}{request.opaque},"remark":"{remark}",{_END}'
+        ).encode()
     else:
         encoded = encode_header(request.response(header, code=code, remark=remark))
     size = len(encoded)
