@@ -25,3 +25,13 @@ async def at(store: RemoteBrokerOffsetStore, addr: str) -> Offset:
 
 async def read(store: RemoteBrokerOffsetStore) -> Offset:
     return (await store.read_offset(QUEUE, zero_if_young=False)).offset
+
+
+async def commit(store: RemoteBrokerOffsetStore, offset: int) -> None:
+    store.update_offset(QUEUE, offset)
+    await store.persist(QUEUE)
+
+
+async def seek(store: RemoteBrokerOffsetStore, offset: int) -> None:
+    store.reset_offset(QUEUE, offset)
+    await store.persist(QUEUE)

@@ -3,7 +3,7 @@
 import pytest
 import trio
 import trio.testing
-from tests.client.offset_stores import QUEUE, at, new_store, read
+from tests.client.offset_stores import QUEUE, at, commit, new_store, read, seek
 
 from rocketrio import NOT_FOUND, ClientInstance, MessageQueue, NotReachable
 from rocketrio.offset_store import RemoteBrokerOffsetStore
@@ -20,8 +20,7 @@ async def test_value_not_found_and_unreachable_are_three_answers(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     assert await read(store) is NOT_FOUND
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     assert await read(store) == 5
     await cluster.slaves[0].kill()
     await cluster.kill_master()
@@ -32,8 +31,7 @@ async def test_value_not_found_and_unreachable_are_three_answers(
 async def test_commit_is_confirmed_when_persist_returns(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     assert await at(store, cluster.master.broker.address) == 5
 
 
@@ -41,11 +39,9 @@ async def test_lower_offset_is_not_committed_unless_reset(
     store: RemoteBrokerOffsetStore,
 ) -> None:
     store.update_offset(QUEUE, 5)
-    store.update_offset(QUEUE, 3)
-    await store.persist(QUEUE)
+    await commit(store, 3)
     assert await read(store) == 5
-    store.reset_offset(QUEUE, 2)
-    await store.persist(QUEUE)
+    await seek(store, 2)
     assert await read(store) == 2
 
 
@@ -53,8 +49,7 @@ async def test_commit_goes_to_the_slave_while_the_master_is_away(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await cluster.kill_master()
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     assert await at(store, cluster.slaves[0].broker.address) == 5
     assert await read(store) == 5
 
@@ -63,8 +58,7 @@ async def test_master_hears_of_it_when_it_is_back(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await cluster.kill_master()
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     master = await cluster.restart_master()
     # As an Apache master, which does not ask its slaves: it has forgotten.
     await store.client.api.update_consumer_offset(master.address, "g", QUEUE, 1)
@@ -77,8 +71,7 @@ async def test_master_that_is_still_avoided_is_told_at_the_end(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await cluster.kill_master()
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     master = await cluster.restart_master()
     await trio.sleep(5)  # By then it has asked its slave; an Apache master would not.
     await store.client.api.update_consumer_offset(master.address, "g", QUEUE, 1)
@@ -93,25 +86,21 @@ async def test_master_that_knows_more_is_not_lowered(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await cluster.kill_master()
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     master = await cluster.restart_master()
     await store.client.api.update_consumer_offset(master.address, "g", QUEUE, 9)
     await trio.sleep(2)
     await store.persist(QUEUE)
-    store.update_offset(QUEUE, 7)
-    await store.persist(QUEUE)
+    await commit(store, 7)
     assert await at(store, master.address) == 9
-    store.update_offset(QUEUE, 10)
-    await store.persist(QUEUE)
+    await commit(store, 10)
     assert await at(store, master.address) == 10
 
 
 async def test_failed_connection_makes_the_store_look_again(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     master = cluster.master.broker.address
     await store.client.api.update_consumer_offset(master, "g", QUEUE, 2)  # It lost the rest.
     assert await store.persist_all([QUEUE]) == []
@@ -133,8 +122,7 @@ async def test_offset_read_from_a_slave_does_not_lower_the_master(
     master = await cluster.restart_master()
     await store.client.api.update_consumer_offset(master.address, "g", QUEUE, 8)
     await trio.sleep(2)
-    store.update_offset(QUEUE, 4)
-    await store.persist(QUEUE)
+    await commit(store, 4)
     assert await at(store, master.address) == 8
 
 
@@ -160,8 +148,7 @@ async def test_removed_queue_is_not_committed(
 
 
 async def test_reset_while_the_offset_is_read_counts_more(store: RemoteBrokerOffsetStore) -> None:
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     store.remove_offset(QUEUE)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(read, store)

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.client.offset_stores import QUEUE, at, new_store, read
+from tests.client.offset_stores import QUEUE, at, commit, new_store, read, seek
 
 from rocketrio import NOT_FOUND, ClientInstance, CommitRefused
 from rocketrio.offset_store import RemoteBrokerOffsetStore
@@ -61,10 +61,8 @@ async def test_an_apache_broker_hears_no_field_of_ours_with_a_commit(
 ) -> None:
     heard = listen(store, is_apache=True)
     await read(store)
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
-    store.reset_offset(QUEUE, 2)
-    await store.persist(QUEUE)
+    await commit(store, 5)
+    await seek(store, 2)
     commits = [header.to_ext_fields() for header in heard[1:]]
     assert commits == [
         {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": offset}
@@ -79,8 +77,7 @@ async def test_queue_that_was_claimed_is_committed_without_asking_again(
     heard = listen(store, is_apache=is_apache)
     assert await read(store) is NOT_FOUND
     for offset in (5, 6):
-        store.update_offset(QUEUE, offset)
-        await store.persist(QUEUE)
+        await commit(store, offset)
     assert [type(header) for header in heard] == [
         QueryConsumerOffsetRequestHeader,
         UpdateConsumerOffsetRequestHeader,
@@ -109,8 +106,7 @@ async def test_late_progress_raises_and_never_lowers_what_the_next_owner_stored(
     store.lose(QUEUE)
     await store.persist(QUEUE)
     assert await at(store, master) == 9
-    store.update_offset(QUEUE, 12)
-    await store.persist(QUEUE)
+    await commit(store, 12)
     assert await at(store, master) == 12
 
 
@@ -129,8 +125,7 @@ async def test_seek_before_anybody_took_the_queue_over_is_stored(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await read(store)
-    store.update_offset(QUEUE, 5)
-    await store.persist(QUEUE)
+    await commit(store, 5)
     store.reset_offset(QUEUE, 2)
     store.lose(QUEUE)
     await store.persist(QUEUE)
@@ -141,13 +136,11 @@ async def test_broker_that_forgot_the_claim_takes_the_owner_s_seek(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await read(store)
-    store.update_offset(QUEUE, 50)
-    await store.persist(QUEUE)
+    await commit(store, 50)
     await cluster.kill_master()
     master = await cluster.restart_master()
     await trio.sleep(5)
-    store.reset_offset(QUEUE, 2)
-    await store.persist(QUEUE)
+    await seek(store, 2)
     assert await at(store, master.address) == 2
 
 
@@ -173,21 +166,17 @@ async def test_reset_of_an_operator_stands_until_the_user_seeks(
 ) -> None:
     master = cluster.master.broker.address
     await read(store)
-    store.update_offset(QUEUE, 50)
-    await store.persist(QUEUE)
+    await commit(store, 50)
     await store.client.api.update_consumer_offset(master, "g", QUEUE, 10, reset=True)
     store.update_offset(QUEUE, 60)
     with pytest.raises(CommitRefused, match=r"reset group g on .* to 10"):
         await store.persist(QUEUE)
-    store.update_offset(QUEUE, 70)
-    await store.persist(QUEUE)
+    await commit(store, 70)
     assert store.overruled(QUEUE) is not None
     assert await at(store, master) == 10
-    store.reset_offset(QUEUE, 65)
-    await store.persist(QUEUE)
+    await seek(store, 65)
     assert await at(store, master) == 65
-    store.update_offset(QUEUE, 66)
-    await store.persist(QUEUE)
+    await commit(store, 66)
     assert await at(store, master) == 66
 
 
@@ -195,14 +184,12 @@ async def test_reset_that_a_slave_has_not_heard_of_wins_over_commits_there(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
     await read(store)
-    store.update_offset(QUEUE, 50)
-    await store.persist(QUEUE)
+    await commit(store, 50)
     await trio.sleep(12.5)  # Between two looks of the slave.
     api = store.client.api
     await api.update_consumer_offset(cluster.master.broker.address, "g", QUEUE, 10, reset=True)
     await cluster.kill_master()
-    store.update_offset(QUEUE, 60)
-    await store.persist(QUEUE)
+    await commit(store, 60)
     master = await cluster.restart_master()
     assert await at(store, master.address) == 10
     await trio.sleep(15)
@@ -217,10 +204,8 @@ async def test_late_commit_of_a_java_member_is_overtaken_by_the_owner(
 ) -> None:
     master = cluster.master.broker.address
     await read(store)
-    store.update_offset(QUEUE, 50)
-    await store.persist(QUEUE)
+    await commit(store, 50)
     await store.client.api.update_consumer_offset(master, "g", QUEUE, 40)
     assert await at(store, master) == 40
-    store.update_offset(QUEUE, 60)
-    await store.persist(QUEUE)
+    await commit(store, 60)
     assert await at(store, master) == 60

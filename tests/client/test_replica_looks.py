@@ -41,6 +41,15 @@ async def send_more(client: ClientInstance, count: int) -> None:
             await producer.send(Message(TOPIC, b"more"), queue=QUEUE)
 
 
+async def replica_reader(client: ClientInstance, **bounds: Any) -> PullAPIWrapper:
+    """It has found its replica with ten messages, which both have."""
+    await send(client, 10, queues=1)
+    await trio.sleep(3)
+    wrapper = wrapper_of(client, read_from="replica", **bounds)
+    assert await pull(wrapper) == (1, PullReason.REPLICA)
+    return wrapper
+
+
 def away(cluster: EmbeddedCluster) -> None:
     """The slave gets no more from its master; clients reach both."""
     cluster.memory_network.partition(cluster.master.host, cluster.slaves[0].host)
@@ -80,10 +89,7 @@ async def test_nearest_that_dies_is_replaced(
 async def test_replica_is_read_until_it_is_too_many_messages_behind(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    await send(client, 10, queues=1)
-    await trio.sleep(3)
-    wrapper = wrapper_of(client, read_from="replica", max_staleness_messages=5)
-    assert await pull(wrapper) == (1, PullReason.REPLICA)
+    wrapper = await replica_reader(client, max_staleness_messages=5)
     away(cluster)
     await send_more(client, 5)
     await trio.sleep(1.1)
@@ -120,10 +126,7 @@ async def test_replica_is_read_until_it_was_level_too_long_ago(
 async def test_stale_replica_is_not_read_though_the_master_is_away(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    await send(client, 10, queues=1)
-    await trio.sleep(3)
-    wrapper = wrapper_of(client, read_from="replica", max_staleness_messages=2)
-    assert await pull(wrapper) == (1, PullReason.REPLICA)
+    wrapper = await replica_reader(client, max_staleness_messages=2)
     away(cluster)
     await send_more(client, 3)
     await trio.sleep(1.1)
@@ -136,10 +139,7 @@ async def test_stale_replica_is_not_read_though_the_master_is_away(
 async def test_fresh_replica_is_read_while_the_master_is_away(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    await send(client, 10, queues=1)
-    await trio.sleep(3)
-    wrapper = wrapper_of(client, read_from="replica", max_staleness_messages=2)
-    assert await pull(wrapper) == (1, PullReason.REPLICA)
+    wrapper = await replica_reader(client, max_staleness_messages=2)
     await cluster.kill_master()
     await trio.sleep(300)
     # It has all that the master last said it had; nobody can have got more since.
@@ -175,10 +175,7 @@ async def test_replica_under_a_bound_holds_pulls_for_a_second_at_most(
 async def test_silent_replica_costs_one_look(
     client: ClientInstance, cluster: EmbeddedCluster
 ) -> None:
-    await send(client, 10, queues=1)
-    await trio.sleep(3)
-    wrapper = wrapper_of(client, read_from="replica", max_staleness_messages=5)
-    assert await pull(wrapper) == (1, PullReason.REPLICA)
+    wrapper = await replica_reader(client, max_staleness_messages=5)
     await trio.sleep(2)
     cluster.memory_network.partition(cluster.slaves[0].host, CLIENT_HOST)
     before = trio.current_time()

@@ -213,18 +213,23 @@ def test_offset_may_fall_where_somebody_lowered_it() -> None:
     assert broken(lowered(2), **ends) == {"offset went back"}
 
 
-def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
-    cut = [
+def tail_cut(*, slave_end: int) -> list[Event]:
+    """The master loses the second message with the power."""
+    return [
         MemberEnded(at=30.0, broker=0, how="power cut", log_end=200, flushed=100, offsets=()),
         MemberStarted(
             at=31.0,
             broker=0,
             log_end=100,
             kept=100,
-            others=((0, 100, 100), (1, 100, 100)),
+            others=((0, 100, 100), (1, slave_end, slave_end)),
             offsets=((0, 2),),
         ),
     ]
+
+
+def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
+    cut = tail_cut(slave_end=100)
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
     ends: dict[str, Any] = {"master": left, "slave": attrs.evolve(left, broker=1)}
     assert broken([*RIGHT, *cut], **ends, flush="async") == set()
@@ -233,17 +238,7 @@ def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
 
 def test_tail_that_a_slave_still_had_is_missed() -> None:
     """And a slave that is left ahead is right only while it says so."""
-    cut = [
-        MemberEnded(at=30.0, broker=0, how="power cut", log_end=200, flushed=100, offsets=()),
-        MemberStarted(
-            at=31.0,
-            broker=0,
-            log_end=100,
-            kept=100,
-            others=((0, 100, 100), (1, 200, 200)),
-            offsets=((0, 2),),
-        ),
-    ]
+    cut = tail_cut(slave_end=200)
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
     level = attrs.evolve(left, broker=1)
     assert broken([*RIGHT, *cut], left, level, flush="async") == {"a slave still had the tail"}

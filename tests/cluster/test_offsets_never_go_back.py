@@ -79,6 +79,23 @@ async def read_to(consumer: Consumer, offset: int) -> None:
     await consumer.commit()
 
 
+async def member_reads_to(client: ClientInstance, offset: int) -> None:
+    """A member comes, reads and commits so far, and goes."""
+    async with reader(client) as consumer:
+        await read_to(consumer, offset)
+
+
+async def commits_that_the_slave_alone_hears_of(
+    cluster: EmbeddedCluster, client: ClientInstance
+) -> None:
+    """32 goes to the master, 120 to the slave while the master is down; then both are."""
+    async with reader(client) as consumer:
+        await read_to(consumer, 32)
+        await cluster.kill_master()
+        await read_to(consumer, 120)
+    await cluster.slaves[0].kill()
+
+
 async def stays(cluster: EmbeddedCluster, caller: Caller, offset: int) -> None:
     """Master and slave tell this, now or after the next copy, and go on telling it."""
     await trio.sleep(COPIED)
@@ -108,15 +125,10 @@ async def test_story_of_the_split_that_apache_ends_at_0(autojump_clock: MockCloc
 
 async def test_a_slave_that_could_not_be_asked_tells_later(autojump_clock: MockClock) -> None:
     async with story() as (cluster, client, caller):
-        slave = cluster.slaves[0]
-        async with reader(client) as consumer:
-            await read_to(consumer, 32)
-            await cluster.kill_master()
-            await read_to(consumer, 120)
-        await slave.kill()
+        await commits_that_the_slave_alone_hears_of(cluster, client)
         master = await cluster.restart_master()
         assert await caller.committed(master.address) == 32
-        await slave.start()
+        await cluster.slaves[0].start()
         await stays(cluster, caller, 120)
 
 
@@ -154,19 +166,13 @@ async def test_an_operator_s_reset_wins_over_commits_the_master_has_not_heard_of
     autojump_clock: MockClock,
 ) -> None:
     async with story() as (cluster, client, caller):
-        slave = cluster.slaves[0]
-        async with reader(client) as consumer:
-            await read_to(consumer, 32)
-            await cluster.kill_master()
-            await read_to(consumer, 120)
-        await slave.kill()
+        await commits_that_the_slave_alone_hears_of(cluster, client)
         await cluster.restart_master()
         async with open_admin(client=client) as admin:
             await admin.reset_offsets(GROUP, {QUEUE: 10})
-        await slave.start()
+        await cluster.slaves[0].start()
         await stays(cluster, caller, 10)
-        async with reader(client) as consumer:
-            await read_to(consumer, 15)
+        await member_reads_to(client, 15)
         await stays(cluster, caller, 15)
 
 
@@ -193,8 +199,7 @@ async def test_a_reset_during_the_outage_wins_over_what_the_master_had(
 async def test_a_reset_by_an_apache_tool_reaches_the_slave(autojump_clock: MockClock) -> None:
     """A plain commit that is lower, of a group without members."""
     async with story() as (cluster, client, caller):
-        async with reader(client) as consumer:
-            await read_to(consumer, 100)
+        await member_reads_to(client, 100)
         await stays(cluster, caller, 100)
         await caller.commit(cluster.master.broker.address, 10)
         await stays(cluster, caller, 10)
@@ -247,8 +252,7 @@ async def test_a_deleted_topic_made_anew_gets_no_old_offsets_from_a_slave(
 ) -> None:
     async with story() as (cluster, client, caller):
         slave = cluster.slaves[0]
-        async with reader(client) as consumer:
-            await read_to(consumer, 120)
+        await member_reads_to(client, 120)
         await trio.sleep(COPIED)
         await slave.kill()
         master = cluster.master.broker.address
@@ -268,8 +272,7 @@ async def test_a_deleted_topic_made_anew_gets_no_old_offsets_from_a_slave(
 @pytest.mark.slow
 async def test_a_clone_reaches_the_slave_and_stays(autojump_clock: MockClock) -> None:
     async with story() as (cluster, client, caller):
-        async with reader(client) as consumer:
-            await read_to(consumer, 100)
+        await member_reads_to(client, 100)
         async with open_consumer(TOPIC, group="source", client=client) as source:
             await source.receive()
             await source.commit({QUEUE: 20})

@@ -95,6 +95,22 @@ async def cluster_of(slaves: int, **settings: Any) -> AsyncGenerator[Pair]:
         yield Pair(cluster, caller)
 
 
+async def split(pair: Pair, unheard: int) -> list[bytes]:
+    """The slave is promoted without its master's last messages; that one comes back as a slave. What is sent then."""
+    old, (new,) = pair.cluster.master, pair.cluster.slaves
+    await pair.send(100)
+    await pair.level(old, new)
+    pair.cluster.memory_network.partition(old.host, new.host)
+    await pair.send(unheard, first=5000)
+    await old.kill()
+    await pair.change(new.broker, "async-master", 0)
+    pair.cluster.memory_network.heal()
+    sent = await pair.send(30, broker=new.broker, first=1000)
+    old.config = attrs.evolve(old.config, role="slave", broker_id=2)
+    await old.start()
+    return sent
+
+
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0], ids="kept {}".format)
 @pytest.mark.parametrize("count", [1, 40, 400])
 async def test_power_cut_of_an_asynchronous_master_loses_nothing_that_a_slave_has(
@@ -168,16 +184,7 @@ async def test_former_master_that_lost_a_race_says_so_and_is_cut_by_rule(
     """It took messages that no slave got, and comes back as a slave of the one that was promoted."""
     async with cluster_of(1) as pair:
         old, (new,) = pair.cluster.master, pair.cluster.slaves
-        await pair.send(100)
-        await pair.level(old, new)
-        pair.cluster.memory_network.partition(old.host, new.host)
-        await pair.send(50, first=100)
-        await old.kill()
-        await pair.change(new.broker, "async-master", 0)
-        pair.cluster.memory_network.heal()
-        sent = await pair.send(30, broker=new.broker, first=1000)
-        old.config = attrs.evolve(old.config, role="slave", broker_id=2)
-        await old.start()
+        sent = await split(pair, unheard=50)
         await trio.sleep(30)
         side = old.broker.slave
         assert side is not None
@@ -194,17 +201,8 @@ async def test_former_slave_that_is_longer_and_diverged_is_not_followed(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster_of(1) as pair:
-        old, (new,) = pair.cluster.master, pair.cluster.slaves
-        await pair.send(100)
-        await pair.level(old, new)
-        pair.cluster.memory_network.partition(old.host, new.host)
-        await pair.send(200, first=5000)
-        await old.kill()
-        await pair.change(new.broker, "async-master", 0)
-        pair.cluster.memory_network.heal()
-        sent = await pair.send(30, broker=new.broker, first=1000)
-        old.config = attrs.evolve(old.config, role="slave", broker_id=2)
-        await old.start()
+        (new,) = pair.cluster.slaves
+        sent = await split(pair, unheard=200)
         await trio.sleep(10)
         await new.stop()
         new.config = attrs.evolve(new.config, role="async-master", broker_id=0)
