@@ -67,14 +67,16 @@ class SilenceWatch:
 
     async def run(self) -> None:
         """Probe for as long as the client lives."""
-        try:
-            async with trio.open_nursery() as self._nursery:
-                for watched in self._watched.values():
-                    if watched.is_probed:  # Since before this task had its first turn.
-                        self._nursery.start_soon(self._probe, watched)
+        async with trio.open_nursery() as self._nursery:
+            for watched in self._watched.values():
+                if watched.is_probed:  # Since before this task had its first turn.
+                    self._nursery.start_soon(self._probe, watched)
+            try:
                 await trio.sleep_forever()
-        finally:
-            self._nursery = None  # What is still told to brokers when a client ends is not watched.
+            finally:
+                # What is still asked when a client ends is not watched. In here: the nursery closes a turn before its
+                # block is left, and a pull that begins in that turn would fail.
+                self._nursery = None
 
     def begin(self, addr: str, queue: MessageQueue) -> Watched:
         """A pull is sent there; `waiting` is to be lowered when it is over."""

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
+import trio.testing
 from tests.client.orders import TOPIC, send
 
 from rocketrio import ClientInstance, MessageQueue, PullAPIWrapper, open_consumer
@@ -230,3 +231,24 @@ async def test_consumer_reads_on_at_the_slave_and_says_why(
         assert statistics.pulled_from == cluster.slaves[0].broker.address
         assert statistics.pull_reason is PullReason.PASSED_OVER
         assert statistics.pulls[PullReason.PASSED_OVER] >= 1
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_pull_that_begins_while_the_client_ends_is_not_watched(
+    client: ClientInstance, turns: int
+) -> None:
+    watch = client.silence
+
+    async def begin_after_cancel(cancel: trio.CancelScope) -> None:
+        with trio.CancelScope(shield=True):
+            cancel.cancel()
+            for _ in range(turns):
+                await trio.lowlevel.checkpoint()
+            watch.begin("10.0.0.77:10911", QUEUE).waiting -= 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch.run)
+        await trio.testing.wait_all_tasks_blocked()
+        watch.begin("10.0.0.78:10911", QUEUE)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(begin_after_cancel, nursery.cancel_scope)
