@@ -27,6 +27,7 @@ from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestH
 from rocketrio_broker.processor import data_processors
 from rocketrio_broker.processor.admin import admin_processors
 from rocketrio_broker.processor.client_manage import ClientManageProcessor
+from rocketrio_broker.processor.consumer import consumer_processors
 from rocketrio_broker.processor.offsets import OffsetProcessor
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.processor.query import QueryMessageProcessor
@@ -127,6 +128,21 @@ class BrokerParts:
             live_slaves=self.live_slaves,
             level_clock=self.level_clock,
         )
+        self._consumer_table = consumer_processors(
+            store,
+            put=store.append,
+            config=self.config,
+            topics=self.topics,
+            groups=self.groups,
+            consumer_offsets=self.consumer_offsets,
+            consumers=self.consumers,
+            producers=self.producers,
+            waiting=self.waiting_answers,
+            stats=self.stats,
+            store_host=store_host,
+            wall_clock=wall_clock,
+            rng=rng,
+        )
 
     def load(self) -> None:
         """Take over what the files hold."""
@@ -188,6 +204,7 @@ class BrokerParts:
             **data_processors(self.send, self.pull, QueryMessageProcessor(self.store)),
             **offsets.processors(),
             **self.clients.processors(),
+            **self._consumer_table,
             **admin,
         }
 

@@ -30,6 +30,7 @@ class ClientChannel(Protocol):
     @property
     def closed(self) -> bool: ...
     def send_oneway(self, command: RemotingCommand) -> None: ...
+    async def call(self, request: RemotingCommand, *, timeout: float) -> RemotingCommand: ...
     def close(self) -> None: ...
 
 
@@ -169,6 +170,12 @@ class ProducerManager:
 
     def __init__(self) -> None:
         self.group_channel_table: dict[str, dict[ClientChannel, ClientChannelInfo]] = {}
+        self._channel_by_client_id: dict[str, ClientChannel] = {}
+
+    def channel(self, client_id: str) -> ClientChannel | None:
+        """The live connection of a client, whatever its groups: where a reply for it goes."""
+        channel = self._channel_by_client_id.get(client_id)
+        return None if channel is None or channel.closed else channel
 
     def clients(self, group: str) -> list[ClientChannelInfo]:
         """Who is connected for the group."""
@@ -185,6 +192,7 @@ class ProducerManager:
 
     def register(self, group: str, client: ClientChannelInfo, *, now: float) -> None:
         """A heartbeat of one group."""
+        self._channel_by_client_id[client.client_id] = client.channel
         channels = self.group_channel_table.setdefault(group, {})
         known = channels.get(client.channel)
         if known is None:
@@ -199,11 +207,15 @@ class ProducerManager:
     def unregister(self, group: str, channel: ClientChannel) -> None:
         """One member leaves."""
         channels = self.group_channel_table.get(group)
-        if channels is None or channels.pop(channel, None) is None:
+        client = None if channels is None else channels.pop(channel, None)
+        if channels is None or client is None:
             return
         logger.info("producer gone group=%s addr=%s", group, channel.remote_addr)
         if not channels:
             del self.group_channel_table[group]
+        is_known = any(channel in others for others in self.group_channel_table.values())
+        if not is_known and self._channel_by_client_id.get(client.client_id) is channel:
+            del self._channel_by_client_id[client.client_id]
 
     def channel_closed(self, channel: ClientChannel) -> None:
         """A connection ended."""

@@ -101,6 +101,9 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = _field(
         True, "Whether members of a group are told when one comes or goes."
     )
+    store_reply_message_enable: bool = _field(
+        True, "Whether replies to requests are stored too, in <cluster_name>_REPLY_TOPIC."
+    )
     max_pull_message_size: int = _field(
         1024,
         "Most messages of one pull, whatever it asks for (also limited by the store).",

@@ -61,6 +61,7 @@ CHANGEABLE: Final = frozenset(
         "short_polling_time",
         "slave_read_enable",
         "notify_consumer_ids_changed_enable",
+        "store_reply_message_enable",
         "max_pull_message_size",
         "ha_divergent_tail",
         "ha_missing_history",

@@ -51,6 +51,10 @@ class RecordingChannel:
     def send_oneway(self, command: RemotingCommand) -> None:
         self.sent.append(command)
 
+    async def call(self, request: RemotingCommand, *, timeout: float) -> RemotingCommand:
+        self.sent.append(request)
+        return request.response()
+
     def close(self, reason: str = "") -> None:
         self.closed = True
 

@@ -1,6 +1,7 @@
 """What a broker and a name server answer: one file a family of requests, each a table of code to method.
 
     send 10 310 320 | pull 11 361 | query 12 33 | offsets 14 15 29-32 | client_manage 34 35 38 46
+    consumer: send_back 36, queue_locks 41 42, client_calls 222 223 307 309, reply 324 325
     admin and topics: the codes a console and slaves use | name_server: 1xx, 2xx, 3xx of a name server
 
 Codes that nobody registers are answered REQUEST_CODE_NOT_SUPPORTED; `NOT_BUILT_YET` names those Apache has.
@@ -19,19 +20,10 @@ PULL_CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_M
 
 NOT_BUILT_YET: Final = frozenset(
     {
-        RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.END_TRANSACTION,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-        RequestCode.GET_CONSUMER_RUNNING_INFO,
-        RequestCode.CONSUME_MESSAGE_DIRECTLY,
         RequestCode.QUERY_CONSUME_QUEUE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
         RequestCode.QUERY_ASSIGNMENT,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     }

@@ -122,8 +122,10 @@ class ClientManageProcessor:
             known = self._groups.subscription_group_table.get(group)
             if known is not None and not known.notify_consumer_ids_changed_enable:
                 continue
+            order = client.NotifyConsumerIdsChangedRequestHeader(group)
             for channel in self._consumers.channels(group):
-                _send_notification(channel, group)
+                told = RemotingCommand.request(order, oneway=True)
+                tell(channel, told, what="notification", group=group)
 
     # ------------------------------------------------------------------- connections that end or go silent
 
@@ -166,15 +168,10 @@ class ClientManageProcessor:
         return group.notify_consumer_ids_changed_enable
 
 
-def _send_notification(channel: ClientChannel, group: str) -> None:
+def tell(channel: ClientChannel, order: RemotingCommand, *, what: str, group: str) -> None:
+    """Send a client something that it does not answer; that it cannot be told is logged."""
     try:
-        channel.send_oneway(
-            RemotingCommand.request(
-                client.NotifyConsumerIdsChangedRequestHeader(group), oneway=True
-            )
-        )
+        channel.send_oneway(order)
     except Error as error:
         # It will find out by its own period; the others still have to be told.
-        logger.info(
-            "notification failed group=%s addr=%s error=%s", group, channel.remote_addr, error
-        )
+        logger.info("%s failed group=%s addr=%s error=%s", what, group, channel.remote_addr, error)

@@ -101,6 +101,7 @@ class _Waiting:
     flushed_at: float = 0.0
     """When its flush was done or late; 0 where it waits for none."""
     replicated_at: float = 0.0
+    late_is_success: bool = False
 
     @property
     def remark(self) -> str:
@@ -218,12 +219,17 @@ class WaitingAnswers:
         answered = {ResponseCode(code): count for code, count in self._answered.items()}
         return WaitingStatistics(self._waiting_count, answered, last_wait)
 
-    def add(self, end_offset: int, channel: Channel, frame: bytes) -> None:
+    def add(
+        self, end_offset: int, channel: Channel, frame: bytes, *, late_is_success: bool = False
+    ) -> None:
         """Answer once everything before `end_offset` is safe, or at once where waiting would not help.
 
-        `frame` is the answer when all is well.
+        `frame` is the answer when all is well; with `late_is_success` also when it is not, for askers who would store
+        the message again.
         """
-        waiting = _Waiting(end_offset, self._current_time(), channel, frame)
+        waiting = _Waiting(
+            end_offset, self._current_time(), channel, frame, late_is_success=late_is_success
+        )
         self._waiting_count += 1
         slaves = self._slaves
         if slaves.is_required:
@@ -313,4 +319,6 @@ class WaitingAnswers:
         # What is wrong with the slaves before what is wrong with the disk, as in Java.
         code = waiting.slave_code or waiting.flush_code
         self._answered[code] += 1
-        return with_code(waiting.frame, code, waiting.remark) if code else waiting.frame
+        if not code or waiting.late_is_success:
+            return waiting.frame
+        return with_code(waiting.frame, code, waiting.remark)

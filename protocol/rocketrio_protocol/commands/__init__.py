@@ -3,13 +3,25 @@
 from typing import Final
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.commands import admin, client, cluster, offset, pull, query, send
+from rocketrio_protocol.commands import (
+    admin,
+    client,
+    cluster,
+    consumer,
+    offset,
+    pull,
+    query,
+    send,
+)
 from rocketrio_protocol.header_fields import EmptyHeader, Header, RequestHeader
 
 _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     send.SendMessageRequestHeader: send.SendMessageResponseHeader,
     send.SendMessageRequestHeaderV2: send.SendMessageResponseHeader,
     send.SendBatchMessageRequestHeader: send.SendMessageResponseHeader,
+    send.SendReplyMessageRequestHeader: send.SendMessageResponseHeader,
+    send.SendReplyMessageRequestHeaderV2: send.SendMessageResponseHeader,
+    send.PushReplyMessageRequestHeader: EmptyHeader,
     pull.PullMessageRequestHeader: pull.PullMessageResponseHeader,
     pull.LitePullMessageRequestHeader: pull.PullMessageResponseHeader,
     offset.QueryConsumerOffsetRequestHeader: offset.QueryConsumerOffsetResponseHeader,
@@ -25,6 +37,14 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     client.GetConsumerListByGroupRequestHeader: EmptyHeader,
     client.NotifyConsumerIdsChangedRequestHeader: EmptyHeader,
     client.CheckClientConfigRequestHeader: EmptyHeader,
+    consumer.ConsumerSendMsgBackRequestHeader: EmptyHeader,
+    consumer.LockBatchMqRequestHeader: EmptyHeader,
+    consumer.UnlockBatchMqRequestHeader: EmptyHeader,
+    consumer.ResetConsumerClientOffsetRequestHeader: EmptyHeader,
+    consumer.GetConsumerStatusFromClientRequestHeader: EmptyHeader,
+    consumer.GetConsumerStatusRequestHeader: EmptyHeader,
+    consumer.GetConsumerRunningInfoRequestHeader: EmptyHeader,
+    consumer.ConsumeMessageDirectlyRequestHeader: EmptyHeader,
     cluster.RegisterBrokerRequestHeader: cluster.RegisterBrokerResponseHeader,
     cluster.UnregisterBrokerRequestHeader: EmptyHeader,
     cluster.QueryDataVersionRequestHeader: cluster.QueryDataVersionResponseHeader,

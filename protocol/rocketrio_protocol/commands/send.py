@@ -1,7 +1,7 @@
-"""Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
+"""Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320); replies: 324, 325 and 326.
 
-V2 is the same header with one-letter names. Answers to: SendMessageRequestHeader(V2), SendMessageResponseHeader;
-RocketMQ reference, section 2.2.
+V2 is the same header with one-letter names. Answers to: SendMessageRequestHeader(V2), SendMessageResponseHeader,
+ReplyMessageRequestHeader; RocketMQ reference, section 2.2.
 """
 
 from typing import ClassVar
@@ -74,3 +74,38 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = None
     region_id: str | None = wire("MSG_REGION", default=None)
     trace_on: bool | None = wire("TRACE_ON", default=None)
+
+
+@attrs.define
+class SendReplyMessageRequestHeader(SendMessageRequestHeader):
+    """The answer to a message that asks for one, on its way to who asked (property REPLY_TO_CLIENT)."""
+
+    code: ClassVar = RequestCode.SEND_REPLY_MESSAGE
+
+
+@attrs.define
+class SendReplyMessageRequestHeaderV2(SendMessageRequestHeaderV2):
+    """The same as Java sends it."""
+
+    code: ClassVar = RequestCode.SEND_REPLY_MESSAGE_V2
+
+
+@attrs.define
+class PushReplyMessageRequestHeader(RequestHeader):
+    """Broker to producer: the answer it waits for; hosts are `ip:port`, the body is the message's."""
+
+    code: ClassVar = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    born_host: str
+    store_host: str
+    store_timestamp: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool | None = None

@@ -25,9 +25,9 @@ class Asking:
     broker: Broker
 
     async def ask(
-        self, header: RequestHeader | RemotingCommand, body: bytes = b""
+        self, header: RequestHeader | RemotingCommand, body: bytes = b"", *, timeout: float = 3.0
     ) -> RemotingCommand:
-        return await self.pool.call(self.broker.address, header, body)
+        return await self.pool.call(self.broker.address, header, body, timeout=timeout)
 
     async def ask_name_server(self, header: RequestHeader) -> RemotingCommand:
         return await self.pool.call(self.cluster.name_server.addr, header)

@@ -1,0 +1,229 @@
+"""What a console asks clients through their broker: 222 (as 220), 223 (as 221), 307, 309.
+
+    222 reset a group's offsets to a time     stored here, and told to every member (220)
+    223 the offsets members hold in memory    asked of all members at once (221)
+    307 how a member is doing; 309 have it consume a message now     handed on, and the answer back as it is
+
+Answers to: AdminBrokerProcessor's resetOffset, getConsumerStatus, getConsumerRunningInfo, consumeMessageDirectly;
+Broker2Client; RocketMQ reference, section 2.10.
+Unlike Java (4.x): a reset is stored at once, under a generation of its own, and so holds where nobody is connected.
+"""
+
+from typing import Final
+
+import trio
+
+from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.offset_version import Commit
+from rocketrio_broker.processor.client_manage import tell
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import consumer
+from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
+from rocketrio_protocol.errors import Error, LocalProtocolError, RequestTimeout
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+CALL_TIMEOUT: Final = 10.0
+"""Seconds a client has to answer 307 or 309 (Broker2Client.callClient)."""
+STATUS_TIMEOUT: Final = 5.0
+"""Seconds a client has to answer 221 (Broker2Client.getConsumeStatus)."""
+RESET_VERSION: Final = 28
+"""3.0.7-SNAPSHOT: from this version on Java's clients know 220 and 221 (MQVersion)."""
+CALL_VERSION: Final = 62
+"""3.1.8-SNAPSHOT: from this version on they know 307 and 309."""
+_NOT_GIVEN: Final = -1
+
+
+class ClientCallProcessor:
+    """Puts a console's questions to clients."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        topics: TopicConfigManager,
+        consumers: ConsumerManager,
+        offsets: ConsumerOffsetManager,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._topics = topics
+        self._consumers = consumers
+        self._offsets = offsets
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset_offset,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+        }
+
+    # --------------------------------------------------------------------------------------- resets
+
+    def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(ResetOffsetRequestHeader)
+        if self._store.is_slave:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "a slave resets no offsets: ask the master of its name"
+            )
+        members = self._members(header.group)
+        table = self._reset_table(header, has_members=bool(members))
+        for queue, offset in table.items():
+            reset = Commit(offset, is_reset=True)
+            self._offsets.commit_version(header.group, header.topic, queue.queue_id, reset)
+        body = consumer.ResetOffsetBody(table)
+        told = consumer.ResetConsumerClientOffsetRequestHeader(
+            header.topic, header.group, header.timestamp, header.is_force
+        )
+        for member in members:
+            if member.version < RESET_VERSION:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the client does not support this feature. version={member.version}",
+                )
+            is_cpp = member.language is LanguageCode.CPP
+            order = RemotingCommand.request(
+                told, body.to_list_json() if is_cpp else body.to_json(), oneway=True
+            )
+            tell(member.channel, order, what="reset of offsets", group=header.group)
+        return request.response(body=body.to_json())
+
+    def _reset_table(
+        self, header: ResetOffsetRequestHeader, *, has_members: bool
+    ) -> dict[MessageQueue, int]:
+        """Where each queue is to go on."""
+        topic = self._topics.topic_config(header.topic)
+        if topic is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
+            )
+        committed = self._offsets.query_offsets(header.group, header.topic)
+        if not committed and not has_members:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The consumer group <{header.group}> not exist"
+            )
+        queue_ids = range(topic.write_queue_nums)
+        if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
+            queue_ids = range(header.queue_id, header.queue_id + 1)
+        table = {}
+        for queue_id in queue_ids:
+            wanted = self._wanted_offset(header, queue_id)
+            if not header.is_force:
+                wanted = min(wanted, committed.get(queue_id, wanted))
+            queue = MessageQueue(header.topic, self._config.broker.broker_name, queue_id)
+            table[queue] = wanted
+        return table
+
+    def _wanted_offset(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+        low, high = self._store.queue_bounds(header.topic, queue_id) or (0, 0)
+        if header.offset is not None and header.offset != _NOT_GIVEN:
+            if not low <= header.offset <= high:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
+                )
+            return header.offset
+        if header.timestamp == consumer.TO_THE_END:
+            return high
+        return max(0, self._store.offset_by_time(header.topic, queue_id, header.timestamp))
+
+    # ---------------------------------------------------------------------------- asking the clients
+
+    async def consumer_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(consumer.GetConsumerStatusRequestHeader)
+        members = self._members(header.group)
+        if not members:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        table: dict[str, dict[MessageQueue, int]] = {}
+
+        async def ask(member: ClientChannelInfo) -> None:
+            question = consumer.GetConsumerStatusFromClientRequestHeader(header.topic, header.group)
+            try:
+                answer = await member.channel.call(
+                    RemotingCommand.request(question), timeout=STATUS_TIMEOUT
+                )
+                if answer.code == ResponseCode.SUCCESS and answer.body:
+                    status = consumer.ConsumerStatusBody.from_json(answer.body)
+                    table[member.client_id] = status.message_queue_table or {}
+            except Error:
+                pass  # Who does not answer is not in the table; the others are.
+
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                is_meant = not header.client_addr or header.client_addr == member.client_id
+                if is_meant and member.version >= RESET_VERSION:
+                    nursery.start_soon(ask, member)
+        body = consumer.ConsumerStatusBody(consumer_table=table)
+        return request.response(body=body.to_json())
+
+    async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(consumer.GetConsumerRunningInfoRequestHeader)
+        return await self._hand_on(request, header.consumer_group, header.client_id)
+
+    async def consume_directly(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(consumer.ConsumeMessageDirectlyRequestHeader)
+        try:
+            _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
+        except LocalProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, error.what) from error
+        record = self._store.message_at(physical_offset)
+        if record is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}"
+            )
+        request.ext_fields["brokerName"] = self._config.broker.broker_name
+        request.body = bytes(record)
+        return await self._hand_on(request, header.consumer_group, header.client_id)
+
+    async def _hand_on(
+        self, request: RemotingCommand, group: str, client_id: str | None
+    ) -> RemotingCommand:
+        """The same request to a member, and its answer as it is."""
+        member = self._consumers.channel(group, client_id or "")
+        if member is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        if member.version < CALL_VERSION:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
+                "please upgrade it to V3_1_8_SNAPSHOT",
+            )
+        question = RemotingCommand(
+            code=request.code, ext_fields=dict(request.ext_fields), body=request.body
+        )
+        try:
+            answer = await member.channel.call(question, timeout=CALL_TIMEOUT)
+        except RequestTimeout as error:
+            raise Refused(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{group}> <{client_id}> Timeout: {error.what}",
+            ) from error
+        except Error as error:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"invoke consumer <{group}> <{client_id}> Exception: {error.what}",
+            ) from error
+        handed_on = request.response(body=answer.body, code=answer.code, remark=answer.remark)
+        handed_on.ext_fields = dict(answer.ext_fields)
+        return handed_on
+
+    def _members(self, group: str) -> list[ClientChannelInfo]:
+        info = self._consumers.group(group)
+        return [] if info is None else list(info.channels.values())

@@ -1,0 +1,75 @@
+"""What consumers ask beside pulls, and what is asked of them: the table of these codes.
+
+    send_back 36 | queue_locks 41 42 | client_calls 222 223 307 309 | reply 324 325
+
+Answers to: ConsumerManageProcessor and others' tables.
+"""
+
+import random
+from collections.abc import Callable
+
+from rocketrio_broker.broker_stats_manager import BrokerStatsManager
+from rocketrio_broker.clients import ConsumerManager, ProducerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.processor.client_calls import ClientCallProcessor
+from rocketrio_broker.processor.queue_locks import QueueLockProcessor
+from rocketrio_broker.processor.reply import ReplyMessageProcessor
+from rocketrio_broker.processor.send_back import SendBackProcessor
+from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.queue_locks import QueueLocks
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import AppendResult, PutMessage
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
+
+
+def consumer_processors(
+    store: MessageStore,
+    *,
+    put: Callable[[PutMessage], AppendResult],
+    config: LiveConfig,
+    topics: TopicConfigManager,
+    groups: SubscriptionGroupManager,
+    consumer_offsets: ConsumerOffsetManager,
+    consumers: ConsumerManager,
+    producers: ProducerManager,
+    waiting: WaitingAnswers,
+    stats: BrokerStatsManager,
+    store_host: bytes,
+    wall_clock: WallClock,
+    rng: random.Random,
+) -> dict[int, Processor]:
+    """Request code to processor; `put` stores a message, delayed where its properties say so."""
+    send_back = SendBackProcessor(
+        store,
+        put=put,
+        config=config,
+        topics=topics,
+        groups=groups,
+        waiting=waiting,
+        stats=stats,
+        store_host=store_host,
+        rng=rng,
+    )
+    client_calls = ClientCallProcessor(
+        store, config=config, topics=topics, consumers=consumers, offsets=consumer_offsets
+    )
+    reply = ReplyMessageProcessor(
+        store,
+        config=config,
+        topics=topics,
+        producers=producers,
+        stats=stats,
+        store_host=store_host,
+        wall_clock=wall_clock,
+        rng=rng,
+    )
+    return {
+        **send_back.processors(),
+        **QueueLockProcessor(QueueLocks()).processors(),
+        **client_calls.processors(),
+        **reply.processors(),
+    }

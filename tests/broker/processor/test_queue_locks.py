@@ -1,0 +1,61 @@
+"""Queue locks by request: the bodies that Java's consumers sent and got, and the minute they last."""
+
+import trio
+from tests.broker.parts import exchanges_of
+from tests.broker.processor.asking import asking
+from trio.testing import MockClock
+
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.commands.consumer import (
+    LockBatch,
+    LockBatchMqRequestHeader,
+    LockedBatch,
+    QueueName,
+    UnlockBatchMqRequestHeader,
+)
+
+Q0 = QueueName("T", "broker-a", 0)
+
+
+def batch(client_id: str) -> bytes:
+    return fastjson.dumps(LockBatch("G", client_id, [Q0]))
+
+
+async def test_recorded_locks_are_answered_as_apache_answered(autojump_clock: MockClock) -> None:
+    for run in ("4.9.7", "5.3.3"):
+        locks = exchanges_of(run, "broker", RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ)
+        assert len(locks) >= 3
+        async with asking() as one:
+            for exchange in locks:
+                assert exchange.answer is not None
+                answer = await one.ask(exchange.request)
+                assert (answer.code, bytes(answer.body)) == (0, bytes(exchange.answer.body))
+
+
+async def test_a_queue_is_free_for_others_when_it_was_unlocked(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        for client_id, held in (("a", [Q0]), ("b", [])):
+            answer = await one.ask(LockBatchMqRequestHeader(), batch(client_id))
+            assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == held
+        answer = await one.ask(UnlockBatchMqRequestHeader(), batch("a"))
+        assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"")
+        answer = await one.ask(LockBatchMqRequestHeader(), batch("b"))
+        assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == [Q0]
+
+
+async def test_a_queue_is_free_a_minute_after_its_holder_was_last_heard(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        await one.ask(LockBatchMqRequestHeader(), batch("a"))
+        for seconds, held in ((60.0, []), (0.1, [Q0])):
+            await trio.sleep(seconds)
+            answer = await one.ask(LockBatchMqRequestHeader(), batch("b"))
+            assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == held
+
+
+async def test_a_body_that_is_none_is_refused(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        answer = await one.ask(LockBatchMqRequestHeader(), b"{")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
