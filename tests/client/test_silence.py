@@ -249,6 +249,8 @@ async def test_pull_that_begins_while_the_client_ends_is_not_watched(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
         await trio.testing.wait_all_tasks_blocked()
-        watch.begin("10.0.0.78:10911", QUEUE)
+        for number in range(4):
+            watch.begin(f"10.0.1.{number}:10911", QUEUE)
+        await trio.testing.wait_all_tasks_blocked()
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(begin_after_cancel, nursery.cancel_scope)
