@@ -18,6 +18,7 @@ from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.mapped_file import RESERVE_SIZE, MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.message import SysFlag
 from rocketrio_protocol.message_codec import (
     MAGIC_V1,
     MAGIC_V2,
@@ -30,7 +31,7 @@ _SIZE_AND_MAGIC: Final = Struct(">ii")
 _SYS_FLAG_AT: Final = 36
 _STORE_TIMESTAMP_AT: Final = 56
 _IPV6_EXTRA: Final = 12
-_BORN_HOST_IPV6: Final = 0x10
+_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
 _INT: Final = Struct(">i")
 _LONG: Final = Struct(">q")
 

@@ -18,6 +18,7 @@ from zlib import crc32
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.mapped_file import MappedFile
+from rocketrio_protocol.message import HOSTS_IPV6_MASK
 from rocketrio_protocol.message_codec import (
     MAGIC_V1,
     PADDING_HEAD_SIZE,
@@ -33,7 +34,6 @@ LogRecord: TypeAlias = tuple[int, int, bytes, int, int, int, int, bytes]
 # Size, magic, body CRC, queue id, queue offset, physical offset, sys flag, store time, body length.
 _HEAD: Final = Struct(">iiii4xqqi16xq20xi")
 _BODY_AT: Final = _HEAD.size
-IPV6_HOSTS: Final = 0x30
 
 _SECTOR: Final = 512
 """What a disk writes as one: the part of a record that a power cut loses begins and ends at multiples of it."""
@@ -97,7 +97,7 @@ class LogWalk:
             topic_at = body_at + body_size + 1
             if (
                 magic != MAGIC_V1
-                or sys_flag & IPV6_HOSTS
+                or sys_flag & HOSTS_IPV6_MASK
                 or end > limit
                 or not 0 <= body_size <= size - RECORD_OVERHEAD
                 or address != base + at

@@ -18,8 +18,9 @@ from zlib import crc32
 import attrs
 import numpy as np
 
-from rocketrio_broker.store.log_walk import IPV6_HOSTS, LogRecord, LogWalk, is_torn
+from rocketrio_broker.store.log_walk import LogRecord, LogWalk, is_torn
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
+from rocketrio_protocol.message import HOSTS_IPV6_MASK
 from rocketrio_protocol.message_codec import MAGIC_V1, RECORD_OVERHEAD
 
 STRETCH_SIZE: Final = 512 << 10
@@ -187,7 +188,7 @@ def _columns(
     heads = _items(data, _HEAD.itemsize)[starts].view(_HEAD)
     ends = np.append(starts[1:], end)
     body_sizes = heads["body_size"].astype(np.int64)
-    is_usual = (heads["sys_flag"] & IPV6_HOSTS) == 0
+    is_usual = (heads["sys_flag"] & HOSTS_IPV6_MASK) == 0
     is_usual &= heads["address"] == starts + base
     is_usual &= (body_sizes >= 0) & (body_sizes <= ends - starts - RECORD_OVERHEAD)
     count = _rows_before_false(is_usual)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
-from rocketrio_protocol.message import SysFlag
+from rocketrio_broker.store.commit_log import store_timestamp
 from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2
 
 SEARCH_LIMIT: Final = 8 << 20
@@ -20,11 +20,9 @@ SEARCH_LIMIT: Final = 8 << 20
 
 _STEP: Final = 64 * 1024
 _MAGIC_AT: Final = 4
-_HEAD: Final = Struct(">28xqi")
-_IPV6_BORN_HOST: Final = int(SysFlag.BORN_HOST_IPV6)
-_STORE_TIME: Final = Struct(">q")
-_STORE_TIME_AT: Final = (56, 68)
+_ADDRESS: Final = Struct(">28xq")
 _HEAD_SIZE: Final = 76
+"""Bytes up to the end of the store time, after an IPv6 host too."""
 _MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 ReadLog = Callable[[int, int], "memoryview | None"]
@@ -54,10 +52,8 @@ def store_timestamp_from(read_log: ReadLog, physical_offset: int) -> int | None:
 def _search(block: bytes, physical_offset: int) -> int | None:
     starts = sorted(at for magic in _MAGICS for at in _all(block, magic))
     for start in starts:
-        address, sys_flag = _HEAD.unpack_from(block, start)
-        if address == physical_offset + start:
-            time_at = start + _STORE_TIME_AT[bool(sys_flag & _IPV6_BORN_HOST)]
-            return int(_STORE_TIME.unpack_from(block, time_at)[0])
+        if _ADDRESS.unpack_from(block, start)[0] == physical_offset + start:
+            return store_timestamp(memoryview(block)[start:])
     return None
 
 
