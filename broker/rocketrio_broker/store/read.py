@@ -193,15 +193,15 @@ class _Scan:
         first, last = int(starts[0]), int(ends[-1])
         apart = np.flatnonzero(starts[1:] != ends[:-1]) + 1
         span = self._log.record(first, last - first) if last > first else None
-        lies_within = span is not None and starts.min() == first and ends.max() == last
-        many = len(apart) >= GATHER_LEAST
-        if span is not None and lies_within and many and (sizes == sizes[0]).all():
+        if span is not None and (starts.min() < first or ends.max() > last):
+            span = None  # The addresses do not rise: some lie outside of what first and last bound.
+        if span is not None and len(apart) >= GATHER_LEAST and (sizes == sizes[0]).all():
             self.buffers.append(_gathered(span, starts - first, int(sizes[0])))
             return True
         run_starts = starts[np.concatenate(([0], apart))].tolist()
         run_ends = ends[np.concatenate((apart - 1, [-1]))].tolist()
         for start, end in zip(run_starts, run_ends, strict=True):
-            if span is not None and lies_within:
+            if span is not None:
                 self.buffers.append(span[start - first : end - first])
                 continue
             view = self._log.record(start, end - start)
@@ -229,10 +229,9 @@ class _Scan:
                 if not self.message_count:
                     status = GetStatus.NO_MATCHED_MESSAGE
                 continue
-            if physical_offset != run_end and run_end:
-                self._close_run(run_start, run_end)
-                run_start = physical_offset
-            elif not run_end:
+            if physical_offset != run_end:
+                if run_end:
+                    self._close_run(run_start, run_end)
                 run_start = physical_offset
             run_end = physical_offset + size
             self.message_count += 1
