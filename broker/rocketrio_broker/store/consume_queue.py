@@ -40,7 +40,6 @@ class ConsumeQueue:
     """The entries of one queue."""
 
     __slots__ = (
-        "_directory",
         "_file_size",
         "_files",
         "_last_path",
@@ -48,6 +47,7 @@ class ConsumeQueue:
         "_tail",
         "_tail_start",
         "_unsynced_start",
+        "directory",
         "has_unsynced",
         "key",
         "last_physical_end",
@@ -65,7 +65,7 @@ class ConsumeQueue:
         """The address after the newest message of this queue."""
         self.has_unsynced = False
         """Whether entries were written since the last sync."""
-        self._directory = directory
+        self.directory = directory
         self._file_size = file_size
         self._files = files
         self._tail = bytearray()
@@ -266,7 +266,7 @@ class ConsumeQueue:
     def delete(self) -> None:
         """Remove everything, the folder too."""
         self.clear()
-        self._files.disk.remove_directory(self._directory)
+        self._files.disk.remove_directory(self.directory)
 
     def take_unsynced(self) -> list[Path]:
         """The files that a sync must cover; from now on only newer writes count as unsynced."""
@@ -278,19 +278,15 @@ class ConsumeQueue:
             self._unsynced_start = file_start
         self.has_unsynced = True
 
-    @property
-    def directory(self) -> Path:
-        return self._directory
-
     def _file_starts(self) -> list[int]:
         return [
             int(name)
-            for name in self._files.disk.list_directory(self._directory)
+            for name in self._files.disk.list_directory(self.directory)
             if len(name) == FILE_NAME_DIGITS and name.isdigit()
         ]
 
     def _path(self, start: int) -> Path:
         # The last one is kept: readers and the writer come back to it, and making one costs 5 us.
         if start != self._last_start:
-            self._last_start, self._last_path = start, self._directory / file_name(start)
+            self._last_start, self._last_path = start, self.directory / file_name(start)
         return self._last_path

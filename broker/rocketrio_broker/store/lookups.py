@@ -60,9 +60,9 @@ class StoreLookups:
     ) -> int:
         """The queue offset of the message stored at a time or next to it; 0 for an unknown queue."""
         queue = self.queue_table.by_key.get((topic, queue_id))
-        return (
-            0 if queue is None else offset_by_time(self.commit_log, queue, timestamp_ms, boundary)
-        )
+        if queue is None:
+            return 0
+        return offset_by_time(self.commit_log, queue, timestamp_ms, boundary)
 
     def message_at(self, physical_offset: int) -> memoryview | None:
         """The stored record at an address of the log."""
@@ -71,6 +71,6 @@ class StoreLookups:
     def query_message(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
     ) -> QueryResult:
-        """Messages filed under a key, or others with the same hash: the client compares the keys."""
+        """The newest messages with this key."""
         max_num = min(max_num, self.config.max_msgs_num_batch)
         return query_message(self.commit_log, self.key_index, topic, key, max_num, begin_ms, end_ms)

@@ -29,9 +29,8 @@ _SPACE: Final = 32
 _SHORT: Final = 48
 """Bytes up to which pieces are hashed by matrix: tags and unique ids; beyond it the running sum is cheaper."""
 
-_PAD: Final = bytes(
-    _SHORT
-)  # so that every piece has so many bytes before it, and every label eight behind it
+_PAD: Final = bytes(_SHORT)
+"""So that every piece has so many bytes before it, and every label eight behind it."""
 
 # Powers of 31 and of its inverse, 31^n = low[n % 1024] high[n // 1024]: small tables for texts of any length.
 _ROW: Final = 1024

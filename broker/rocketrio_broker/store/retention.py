@@ -50,7 +50,7 @@ def count_deletable(
     config: StoreConfig,
     at_any_hour: bool = False,
 ) -> int:
-    """How many of the oldest files go now; `newest_ms` is the age of each but the last, oldest first."""
+    """How many of the oldest files go now; `newest_ms`: no message of the file is younger, for each but the last."""
     by_force = config.clean_file_forcibly_enable and (
         used_percent > config.disk_space_clean_forcibly_ratio
     )
