@@ -101,10 +101,6 @@ class GroupTransferService:
         """Tell these, from now on, whenever slaves have more."""
         self._waiting = waiting
 
-    def slave_is_available(self, end_offset: int) -> bool:
-        """Whether waiting makes sense: enough live slaves, and the last one needed near enough to this address."""
-        return end_offset < self.available_until
-
     def change_role(self, *, is_required: bool, max_physical_offset: int) -> None:
         """The log is ours from this address on; what is before it slaves may have from another master.
 

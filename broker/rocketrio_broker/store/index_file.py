@@ -90,12 +90,11 @@ class IndexFile:
             self._file.reserve(self._reserved, end - self._reserved)
             self._reserved = end
 
-    def put(self, key_hash: int, physical_offset: int, store_timestamp_ms: int) -> None:
-        """Add one entry; the file must not be full. `write_header` makes it count after a restart."""
-        self.put_many([(key_hash, physical_offset, store_timestamp_ms)])
-
     def put_many(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Add (key hash, address, store time) entries, of which the file must have room for each."""
+        """Add (key hash, address, store time) entries, for each of which the file must have room.
+
+        `write_header` makes them count after a restart.
+        """
         data, slot_count = self._map, self._slot_count
         unpack_slot, pack_slot, pack_entry = _SLOT.unpack_from, _SLOT.pack_into, ENTRY.pack
         first = number = self.next_number

@@ -27,8 +27,8 @@ def content(disk: MemoryDisk) -> bytes:
 def test_layout_is_apaches() -> None:
     disk = MemoryDisk()
     file = made(disk)
-    file.put(7, 1000, 50_000)
-    file.put(12, 2000, 53_999)
+    file.put_many([(7, 1000, 50_000)])
+    file.put_many([(12, 2000, 53_999)])
     file.write_header()
     entries = pack(">iqii", 7, 1000, 0, 0) + pack(">iqii", 12, 2000, 3, 1)
     expected = pack(">qqqqii", 50_000, 53_999, 1000, 2000, 1, 3)
@@ -39,7 +39,7 @@ def test_layout_is_apaches() -> None:
 def test_find_walks_newest_first_and_keeps_to_the_hash_and_the_times() -> None:
     file = made(MemoryDisk())
     for number in range(8):
-        file.put(2 if number % 2 else 7, number * 100, number * 10_000)
+        file.put_many([(2 if number % 2 else 7, number * 100, number * 10_000)])
     assert list(file.find(7, 0, 1 << 62)) == [600, 400, 200, 0]
     assert list(file.find(2, 0, 1 << 62)) == [700, 500, 300, 100]
     assert list(file.find(7, 20_000, 40_000)) == [400, 200]
@@ -50,17 +50,17 @@ def test_full_file_has_no_entry_zero() -> None:
     file = made(MemoryDisk())
     for number in range(ENTRIES - 1):
         assert file.room
-        file.put(number, number, 0)
+        file.put_many([(number, number, 0)])
     assert not file.room
 
 
 def test_reopened_file_goes_on() -> None:
     disk = MemoryDisk()
     first = made(disk)
-    first.put(7, 1000, 50_000)
+    first.put_many([(7, 1000, 50_000)])
     first.write_header()
     again = made(disk, create=False)
-    again.put(7, 2000, 51_000)
+    again.put_many([(7, 2000, 51_000)])
     assert list(again.find(7, 0, 1 << 62)) == [2000, 1000]
 
 
@@ -71,9 +71,9 @@ def test_cut_file_equals_one_written_so_far_only(below: int, lost: tuple[int, ..
     disk, other = MemoryDisk(), MemoryDisk()
     file, expected = made(disk), made(other)
     for number in range(8):
-        file.put(number % 4 + 1, number * 100, number * 1000)
+        file.put_many([(number % 4 + 1, number * 100, number * 1000)])
         if number * 100 < below:
-            expected.put(number % 4 + 1, number * 100, number * 1000)
+            expected.put_many([(number % 4 + 1, number * 100, number * 1000)])
     expected.write_header()
     for number in lost:
         if (number - 1) * 100 >= below:
@@ -90,9 +90,9 @@ def test_rebuilt_file_equals_one_written_so_far_only(below: int) -> None:
     disk, other = MemoryDisk(), MemoryDisk()
     file, expected = made(disk), made(other)
     for number in range(8):
-        file.put(number % 4 + 1, number * 100, number * 1000)
+        file.put_many([(number % 4 + 1, number * 100, number * 1000)])
         if number * 100 < below:
-            expected.put(number % 4 + 1, number * 100, number * 1000)
+            expected.put_many([(number % 4 + 1, number * 100, number * 1000)])
     file.write_header()
     expected.write_header()
     # A crash: slots and header of a later state, or of none.
@@ -106,8 +106,8 @@ def test_rebuilt_file_equals_one_written_so_far_only(below: int) -> None:
 def test_chain_that_a_crash_bent_to_a_circle_ends() -> None:
     disk = MemoryDisk()
     file = made(disk)
-    file.put(5, 100, 0)
-    file.put(5, 200, 0)
+    file.put_many([(5, 100, 0)])
+    file.put_many([(5, 200, 0)])
     disk.files[PATH].pwrite(pack(">i", 2), 40 + 4 * SLOTS + 20 + 16)
     assert list(file.find(5, 0, 1 << 62)) == [200, 100]
 
@@ -116,7 +116,7 @@ def test_written_entries_end_at_a_page_that_was_lost() -> None:
     disk = MemoryDisk()
     file = made(disk)
     for number in range(6):
-        file.put(number + 1, number * 100, 0)
+        file.put_many([(number + 1, number * 100, 0)])
     disk.files[PATH].pwrite(bytes(20), 40 + 4 * SLOTS + 20 * 4)
     assert [entry[1] for entry in file.written_entries()] == [0, 100, 200]
 
