@@ -84,15 +84,16 @@ class PublishRoutes:
 
     async def _queues(self, topic: str) -> _TopicQueues:
         known = self.cached(topic)
-        if known is not None and known.any_of:
+        if known is not None:
             await trio.lowlevel.checkpoint()
             return known
-        routing = self.client.routing
+        routes = self.client.routing.topic_route_table
         limit = None
-        if topic not in routing.topic_route_table or known is not None:
+        route = routes.get(topic)
+        if route is None or not publish_queues(topic, route):
             # Unknown, or known without a queue to send to: ask, though not with every message.
             await self._look_for(topic)
-        route = routing.topic_route_table.get(topic)
+            route = routes.get(topic)
         if route is None:
             route = await self._template_route(topic)
             limit = DEFAULT_TOPIC_QUEUE_NUMS

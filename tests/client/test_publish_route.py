@@ -1,8 +1,11 @@
 """Which queue a message goes to."""
 
-import pytest
+from contextlib import suppress
 
-from rocketrio import ClientInstance, Message, RouteNotFound, open_client, open_producer
+import pytest
+import trio
+
+from rocketrio import ClientInstance, Error, Message, RouteNotFound, open_client, open_producer
 from rocketrio.publish_route import PublishRoutes, queue_for_key
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message import MessageQueue
@@ -74,3 +77,24 @@ async def test_new_topic_that_nobody_can_make_is_named(cluster: EmbeddedCluster)
         with pytest.raises(RouteNotFound, match="nor a master that makes topics") as caught:
             await producer.send(Message("orders", b""))
     assert caught.value.topic == "orders"
+
+
+@pytest.mark.parametrize("key", [None, "customer-7"])
+async def test_master_that_is_back_is_sent_to_at_once(
+    client: ClientInstance, cluster: EmbeddedCluster, key: str | None
+) -> None:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b""))
+        await cluster.kill_master()
+        await trio.sleep(1)
+        for _ in range(3):  # The first ones fail at the address, then the route lacks the master.
+            with pytest.raises(Error):
+                await producer.send(Message("orders", b""), sharding_key=key)
+            await trio.sleep(1)
+        await cluster.restart_master()
+        with trio.fail_after(1.5):
+            while True:
+                with suppress(RouteNotFound):
+                    await producer.send(Message("orders", b""), sharding_key=key)
+                    break
+                await trio.sleep(0.1)
