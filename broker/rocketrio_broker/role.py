@@ -113,7 +113,7 @@ class RoleService:
                 logger.info("role changed role=%s", role)
                 return
             if after.is_slave:
-                self._store.take_writes("this broker becomes a slave")
+                self._store.refuse_writes("this broker becomes a slave")
             settled = self.settled.value
             self._parts.waiting_answers.answer_all()
             self._config.replace(after)
@@ -136,7 +136,7 @@ class RoleService:
         store, registration = self._store, self._registration
         # Before anything is waited for: the setter below completes the queues, and would open for writes.
         store.is_slave = False
-        store.take_writes("this master has not taken over yet")
+        store.refuse_writes("this master has not taken over yet")
         self._expect_acknowledgements()
         while (other := await self._other_master()) is not None:
             self._stand_aside(other)
@@ -182,7 +182,7 @@ class RoleService:
         )
         if self._store.refusal != reason:
             logger.error("no writes are taken reason=%s", reason)
-        self._store.take_writes(reason)
+        self._store.refuse_writes(reason)
         if not self._registration.other_masters:
             self._registration.hold()
 
@@ -202,7 +202,7 @@ class RoleService:
 
     def _stand_by(self, reason: str) -> None:
         """Serve what can be read, for it may take long until writes can be taken."""
-        self._store.take_writes(reason)
+        self._store.refuse_writes(reason)
         self._settle()
 
     def _settle(self) -> None:

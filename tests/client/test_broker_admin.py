@@ -64,7 +64,7 @@ async def test_role_changes_and_a_master_that_takes_no_writes(
             await admin.change_role(addr, "slave", 0)
         with pytest.raises(BrokerError, match="not change its role while it runs"):
             await admin.change_role(cluster.name_server.addr, "slave", 1)
-        cluster.master.broker.store.take_writes("somebody else is master")
+        cluster.master.broker.store.refuse_writes("somebody else is master")
         master = (await admin.status(also=[addr]))[0]
         assert (master.state, master.problem) == (NO_WRITES, "somebody else is master")
         with pytest.raises(NotReachable):

@@ -182,7 +182,7 @@ class MissingTail:
         )
         problem: list[Error] = []
         store.is_slave = True
-        store.take_writes(_FETCHING)
+        store.refuse_writes(_FETCHING)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(client.run)
@@ -192,7 +192,7 @@ class MissingTail:
         finally:
             # Completes the queues, cuts off the part of a record, and would open for writes.
             store.is_slave = False
-            store.take_writes(_FETCHING)
+            store.refuse_writes(_FETCHING)
         fetched = store.max_physical_offset - begin
         if fetched > 0:
             result.sources.append(slave.addr)

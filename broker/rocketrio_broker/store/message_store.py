@@ -237,12 +237,16 @@ class MessageStore(StoreLookups):
         if self._is_slave and not is_slave:
             self._replicated.end_replication()
         self._is_slave = is_slave
-        self.take_writes("this broker is a slave" if is_slave else "")
+        self._appender.role_refusal = "this broker is a slave" if is_slave else ""
         self._reader.is_slave = is_slave
 
-    def take_writes(self, why_not: str = "") -> None:
-        """Take appends as far as the role goes; with a reason refuse them, and say it."""
-        self._appender.role_refusal = why_not
+    def take_writes(self) -> None:
+        """Take appends as far as the role goes."""
+        self._appender.role_refusal = ""
+
+    def refuse_writes(self, why: str) -> None:
+        """Refuse appends until `take_writes`, and say why."""
+        self._appender.role_refusal = why
 
     @property
     def writable(self) -> bool:

@@ -181,7 +181,7 @@ async def test_a_refused_slave_is_a_problem_until_one_of_its_host_follows(
 async def test_why_no_writes_are_taken(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
         pair = Pair(cluster, call)
-        pair.master.store.take_writes("somebody else is master")
+        pair.master.store.refuse_writes("somebody else is master")
         assert own_of(await status_of(call, pair.master)).refusal == "somebody else is master"
         header = ChangeBrokerRoleRequestHeader("slave", 3)
         await call.pool.call(pair.master.address, header, timeout=70)
