@@ -131,10 +131,12 @@ async def master(
     disk: MemoryDisk | None = None,
     config: HAConfig | None = None,
     messages: int = 0,
+    file_size: int = FILE_SIZE,
 ) -> AsyncGenerator[Master]:
-    """A master that serves slaves, with some messages."""
+    """A master that serves slaves, with some messages in files of this size."""
     network = network or MemoryNetwork()
-    async with opened(disk or MemoryDisk()) as store, background_nursery() as nursery:
+    files = attrs.evolve(SMALL, mapped_file_size_commit_log=file_size)
+    async with opened(disk or MemoryDisk(), files) as store, background_nursery() as nursery:
         fill(store, messages)
         listener = await network.host(MASTER).listen(MASTER_HA)
         service = HAService(store, listener, wall_clock=SetClock(), config=config)

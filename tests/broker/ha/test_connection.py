@@ -179,6 +179,23 @@ async def test_slave_that_takes_nothing_is_dropped_though_it_reports(
         assert dropped_at == 24.0
 
 
+async def test_slave_on_a_slow_link_is_fed_for_as_long_as_it_takes(
+    autojump_clock: MockClock,
+) -> None:
+    """One transfer may take longer than a slave may be silent."""
+    async with master(messages=4000, file_size=1 << 20) as ours:
+        end = ours.store.max_physical_offset
+        peer = await ours.raw_slave()
+        await peer.report(0)
+        received = 0
+        while received < end:
+            received += len(await peer.read(min(8192, end - received)))
+            await peer.report(max(0, received - 1000))
+            await trio.sleep(0.5)
+        assert trio.current_time() > 30
+        assert len(ours.service.connections) == 1
+
+
 async def test_split_report_is_one_report(autojump_clock: MockClock) -> None:
     async with master(messages=20) as ours:
         peer = await ours.raw_slave()
@@ -235,16 +252,24 @@ async def test_slave_that_claims_what_it_was_not_sent_is_dropped(
         assert "was sent none beyond" in caplog.text
 
 
-async def test_acknowledged_offset_never_goes_back(autojump_clock: MockClock) -> None:
+async def test_slave_that_takes_back_what_it_acknowledged_is_dropped(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its log was cut: what it had counts no longer, and it goes on elsewhere than the master would."""
     async with master(messages=20) as ours:
         end = ours.store.max_physical_offset
         peer = await ours.raw_slave()
         await peer.report(0)
         await peer.read_log(end)
-        for reported, acknowledged in ((end, end), (300, end), (0, end)):
-            await peer.report(reported)
+        for _ in range(2):
+            await peer.report(end)
             await trio.testing.wait_all_tasks_blocked()
-            assert ours.service.connections[0].slave_ack_offset == acknowledged
+            assert ours.service.connections[0].slave_ack_offset == end
+        await peer.report(300)
+        await peer.wait_ended()
+        assert not ours.service.connections
+        assert ours.service.group_transfer.replicated.value == 0
+        assert f"The slave reported 300 after {end}: its log was cut" in caplog.text
 
 
 async def test_slave_that_needs_deleted_bytes_is_told_apart(
