@@ -50,9 +50,8 @@ class Connections:
         now: float | None = None,
     ) -> RemotingCommand:
         """As `ChannelPool.call`; counts what is not answered. `now` is the time where the caller has just looked."""
-        channel = self.pool.standing(
-            addr
-        )  # Asked at once where there is one: each await on the way costs.
+        # Asked at once where there is one: each await on the way costs.
+        channel = self.pool.standing(addr)
         try:
             if channel is None:
                 answer = await self.pool.call(addr, request, body, timeout=timeout)

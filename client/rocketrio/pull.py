@@ -239,7 +239,7 @@ class PullAPIWrapper:
             raise
         except BrokerError as error:
             if error.stale_route and found.is_slave:
-                client.mark_unreachable(found.addr, spent=0.0)
+                client.mark_unreachable(addr, spent=0.0)
             elif error.stale_route:
                 await client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
             raise

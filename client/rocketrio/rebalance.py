@@ -17,6 +17,7 @@ from rocketrio.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import subscribe_queues
+from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 
@@ -77,7 +78,7 @@ class RebalanceService:
         client = self.client
         route = await client.topic_route(topic)
         failure: Error | None = None
-        for name in sorted(broker.broker_name for broker in route.broker_datas):
+        for name in broker_names(route):
             for found in client.routing.candidates(name):
                 started = trio.current_time()
                 try:

@@ -121,7 +121,7 @@ class SilenceWatch:
                     logger.info("answers again addr=%s", addr)
                     self.mark_reachable(addr)
                 elif not is_heard:
-                    self._is_silent(watched, in_vain)
+                    self._heard_nothing(watched, in_vain)
         finally:
             watched.is_probed = False
             if not watched.waiting:
@@ -149,7 +149,8 @@ class SilenceWatch:
             return False
         return True
 
-    def _is_silent(self, watched: Watched, in_vain: int) -> None:
+    def _heard_nothing(self, watched: Watched, in_vain: int) -> None:
+        """Let its pulls move on, where there is another replica; a connection that stays silent is closed."""
         addr = watched.addr
         if self._has_alternative(watched):
             was_marked = self.faults.is_marked(addr)

@@ -11,7 +11,7 @@ from typing import Final
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
+from rocketrio_protocol.route import QueueData, TopicRouteData
 
 QUEUES_PER_TOPIC_LIMIT: Final = 65_536
 """More queues than this in one route are taken for nonsense: Apache allows 65,535 a broker."""
@@ -66,8 +66,7 @@ def ordered_publish_queues(
 
 def broker_names(route: TopicRouteData) -> list[str]:
     """Names of the brokers that serve the topic."""
-    known: list[BrokerData] = route.broker_datas
-    return sorted({broker.broker_name for broker in known})
+    return sorted({broker.broker_name for broker in route.broker_datas})
 
 
 def _limited(data: QueueData, limit: int | None) -> int:
