@@ -18,7 +18,7 @@ from rocketrio.admin_calls import AdminCalls
 from rocketrio.admin_values import QueueOffsets, TopicDescription
 from rocketrio.api import NOT_FOUND
 from rocketrio.broker_admin import BrokerAdmin
-from rocketrio.instance import ClientInstance, ClientOptions, open_client
+from rocketrio.instance import ClientInstance, ClientOptions, given_or_own
 from rocketrio.offset_store import check_offset
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
@@ -55,13 +55,8 @@ async def open_admin(
     *, client: ClientInstance | None = None, **client_options: Unpack[ClientOptions]
 ) -> AsyncGenerator["Admin"]:
     """An admin that lives as long as the block; it uses `client`, or opens one with the other arguments."""
-    if client is not None:
-        if client_options:
-            raise ConfigError(f"give either client= or {', '.join(client_options)}=, not both")
-        yield Admin(client, AdminCalls(client.api))
-        return
-    async with open_client(**client_options) as own:
-        yield Admin(own, AdminCalls(own.api))
+    async with given_or_own(client, client_options) as used:
+        yield Admin(used, AdminCalls(used.api))
 
 
 @attrs.define(eq=False)

@@ -15,7 +15,7 @@ from rocketrio.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.consumer import AUTO_COMMIT_INTERVAL, Consumer, as_topics
 from rocketrio.fetch import QueueFetcher, StartFrom, consume_from_where
 from rocketrio.heartbeat import ConsumerMembership
-from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, open_client
+from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, given_or_own
 from rocketrio.offset_store import RemoteBrokerOffsetStore
 from rocketrio.process_queue import (
     PULL_THRESHOLD_FOR_QUEUE,
@@ -82,91 +82,74 @@ async def open_consumer(
     remaining arguments (see `open_client`). Raises RouteNotFound for an unknown topic, NotReachable without a cluster.
     """
     policy = ReadPolicy(read_from, max_staleness, max_staleness_messages)
-    if client is None:
-        async with (
-            open_client(**client_options) as own,
-            open_consumer(
-                topics,
-                group=group,
-                tags=tags,
-                queues=queues,
-                start_from=start_from,
-                auto_commit=auto_commit,
-                auto_commit_interval=auto_commit_interval,
-                pull_batch_size=pull_batch_size,
-                pull_threshold_for_queue=pull_threshold_for_queue,
-                pull_threshold_size_for_queue=pull_threshold_size_for_queue,
-                read_from=read_from,
-                max_staleness=max_staleness,
-                max_staleness_messages=max_staleness_messages,
-                strategy=strategy,
-                client=own,
-            ) as consumer,
-        ):
-            yield consumer
-        return
-    if client_options:
-        raise ConfigError(f"give either client= or {', '.join(client_options)}=, not both")
-    subscriptions = _subscriptions(topics, queues, tags)
-    _check(client, group, subscriptions)
-    _check_start(start_from)
-    _check_positive(
-        auto_commit_interval=auto_commit_interval,
-        pull_batch_size=pull_batch_size,
-        pull_threshold_for_queue=pull_threshold_for_queue,
-        pull_threshold_size_for_queue=pull_threshold_size_for_queue,
-    )
-    offsets = RemoteBrokerOffsetStore(client, group)
-    wrapper = PullAPIWrapper(client, group, policy)
-    consumer = Consumer(client, group, offsets=offsets, pulls=wrapper, auto_commit=auto_commit)
-    consumer.assigned.auto_commit = auto_commit
-
-    def new_fetcher(queue: MessageQueue) -> QueueFetcher:
-        return QueueFetcher(
-            ProcessQueue(queue, pull_threshold_for_queue, pull_threshold_size_for_queue),
-            wrapper,
-            offsets,
-            subscriptions[queue.topic],
-            start_from,
-            consumer.arrived,
-            consumer.lost,
-            max_messages=pull_batch_size,
+    async with given_or_own(client, client_options) as used:
+        subscriptions = _subscriptions(topics, queues, tags)
+        _check(used, group, subscriptions)
+        _check_start(start_from)
+        _check_positive(
+            auto_commit_interval=auto_commit_interval,
+            pull_batch_size=pull_batch_size,
+            pull_threshold_for_queue=pull_threshold_for_queue,
+            pull_threshold_size_for_queue=pull_threshold_size_for_queue,
         )
+        offsets = RemoteBrokerOffsetStore(used, group)
+        wrapper = PullAPIWrapper(used, group, policy)
+        consumer = Consumer(used, group, offsets=offsets, pulls=wrapper, auto_commit=auto_commit)
+        consumer.assigned.auto_commit = auto_commit
 
-    async with background_nursery() as nursery:
+        def new_fetcher(queue: MessageQueue) -> QueueFetcher:
+            return QueueFetcher(
+                ProcessQueue(queue, pull_threshold_for_queue, pull_threshold_size_for_queue),
+                wrapper,
+                offsets,
+                subscriptions[queue.topic],
+                start_from,
+                consumer.arrived,
+                consumer.lost,
+                max_messages=pull_batch_size,
+            )
 
-        def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
-            consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
-            wrapper.nodes.keep(consumer.assigned.queues)
-
-        for topic in subscriptions:
-            await client.topic_route(
-                topic
-            )  # Raises for the caller, where a task could only log it.
         member = None
         if queues is None:
-            member = _membership(client, group, subscriptions, start_from)
-        try:
-            if member is not None:
-                await client.join(member)
-                service = RebalanceService(client, member, assign, strategy)
-                offsets.confirm = service.rebalance
-                if not await service.rebalance():
-                    member.rebalance_now.wake()
-                nursery.start_soon(service.run)
-            else:
-                assign(
-                    {
-                        topic: [q for q in queues or () if q.topic == topic]
-                        for topic in subscriptions
-                    }
-                )
-            nursery.start_soon(consumer.commit_on_period, auto_commit_interval)
-            yield consumer
-            consumer.settle()
-        finally:
-            await _close(client, consumer, offsets, member, auto_commit=auto_commit)
-            nursery.cancel_scope.cancel()
+            member = _membership(used, group, subscriptions, start_from)
+        async with background_nursery() as nursery:
+
+            def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
+                consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
+                wrapper.nodes.keep(consumer.assigned.queues)
+
+            for topic in subscriptions:
+                # Raises for the caller, where a task could only log it.
+                await used.topic_route(topic)
+            try:
+                if member is not None:
+                    service = RebalanceService(used, member, assign, strategy)
+                    await _join(service, offsets, nursery)
+                else:
+                    assign(_by_topic(subscriptions, queues or ()))
+                nursery.start_soon(consumer.commit_on_period, auto_commit_interval)
+                yield consumer
+                consumer.settle()
+            finally:
+                await _close(used, consumer, offsets, member, auto_commit=auto_commit)
+                nursery.cancel_scope.cancel()
+
+
+async def _join(
+    service: RebalanceService, offsets: RemoteBrokerOffsetStore, nursery: trio.Nursery
+) -> None:
+    """Become a member, and get a share of the queues."""
+    await service.client.join(service.member)
+    offsets.confirm = service.rebalance
+    if not await service.rebalance():
+        service.member.rebalance_now.wake()
+    nursery.start_soon(service.run)
+
+
+def _by_topic(
+    topics: Iterable[str], queues: Sequence[MessageQueue]
+) -> dict[str, list[MessageQueue]]:
+    return {topic: [queue for queue in queues if queue.topic == topic] for topic in topics}
 
 
 async def _close(

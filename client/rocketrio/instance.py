@@ -141,6 +141,20 @@ async def open_client(
             scope.cancel()
 
 
+@asynccontextmanager
+async def given_or_own(
+    client: "ClientInstance | None", options: ClientOptions
+) -> AsyncGenerator["ClientInstance"]:
+    """The client that a user gave, or one that is opened for the block. Raises ConfigError for both."""
+    if client is None:
+        async with open_client(**options) as own:
+            yield own
+        return
+    if options:
+        raise ConfigError(f"give either client= or {', '.join(options)}=, not both")
+    yield client
+
+
 async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
     # How this host is seen from the cluster; only ids are made of it.
     for address in addresses:
