@@ -17,6 +17,7 @@ from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.level_clock import LevelClock
@@ -24,6 +25,7 @@ from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.kept_tables import keep_tables
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
+from rocketrio_broker.parked import DelayedPuts
 from rocketrio_broker.processor import data_processors
 from rocketrio_broker.processor.admin import admin_processors
 from rocketrio_broker.processor.client_manage import ClientManageProcessor
@@ -32,9 +34,12 @@ from rocketrio_broker.processor.offsets import OffsetProcessor
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.processor.query import QueryMessageProcessor
 from rocketrio_broker.processor.send import SendMessageProcessor
+from rocketrio_broker.processor.special_sends import SpecialSends
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.schedule import ScheduleMessageService
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.remoting.dispatch import Processor
@@ -83,7 +88,11 @@ class BrokerParts:
             flush_interval=config.flush_consumer_offset_interval,
             log_end=lambda: store.max_physical_offset,
         )
-        self.delay_offset_file = file("delayOffset.json")
+        self.delay_offsets = DelayOffsets(
+            file("delayOffset.json"), log_end=lambda: store.max_physical_offset
+        )
+        self._delay_levels = DelayLevels(config.store.message_delay_level)
+        self.delayed_puts = DelayedPuts(store, self._delay_levels)
         self.stats = BrokerStatsManager(lambda: self.config.broker.cluster_name)
         self.consumers = ConsumerManager()
         self.producers = ProducerManager()
@@ -111,6 +120,7 @@ class BrokerParts:
             config=self.config,
             topics=self.topics,
             groups=self.groups,
+            special=SpecialSends(store, self.delayed_puts, config=self.config, topics=self.topics),
             waiting=self.waiting_answers,
             stats=self.stats,
             store_host=store_host,
@@ -130,7 +140,7 @@ class BrokerParts:
         )
         self._consumer_table = consumer_processors(
             store,
-            put=store.append,
+            put=self.delayed_puts.put,
             config=self.config,
             topics=self.topics,
             groups=self.groups,
@@ -166,6 +176,20 @@ class BrokerParts:
             self.stats,
         )
 
+    def leading_services(self) -> Sequence[Service]:
+        """What runs while the broker is a master that takes writes."""
+        broker = self.config.broker
+        return (
+            ScheduleMessageService(
+                self.store,
+                levels=self._delay_levels,
+                offsets=self.delay_offsets,
+                disk=self._disk,
+                wall_clock=self.wall_clock,
+                flush_interval=broker.flush_delay_offset_interval,
+            ),
+        )
+
     def processor_table(
         self,
         registration: BrokerRegistration,
@@ -191,7 +215,7 @@ class BrokerParts:
             producers=self.producers,
             stats=self.stats,
             registration=registration,
-            delay_offset_file=self.delay_offset_file,
+            delay_offsets=self.delay_offsets,
             waiting=self.waiting_answers,
             group_transfer=self._group_transfer,
             live_slaves=self.live_slaves,

@@ -122,6 +122,27 @@ class BrokerConfig:
         5.0, "Seconds between writes of consumerOffset.json.", _positive
     )
 
+    flush_delay_offset_interval: float = _field(
+        10.0, "Seconds between writes of delayOffset.json.", _positive
+    )
+    reject_transaction_message: bool = _field(
+        False, "Whether half messages, with which transactions begin, are refused."
+    )
+    transaction_timeout: float = _field(
+        6.0,
+        "Seconds a transaction may stay undecided before its producer is asked, where the message does "
+        "not say otherwise (CHECK_IMMUNITY_TIME_IN_SECONDS).",
+        _not_negative,
+    )
+    transaction_check_interval: float = _field(
+        30.0, "Seconds between looks for such transactions.", _positive
+    )
+    transaction_check_max: int = _field(
+        15,
+        "Times a producer is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC.",
+        _positive,
+    )
+
     ha_send_heartbeat_interval: float = _field(
         5.0,
         "Seconds of silence after which either end of a replication connection speaks.",

@@ -27,6 +27,7 @@ _OWN_NAMES: Final = {
     "short_polling_time": "shortPollingTimeMills",
     "register_broker_timeout": "registerBrokerTimeoutMills",
     "check_crc_on_recover": "checkCRCOnRecover",
+    "transaction_timeout": "transactionTimeOut",
 }
 """Where Java's name is not ours in camelCase."""
 
@@ -38,6 +39,9 @@ _MILLISECONDS: Final = frozenset(
         "register_name_server_period",
         "register_broker_timeout",
         "flush_consumer_offset_interval",
+        "flush_delay_offset_interval",
+        "transaction_timeout",
+        "transaction_check_interval",
         "ha_send_heartbeat_interval",
         "ha_housekeeping_interval",
         "slave_sync_period",
@@ -63,6 +67,10 @@ CHANGEABLE: Final = frozenset(
         "notify_consumer_ids_changed_enable",
         "store_reply_message_enable",
         "max_pull_message_size",
+        "reject_transaction_message",
+        "transaction_timeout",
+        "transaction_check_interval",
+        "transaction_check_max",
         "ha_divergent_tail",
         "ha_missing_history",
         "ha_return",

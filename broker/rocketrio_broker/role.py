@@ -2,7 +2,7 @@
 
     master  end of following: everything whole into the queues, the part of a record cut off
             | no other live master of this name | what a slave has and this log lacks is fetched
-            | offsets of its slaves taken over | writes | registered
+            | offsets of its slaves taken over | writes | registered | delayed messages and transactions
     slave   writes refused, waiting sends answered | follows its master's log and tables | registered
 
 A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on.
@@ -152,6 +152,8 @@ class RoleService:
         logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()
         async with trio.open_nursery() as nursery:
+            for service in self._parts.leading_services():
+                await nursery.start(service.run)
             nursery.start_soon(self._gather_again)
             await registration.refusals.wait_past(refusals)
             nursery.cancel_scope.cancel()

@@ -1,7 +1,8 @@
 """A slave's copies of what the log does not hold: topics, consumer offsets, delay offsets, consumer groups.
 
 One round asks 21, 43, 45 and 201, in this order. Topics and groups are replaced when their data version differs;
-offsets follow by their versions, both ways (offset_copy.py); the body of 45 goes to delayOffset.json as it is.
+offsets follow by their versions, both ways (offset_copy.py); the body of 45 goes to delayOffset.json as it is, once
+this disk has the log that it holds for.
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
 Answers to: SlaveSynchronize; RocketMQ reference, section 7.
@@ -31,6 +32,7 @@ from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
     GetAllDelayOffsetRequestHeader,
+    GetAllDelayOffsetResponseHeader,
     GetAllSubscriptionGroupConfigRequestHeader,
     GetAllTopicConfigRequestHeader,
 )
@@ -81,12 +83,14 @@ class SlaveSynchronize:
         groups: SubscriptionGroupManager,
         consumer_offsets: ConsumerOffsetManager,
         delay_offset_file: ConfigFile,
+        flushed: Watermark,
         connected: Watermark,
         own_name: Callable[[], tuple[int, str | None]] | None = None,
         period: float = SYNC_PERIOD,
     ) -> None:
         """`master` is where the master answers requests; `connected` grows when replication connects to it.
 
+        `flushed` is how much of the log this disk has.
         `own_name` is what the master is told: our id, and the address of our end of the replication stream.
         """
         self._call = call
@@ -95,10 +99,13 @@ class SlaveSynchronize:
         self._groups = groups
         self._offset_copy = OffsetCopy(consumer_offsets)
         self._delay_offset_file = delay_offset_file
+        self._flushed = flushed
         self._connected = connected
         self._own_name = own_name or (lambda: (MASTER_ID, None))
         self._period = period
         self._delay_offsets = b""
+        self._early_delay_offsets: tuple[bytes, int] | None = None
+        """A body that holds for a log that is not here yet, and the end of that log."""
         self._problem: Error | OSError | None = None
         self._last_round_time: float | None = None
         self.rounds = Watermark()
@@ -158,7 +165,8 @@ class SlaveSynchronize:
             started = trio.current_time()
             try:
                 await self._copy_consumer_offsets(addr)
-            except Error as error:
+                await self._copy_delay_offsets(addr)
+            except (Error, OSError) as error:
                 logger.debug(
                     "offsets not copied, the next round will master=%s error=%s", addr, error
                 )
@@ -186,10 +194,18 @@ class SlaveSynchronize:
         if response.code == ResponseCode.SYSTEM_ERROR:
             return  # How a master says that it has no such file: it has delivered nothing late yet.
         body = bytes(check(response, "The master's delay offsets", broker_addr=addr).body)
-        if body and body != self._delay_offsets:
-            fastjson.loads(body, DelayOffsetWrapper, what="delay offsets")
-            self._delay_offset_file.write_bytes(body)
-            self._delay_offsets = body
+        if not body:
+            return
+        fastjson.loads(body, DelayOffsetWrapper, what="delay offsets")
+        log_end = response.header(GetAllDelayOffsetResponseHeader).log_end_offset or 0
+        # Kept until its log is here, or there would always be a later one to wait for.
+        early, now = self._early_delay_offsets or (body, log_end), self._flushed.value
+        if log_end <= now:
+            early = body, log_end
+        self._early_delay_offsets = early if early[1] > now else None
+        if early[1] <= now and early[0] != self._delay_offsets:
+            self._delay_offset_file.write_bytes(early[0])
+            self._delay_offsets = early[0]
 
     async def _ask(self, addr: str, request: RequestHeader) -> bytes:
         return await ask(

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.live_slaves import LiveSlaves
@@ -41,7 +41,7 @@ def admin_processors(
     producers: ProducerManager,
     stats: BrokerStatsManager,
     registration: BrokerRegistration,
-    delay_offset_file: ConfigFile,
+    delay_offsets: DelayOffsets,
     waiting: WaitingAnswers,
     group_transfer: GroupTransferService,
     live_slaves: LiveSlaves,
@@ -66,7 +66,7 @@ def admin_processors(
         consumer_offsets=consumer_offsets,
         consumers=consumers,
         producers=producers,
-        delay_offset_file=delay_offset_file,
+        delay_offsets=delay_offsets,
         live_slaves=live_slaves,
     )
     consume_stats = ConsumeStatsProcessor(

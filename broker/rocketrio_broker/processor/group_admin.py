@@ -8,8 +8,8 @@ from typing import Final
 
 from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager, ProducerManager
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.processor.topic_admin import refuse_on_slave
@@ -28,7 +28,7 @@ from rocketrio_protocol.stats import (
     ProducerConnection,
     QueryCorrectionOffsetBody,
 )
-from rocketrio_protocol.topic_config import DelayOffsetWrapper, SubscriptionGroupConfig
+from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 from rocketrio_protocol.topic_names import group_name_problem
 
 _NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the group compared is behind already.
@@ -47,7 +47,7 @@ class GroupAdminProcessor:
         consumer_offsets: ConsumerOffsetManager,
         consumers: ConsumerManager,
         producers: ProducerManager,
-        delay_offset_file: ConfigFile,
+        delay_offsets: DelayOffsets,
         live_slaves: LiveSlaves,
     ) -> None:
         self._config = config
@@ -57,7 +57,7 @@ class GroupAdminProcessor:
         self._consumer_offsets = consumer_offsets
         self._consumers = consumers
         self._producers = producers
-        self._delay_offset_file = delay_offset_file
+        self._delay_offsets = delay_offsets
         self._live_slaves = live_slaves
 
     def processors(self) -> dict[int, Processor]:
@@ -121,8 +121,9 @@ class GroupAdminProcessor:
         )
 
     def all_delay_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        stored = self._delay_offset_file.load(DelayOffsetWrapper) or DelayOffsetWrapper()
-        return request.response(body=fastjson.dumps(stored))
+        wrapper, log_end = self._delay_offsets.answer()
+        header = admin.GetAllDelayOffsetResponseHeader(log_end)
+        return request.response(header, fastjson.dumps(wrapper))
 
     def query_correction_offset(
         self, channel: Channel, request: RemotingCommand

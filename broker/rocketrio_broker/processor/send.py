@@ -6,8 +6,7 @@ answer joins `WaitingAnswers`.
 Invariant: a refused message is not stored; a stored one is answered with its id, also when its flush is late.
 Invariant: checks come in Java's order, each refusal with Java's code.
 Answers to: SendMessageProcessor, AbstractSendMessageProcessor; RocketMQ reference, section 2.2.
-Unlike Java: code 320 is a batch whatever its field `m` says; half and delayed messages are refused until
-their services are built, rather than delivered as plain ones.
+Unlike Java: code 320 is a batch whatever its field `m` says.
 """
 
 import random
@@ -19,10 +18,10 @@ from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.processor.answers import SendAnswers
 from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.special_sends import SpecialSends
 from rocketrio_broker.processor.stored_properties import (
-    is_delayed,
-    is_half_message,
-    may_be_special,
+    DELAY_MARK,
+    TRANSACTION_MARK,
     stored_properties,
 )
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
@@ -82,16 +81,18 @@ class SendMessageProcessor:
         config: LiveConfig,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
+        special: SpecialSends,
         waiting: WaitingAnswers,
         stats: BrokerStatsManager,
         store_host: bytes,
         rng: random.Random,
     ) -> None:
-        """`store_host` is the packed address that message ids name."""
+        """`special` parks what must not be seen yet; `store_host` is the packed address that message ids name."""
         self._store = store
         self._config = config
         self._topics = topics
         self._groups = groups
+        self._special = special
         self._waiting = waiting
         self._stats = stats
         self._store_host = store_host
@@ -132,11 +133,8 @@ class SendMessageProcessor:
         if topic.topic_name.startswith(RETRY_PREFIX):
             topic, queue_id = self._retried(header, request.version, topic, queue_id)
         is_batch = code == _SEND_BATCH_MESSAGE or bool(header.batch)
-        if header.sys_flag & TRANSACTION_MASK or may_be_special(header.properties):
-            self._check_is_built(header)
-        properties, waits = stored_properties(
-            header.properties, broker.cluster_name, is_batch=is_batch
-        )
+        text = header.properties
+        properties, waits = stored_properties(text, broker.cluster_name, is_batch=is_batch)
         put = PutMessage(
             topic=topic.topic_name,
             queue_id=queue_id,
@@ -151,6 +149,10 @@ class SendMessageProcessor:
             store_host=self._store_host,
             reconsume_times=header.reconsume_times or 0,
         )
+        if header.sys_flag & TRANSACTION_MASK or (
+            text and (DELAY_MARK in text or TRANSACTION_MARK in text)
+        ):
+            put = self._special.parked(put, text, is_batch=is_batch)
         store = self._store
         result = store.append_batch(put, _entries(request)) if is_batch else store.append(put)
         if result.status is not _PUT_OK:
@@ -256,18 +258,6 @@ class SendMessageProcessor:
             self._topics.file.sync()
         else:
             self._topics.file.sync_soon()
-
-    def _check_is_built(self, header: SendHeader) -> None:
-        if header.sys_flag & TRANSACTION_MASK or is_half_message(header.properties):
-            raise Refused(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                "this broker has no transactions yet: the message (TRAN_MSG) was not stored",
-            )
-        if is_delayed(header.properties):
-            raise Refused(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                "this broker delivers no delayed messages yet: the message (DELAY) was not stored",
-            )
 
 
 def _entries(request: RemotingCommand) -> UniformEntries | MixedEntries:

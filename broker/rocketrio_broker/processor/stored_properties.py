@@ -8,6 +8,8 @@ A plain message loses WAIT and gets CLUSTER in its place; a batch keeps WAIT, wi
 That is where Java's map of hashes puts it too, for every message of the recorded traffic; the text is cut
 and joined because reading it into a dict and writing it again costs four times as much.
 
+A message that is parked is stored with all of its properties, as a map in Java's order (`parked.py`).
+
 Invariant: no separator at the end, as 4.9 stores it (a 5.x client sends one).
 Answers to: SendMessageProcessor's handling of origProps, MessageDecoder.messageProperties2String.
 """
@@ -18,19 +20,19 @@ from rocketrio_protocol.properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     decode_properties,
-    property_value,
 )
 from rocketrio_protocol.property_names import (
     PROPERTY_CLUSTER,
-    PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
 
 _WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
 _CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
-_DELAY: Final = PROPERTY_DELAY_TIME_LEVEL + NAME_VALUE_SEPARATOR
-_TRANSACTION: Final = PROPERTY_TRANSACTION_PREPARED + NAME_VALUE_SEPARATOR
+DELAY_MARK: Final = "DEL"
+"""Stands in the properties of every message to be delivered later: in DELAY, and in the names of 5.x's timers."""
+TRANSACTION_MARK: Final = PROPERTY_TRANSACTION_PREPARED + NAME_VALUE_SEPARATOR
+"""The same for half messages. Most messages have neither and need no closer look."""
 
 
 def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) -> tuple[str, bool]:
@@ -49,30 +51,20 @@ def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) ->
     end = text.find(PROPERTY_SEPARATOR, start)
     if end < 0:
         end = len(text)
-    waits = _is_true(text[start + len(_WAIT) : end])
+    waits = is_true(text[start + len(_WAIT) : end])
     if is_batch:
         return f"{text[:start]}{cluster}{PROPERTY_SEPARATOR}{text[start:]}", waits
     return f"{text[:start]}{cluster}{text[end:]}", waits
 
 
-def may_be_special(text: str | None) -> bool:
-    """Whether a closer look is needed: most messages are neither delayed nor part of a transaction."""
-    return text is not None and (_DELAY in text or _TRANSACTION in text)
-
-
-def is_delayed(text: str | None) -> bool:
-    """Asks for delivery at a later time."""
-    if not text:
-        return False
-    level = property_value(text.encode(), PROPERTY_DELAY_TIME_LEVEL)
-    return level is not None and level.isdigit() and int(level) > 0
-
-
-def is_half_message(text: str | None) -> bool:
-    """Is the first part of a transaction."""
-    if not text:
-        return False
-    return _is_true(property_value(text.encode(), PROPERTY_TRANSACTION_PREPARED) or "")
+def property_map(text: str, cluster_name: str) -> dict[str, str]:
+    """The properties of a message that is stored with all of them, WAIT too, in the order in which Java put them."""
+    properties = decode_properties(text)
+    wait = properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
+    properties[PROPERTY_CLUSTER] = cluster_name
+    if wait is not None:
+        properties[PROPERTY_WAIT_STORE_MSG_OK] = wait
+    return properties
 
 
 def _rewritten(text: str, cluster_name: str, *, is_batch: bool) -> tuple[str, bool]:
@@ -85,8 +77,9 @@ def _rewritten(text: str, cluster_name: str, *, is_batch: bool) -> tuple[str, bo
     joined = PROPERTY_SEPARATOR.join(
         f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()
     )
-    return joined, wait is None or _is_true(wait)
+    return joined, wait is None or is_true(wait)
 
 
-def _is_true(text: str) -> bool:
+def is_true(text: str) -> bool:
+    """As Java's parseBoolean."""
     return text == "true" or text.lower() == "true"

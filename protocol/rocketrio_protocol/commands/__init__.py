@@ -12,6 +12,7 @@ from rocketrio_protocol.commands import (
     pull,
     query,
     send,
+    transaction,
 )
 from rocketrio_protocol.header_fields import EmptyHeader, Header, RequestHeader
 
@@ -45,6 +46,8 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     consumer.GetConsumerStatusRequestHeader: EmptyHeader,
     consumer.GetConsumerRunningInfoRequestHeader: EmptyHeader,
     consumer.ConsumeMessageDirectlyRequestHeader: EmptyHeader,
+    transaction.EndTransactionRequestHeader: EmptyHeader,
+    transaction.CheckTransactionStateRequestHeader: EmptyHeader,
     cluster.RegisterBrokerRequestHeader: cluster.RegisterBrokerResponseHeader,
     cluster.UnregisterBrokerRequestHeader: EmptyHeader,
     cluster.QueryDataVersionRequestHeader: cluster.QueryDataVersionResponseHeader,
@@ -65,7 +68,7 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     admin.GetAllTopicConfigRequestHeader: EmptyHeader,
     admin.GetAllSubscriptionGroupConfigRequestHeader: EmptyHeader,
     admin.GetAllConsumerOffsetRequestHeader: EmptyHeader,
-    admin.GetAllDelayOffsetRequestHeader: EmptyHeader,
+    admin.GetAllDelayOffsetRequestHeader: admin.GetAllDelayOffsetResponseHeader,
     admin.UpdateAndCreateSubscriptionGroupRequestHeader: EmptyHeader,
     admin.DeleteSubscriptionGroupRequestHeader: EmptyHeader,
     admin.GetBrokerRuntimeInfoRequestHeader: EmptyHeader,

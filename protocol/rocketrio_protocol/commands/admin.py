@@ -71,6 +71,13 @@ class GetAllDelayOffsetRequestHeader(RequestHeader):
 
 
 @attrs.define
+class GetAllDelayOffsetResponseHeader(Header):
+    """The body is DelayOffsetWrapper. It holds for a log that reaches this address; only our brokers say so."""
+
+    log_end_offset: int | None = wire("rocketrioLogEnd", default=None)
+
+
+@attrs.define
 class UpdateAndCreateSubscriptionGroupRequestHeader(RequestHeader):
     """Create or change a group; the body is SubscriptionGroupConfig."""
 

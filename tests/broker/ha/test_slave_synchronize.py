@@ -58,6 +58,8 @@ class ScriptedMaster:
     bodies: dict[RequestCode, bytes]
     is_down: bool = False
     asked: list[Asked] = attrs.field(factory=list)
+    fields: dict[RequestCode, dict[str, str]] = attrs.field(factory=dict)
+    """Ext fields of its answers."""
 
     async def call(
         self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = 3.0
@@ -70,7 +72,9 @@ class ScriptedMaster:
         answer = self.bodies.get(request.code)
         if answer is None:
             return command.response(code=ResponseCode.SYSTEM_ERROR, remark="no such file")
-        return command.response(body=answer)
+        response = command.response(body=answer)
+        response.ext_fields.update(self.fields.get(request.code, {}))
+        return response
 
     @property
     def round_times(self) -> list[float]:
@@ -122,7 +126,7 @@ class World:
         )
         self.delay_file = config_file("delayOffset.json", self.disk)
         self.address = MasterAddress(master)
-        self.connected = Watermark()
+        self.connected, self.flushed = Watermark(), Watermark()
         self.synchronize = SlaveSynchronize(
             call=self.master.call,
             master=self.address,
@@ -130,6 +134,7 @@ class World:
             groups=self.groups,
             consumer_offsets=self.offsets,
             delay_offset_file=self.delay_file,
+            flushed=self.flushed,
             connected=self.connected,
         )
 
@@ -269,6 +274,23 @@ async def test_delay_offsets_are_kept_as_they_came(autojump_clock: MockClock) ->
     async with running({**bodies(), RequestCode.GET_ALL_DELAY_OFFSET: body}) as world:
         await world.synchronize.rounds.wait_reached(1)
         assert read(world.disk, world.delay_file.path) == body
+
+
+async def test_delay_offsets_wait_for_the_log_they_hold_for(autojump_clock: MockClock) -> None:
+    code = RequestCode.GET_ALL_DELAY_OFFSET
+    first, second = b'{"offsetTable":{1:4}}', b'{"offsetTable":{1:9}}'
+    async with running({**bodies(), code: first}, master=None) as world:
+        world.master.fields[code] = {"rocketrioLogEnd": "1000"}
+        world.address.update(MASTER)
+        await world.synchronize.rounds.wait_reached(1)
+        assert not world.disk.exists(world.delay_file.path)
+        world.master.bodies[code], world.master.fields[code] = second, {"rocketrioLogEnd": "2000"}
+        world.flushed.advance(1500)
+        await trio.sleep(11)
+        assert read(world.disk, world.delay_file.path) == first
+        world.flushed.advance(2000)
+        await trio.sleep(11)
+        assert read(world.disk, world.delay_file.path) == second
 
 
 async def test_master_without_delay_offsets_is_no_failure(autojump_clock: MockClock) -> None:

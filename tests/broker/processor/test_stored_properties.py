@@ -3,8 +3,10 @@
 import pytest
 
 from rocketrio_broker.processor.stored_properties import (
-    is_delayed,
-    is_half_message,
+    DELAY_MARK,
+    TRANSACTION_MARK,
+    is_true,
+    property_map,
     stored_properties,
 )
 from rocketrio_protocol.properties import decode_properties
@@ -90,16 +92,27 @@ def test_whatever_was_sent_the_map_is_right(sent: str, is_batch: bool) -> None:
     assert not stored.endswith("\x02")
 
 
-def test_delay_counts_only_as_a_level() -> None:
-    assert is_delayed(text("a=b;DELAY=3"))
-    assert not is_delayed(text("DELAY=0"))
-    assert not is_delayed(text("MY_DELAY=3;a=b"))
-    assert not is_delayed(text("DELAY=soon"))
-    assert not is_delayed(None)
+def test_a_parked_message_keeps_wait_behind_the_cluster() -> None:
+    sent = text("KEYS=k;WAIT=true;DELAY=3;")
+    assert list(property_map(sent, "lab").items()) == [
+        ("KEYS", "k"),
+        ("DELAY", "3"),
+        ("CLUSTER", "lab"),
+        ("WAIT", "true"),
+    ]
+    assert property_map("", "lab") == {"CLUSTER": "lab"}
 
 
-def test_half_message_says_so() -> None:
-    assert is_half_message(text("TRAN_MSG=true;a=b"))
-    assert not is_half_message(text("TRAN_MSG=false"))
-    assert not is_half_message(text("MY_TRAN_MSG=true"))
-    assert not is_half_message("")
+@pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"])
+def test_every_way_to_be_late_has_the_mark(name: str) -> None:
+    assert DELAY_MARK in text(f"a=b;{name}=3")
+
+
+def test_half_messages_have_the_mark() -> None:
+    assert TRANSACTION_MARK in text("TRAN_MSG=true;a=b")
+
+
+def test_only_true_is_true() -> None:
+    assert [is_true(word) for word in ("true", "True", "TRUE", "1", "yes", "")] == [True] * 3 + [
+        False
+    ] * 3

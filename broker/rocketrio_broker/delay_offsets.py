@@ -1,0 +1,76 @@
+"""How far the delay levels are delivered: `config/delayOffset.json`, and what slaves copy with 45.
+
+    {"offsetTable":{1:12,3:4}}         level: the queue offset of the next message of SCHEDULE_TOPIC_XXXX
+
+Progress holds for a log that has the delivered messages. A log that lost its end, in a power cut or because a slave
+takes over that had not got everything, must not be told of them, or they are never delivered.
+
+Invariant: the file tells of nothing whose delivery could still be lost: the log is synced first.
+Invariant: whoever copies the progress is told how long a log it holds for (`log_end`).
+Answers to: ScheduleMessageService's offsetTable, DelayOffsetSerializeWrapper.
+"""
+
+from collections.abc import Callable
+
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_protocol.topic_config import DelayOffsetWrapper
+
+
+class DelayOffsets:
+    """The progress of one broker's delay levels: its own while it delivers, else its master's."""
+
+    def __init__(self, file: ConfigFile, *, log_end: Callable[[], int]) -> None:
+        """`log_end` is the end of the commit log now."""
+        self.file = file
+        self.offset_table: dict[int, int] = {}
+        self.log_end = 0
+        """The address after the last delivery."""
+        self.change_count = 0
+        self._log_end_now = log_end
+        self._is_own = False
+        self._written = 0
+
+    def begin(self) -> None:
+        """Take over what the file holds, and count on from there."""
+        self.offset_table = self._stored().offset_table
+        self.log_end = self._log_end_now()
+        self._written = self.change_count
+        self._is_own = True
+
+    def end(self) -> None:
+        """From now on the file holds another broker's progress."""
+        self._is_own = False
+
+    def advance(self, level: int, queue_offset: int, log_end: int) -> None:
+        """What stands before `queue_offset` is delivered, at addresses before `log_end`."""
+        self.offset_table[level] = queue_offset
+        self.log_end = max(self.log_end, log_end)
+        self.change_count += 1
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether the file knows less."""
+        return self._written != self.change_count
+
+    def snapshot(self) -> tuple[DelayOffsetWrapper, int, int]:
+        """The progress, how long a log it holds for, and what `write` is to be told."""
+        return (
+            DelayOffsetWrapper(dict(sorted(self.offset_table.items()))),
+            self.log_end,
+            self.change_count,
+        )
+
+    def write(self, wrapper: DelayOffsetWrapper, change_count: int) -> None:
+        """Put a snapshot into the file. Raises ConfigFileError."""
+        self.file.write(wrapper)
+        self._written = change_count
+
+    def answer(self) -> tuple[DelayOffsetWrapper, int]:
+        """What a slave is told, and how long a log it holds for."""
+        if self._is_own:
+            wrapper, log_end, _ = self.snapshot()
+            return wrapper, log_end
+        return self._stored(), self._log_end_now()
+
+    def _stored(self) -> DelayOffsetWrapper:
+        return self.file.load(DelayOffsetWrapper) or DelayOffsetWrapper()

@@ -1,0 +1,209 @@
+"""Delivers delayed messages when they are due: from SCHEDULE_TOPIC_XXXX to the topics they were sent to.
+
+One task for all levels. It looks at the next entry of each queue, delivers what is due in turns, and sleeps until the
+first is due, at most `LOOK_INTERVAL`: no level is shorter, so that nothing can become due unseen.
+
+Invariant: a message is delivered at its time or later, at least once, in the order of its level.
+Invariant: only a master delivers: this runs while the broker takes writes.
+Answers to: ScheduleMessageService, DeliverDelayedMessageTimerTask; RocketMQ reference, section 5.10.
+Unlike Java: one task instead of a timer for each level that looks every 100 ms; queues of levels that the table no
+longer has are delivered too; progress is written only for deliveries that are on the disk.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.delay_offsets import DelayOffsets
+from rocketrio_broker.parked import released
+from rocketrio_broker.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.dispatch import DelayLevels
+from rocketrio_broker.store.errors import StoreError
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+
+logger = logging.getLogger("rocketrio_broker.schedule")
+
+LOOK_INTERVAL: Final = 1.0
+"""Seconds between looks, as the shortest delay can be; the wall clock may also have been set."""
+
+TURN_MESSAGES: Final = 32
+"""Of one level before others, and other tasks, get their turn: about half a millisecond."""
+
+REFUSED_PAUSE: Final = 1.0
+"""Seconds until a delivery that the store refused (a full disk) is tried again."""
+
+LAST_WRITE_LIMIT: Final = 5.0
+"""Seconds that the last sync may take when the broker stops or becomes a slave; messages come twice otherwise."""
+
+_REFUSED_FOR_NOW: Final = frozenset(
+    (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED)
+)
+
+
+@attrs.define
+class ScheduleStatistics:
+    """What was delivered since this broker is master."""
+
+    delivered: int = 0
+    lost: int = 0
+    """Entries whose message is no longer in the log, or cannot be delivered."""
+
+
+class ScheduleMessageService:
+    """Delivers delayed messages for as long as it runs."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        levels: DelayLevels,
+        offsets: DelayOffsets,
+        disk: Disk,
+        wall_clock: WallClock,
+        flush_interval: float,
+    ) -> None:
+        """`flush_interval` is the time between writes of the progress, in seconds."""
+        self._store = store
+        self._levels = levels
+        self._offsets = offsets
+        self._disk = disk
+        self._wall_clock = wall_clock
+        self._flush_interval = flush_interval
+        self._refusal = ""
+        self.statistics = ScheduleStatistics()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Deliver until cancelled; then the progress is written."""
+        self._offsets.begin()
+        self._check_progress()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_progress)
+                task_status.started()
+                await self._deliver()
+        finally:
+            with trio.move_on_after(LAST_WRITE_LIMIT, shield=True):
+                await self._write_progress()
+            self._offsets.end()
+
+    def _check_progress(self) -> None:
+        """Go back to what cannot have been delivered within this log: it is due only after the log's last moment.
+
+        Progress comes from an Apache master without the length of the log that it holds for.
+        """
+        last_ms = self._store.dispatched.store_timestamp_ms
+        for queue in self._queues():
+            level = queue.key[1] + 1
+            kept = offset = min(self._offsets.offset_table.get(level, 0), queue.max_offset)
+            latest_ms = last_ms + self._delay_ms(level)
+            while offset > queue.min_offset:
+                entry = queue.entry(offset - 1)
+                if entry is None or not last_ms < entry[2] <= latest_ms:
+                    break
+                offset -= 1
+            if offset != self._offsets.offset_table.get(level, 0):
+                if offset < kept:
+                    logger.warning(
+                        "delayed messages are delivered again level=%d from=%d before=%d",
+                        level, offset, kept,
+                    )  # fmt: skip
+                self._offsets.advance(level, offset, 0)
+
+    def _queues(self) -> list[ConsumeQueue]:
+        queues = self._store.queues().get(SCHEDULE_TOPIC, {})
+        return [queues[queue_id] for queue_id in sorted(queues)]
+
+    def _delay_ms(self, level: int) -> int:
+        return self._levels.deliver_timestamp_ms(level, 0)
+
+    # ----------------------------------------------------------------------------------- delivering
+
+    async def _deliver(self) -> None:
+        while True:
+            now_ms = self._wall_clock.now_ms()
+            waits = [self._deliver_level(queue, now_ms) for queue in self._queues()]
+            wait = min(waits, default=LOOK_INTERVAL)
+            if wait > 0:
+                await trio.sleep(min(wait, LOOK_INTERVAL))
+            else:
+                await trio.lowlevel.checkpoint()
+
+    def _deliver_level(self, queue: ConsumeQueue, now_ms: int) -> float:
+        """Deliver what is due of one level; returns the seconds until there is more to do."""
+        level = queue.key[1] + 1
+        before = self._offsets.offset_table.get(level, 0)
+        offset = max(min(before, queue.max_offset), queue.min_offset)
+        latest_ms = now_ms + self._delay_ms(level)
+        wait, log_end = LOOK_INTERVAL, 0
+        entries = queue.entries(offset, TURN_MESSAGES)
+        for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
+            # A time beyond the level's delay is one of an older table, or the clock was set back: due at once.
+            if now_ms < due_ms <= latest_ms:
+                wait = (due_ms - now_ms) / 1000
+                break
+            end = self._deliver_message(physical_offset, size)
+            if end is None:
+                wait = REFUSED_PAUSE
+                break
+            offset, log_end = offset + 1, max(end, log_end)
+        else:
+            wait = 0.0 if len(entries) == TURN_MESSAGES * ENTRY.size else LOOK_INTERVAL
+        if offset != before:
+            self._offsets.advance(level, offset, log_end)
+        return wait
+
+    def _deliver_message(self, physical_offset: int, size: int) -> int | None:
+        """Store one message under its real topic; the address after it, 0 if there is none, None to try again."""
+        record = None if size == FILLER_SIZE else self._store.message_at(physical_offset)
+        if record is None:
+            return self._lost(physical_offset, "it is not in the log any more")
+        put = released(MessageExt(record, 0, len(record)))
+        if put is None or put.topic in (TRANS_HALF_TOPIC, SCHEDULE_TOPIC):
+            return self._lost(physical_offset, "it names no topic that it could be delivered to")
+        result = self._store.append(put)
+        if result.status is PutStatus.PUT_OK:
+            self.statistics.delivered += 1
+            self._refusal = ""
+            return result.end_offset
+        if result.status not in _REFUSED_FOR_NOW:
+            return self._lost(physical_offset, f"the store takes it never: {result.remark}")
+        if result.remark != self._refusal:
+            logger.warning("delayed message not delivered, will retry reason=%s", result.remark)
+            self._refusal = result.remark
+        return None
+
+    def _lost(self, physical_offset: int, why: str) -> int:
+        self.statistics.lost += 1
+        logger.error(
+            "delayed message cannot be delivered physical_offset=%d reason=%s", physical_offset, why
+        )
+        return 0
+
+    # -------------------------------------------------------------------------------------- progress
+
+    async def _keep_progress(self) -> None:
+        async for _ in every(self._flush_interval, first_after=self._flush_interval):
+            await self._write_progress()
+
+    async def _write_progress(self) -> None:
+        offsets = self._offsets
+        try:
+            offsets.file.renew()
+            if offsets.has_unwritten:
+                wrapper, log_end, change_count = offsets.snapshot()
+                if self._store.flushed.value < log_end:
+                    await self._store.flush()
+                offsets.write(wrapper, change_count)
+            await self._disk.run(offsets.file.sync)
+        except (ConfigFileError, StoreError) as error:
+            # It stays in memory and is written with the next round; a failed sync of the log ends the store by itself.
+            logger.debug("delay offsets not written, will retry error=%s", error)

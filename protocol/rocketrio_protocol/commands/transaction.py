@@ -1,0 +1,49 @@
+"""Transactions: END_TRANSACTION (37), CHECK_TRANSACTION_STATE (39).
+
+    producer -> broker   SEND with TRAN_MSG: the half message, which nobody sees
+    producer -> broker   37 commit, rollback or unknown, oneway
+    broker -> producer   39, oneway, when no decision came; answered by another 37
+
+Answers to: EndTransactionRequestHeader, CheckTransactionStateRequestHeader; RocketMQ reference, section 2.9.
+"""
+
+from typing import ClassVar, Final
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.header_fields import RequestHeader, wire
+
+TRANSACTION_UNKNOWN: Final = 0
+TRANSACTION_COMMIT: Final = 8
+TRANSACTION_ROLLBACK: Final = 12
+
+
+@attrs.define
+class EndTransactionRequestHeader(RequestHeader):
+    """What became of a transaction; the two offsets are those that the half message's send, or 39, named."""
+
+    code: ClassVar = RequestCode.END_TRANSACTION
+    producer_group: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    commit_or_rollback: int
+    msg_id: str
+    from_transaction_check: bool | None = None
+    transaction_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = wire("bname", default=None)
+
+
+@attrs.define
+class CheckTransactionStateRequestHeader(RequestHeader):
+    """Broker to producer: what became of it? The body is the half message as one record, with its real topic."""
+
+    code: ClassVar = RequestCode.CHECK_TRANSACTION_STATE
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = wire("bname", default=None)

@@ -1,0 +1,286 @@
+"""Delayed messages on a broker in memory, with a clock that jumps: when they come, and what is known of it later."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.broker.parts import read
+from tests.broker.processor.asking import Asking
+from tests.broker.store.faulty_disk import FaultyDisk
+from tests.cluster.support import Caller, bodies, caller_of, messages
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.message import MessageExt
+
+DELAYS = [1, 5, 10, 30, *(60 * m for m in range(1, 11)), 1200, 1800, 3600, 7200]
+
+
+@attrs.define
+class Delayed:
+    """One broker and what it is asked."""
+
+    cluster: EmbeddedCluster
+    call: Caller
+
+    @property
+    def addr(self) -> str:
+        return self.cluster.master.config.listen
+
+    async def send(self, level: int | str, body: bytes = b"x", *, queue_id: int = 0) -> int:
+        """Send one; its store time in ms."""
+        answer = await self.call.send(
+            self.addr, body, queue_id=queue_id, properties=f"DELAY\x01{level}"
+        )
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return self.cluster.wall_clock.now_ms()
+
+    async def delivered(self, queue_id: int = 0) -> list[MessageExt]:
+        store = self.cluster.master.broker.store
+        if store.queue_bounds("orders", queue_id) is None:
+            return []
+        return messages(await self.call.pull(self.addr, 0, queue_id=queue_id))
+
+    def progress(self) -> bytes:
+        disk = self.cluster.master.disk
+        assert isinstance(disk, MemoryDisk)
+        return read(disk, Path("/master/config/delayOffset.json"))
+
+
+@asynccontextmanager
+async def delayed(**settings: Any) -> AsyncGenerator[Delayed]:
+    async with EmbeddedCluster(**settings) as cluster, caller_of(cluster) as call:
+        yield Delayed(cluster, call)
+
+
+async def test_every_level_is_delivered_at_its_time(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        stored = {level: await broker.send(level, b"%d" % level) for level in range(1, 19)}
+        for level, seconds in enumerate(DELAYS, start=1):
+            await trio.sleep_until(stored[level] / 1000 - stored[1] / 1000 + seconds + 0.01)
+            await trio.sleep(0.02)
+        found = {int(message.body): message for message in await broker.delivered()}
+        assert list(found) == list(range(1, 19))
+        for level, seconds in enumerate(DELAYS, start=1):
+            late = found[level].store_timestamp_ms - stored[level] - 1000 * seconds
+            assert 0 <= late <= 2, (level, late)
+
+
+async def test_nothing_is_delivered_early(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        await broker.send(2)
+        await trio.sleep(4.9)
+        assert await broker.delivered() == []
+        await trio.sleep(0.2)
+        assert len(await broker.delivered()) == 1
+
+
+async def test_answer_names_the_queue_sent_to_and_the_place_in_the_level(
+    autojump_clock: MockClock,
+) -> None:
+    async with delayed() as broker:
+        for place in range(2):
+            answer = await broker.call.send(
+                broker.addr, b"x", queue_id=3, properties="DELAY\x015\x02KEYS\x01k"
+            )
+            assert answer.ext_fields["queueId"] == "3"
+            assert answer.ext_fields["queueOffset"] == str(place)
+        parked = messages(
+            await broker.call.pull(broker.addr, 0, topic="SCHEDULE_TOPIC_XXXX", queue_id=4)
+        )
+        assert [message.properties["REAL_QID"] for message in parked] == ["3", "3"]
+
+
+async def test_level_beyond_the_last_is_the_last(autojump_clock: MockClock) -> None:
+    store = attrs.evolve(SMALL_STORE, message_delay_level="1s 3s")
+    async with delayed(store=store) as broker:
+        sent_ms = await broker.send(99)
+        await trio.sleep(4)
+        (message,) = await broker.delivered()
+        assert message.store_timestamp_ms == sent_ms + 3000
+        assert message.property_value("DELAY") == "2"
+
+
+@pytest.mark.parametrize("level", ["0", "soon", "-1"])
+async def test_no_level_means_no_delay(autojump_clock: MockClock, level: str) -> None:
+    async with delayed() as broker:
+        await broker.send(level)
+        assert len(await broker.delivered()) == 1
+
+
+async def test_delivered_message_is_the_one_that_was_sent(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        properties = "KEYS\x01k1 k2\x02DELAY\x011\x02WAIT\x01true\x02TAGS\x01red"
+        await broker.call.send(
+            broker.addr, b"later", queue_id=2, properties=properties, flag=7, born_timestamp=1234
+        )
+        await trio.sleep(2)
+        (message,) = await broker.delivered(queue_id=2)
+        assert (message.body, message.flag, message.born_timestamp_ms) == (b"later", 7, 1234)
+        assert (message.keys, message.tags, message.born_host[0]) == ("k1 k2", "red", "10.0.0.100")
+        filtered = await broker.call.pull(broker.addr, 0, queue_id=2, expression="red")
+        assert bodies(filtered) == [b"later"]
+
+
+async def test_held_pull_gets_it_when_it_is_due(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        await broker.call.send(broker.addr, b"first")
+        await broker.send(2, b"later")
+        start = trio.current_time()
+        answer = await broker.call.pull(broker.addr, 1, sys_flag=2 | 4, suspend=20)
+        assert bodies(answer) == [b"later"]
+        assert trio.current_time() - start == pytest.approx(5, abs=0.01)
+
+
+async def test_burst_is_delivered_whole_and_in_order(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        for number in range(200):
+            await broker.send(1, b"%d" % number)
+        await trio.sleep(3)
+        store = broker.cluster.master.broker.store
+        assert store.queue_bounds("orders", 0) == (0, 200)
+        found: list[bytes] = []
+        while len(found) < 200:
+            found += bodies(await broker.call.pull(broker.addr, len(found)))
+        assert found == [b"%d" % number for number in range(200)]
+
+
+async def test_progress_is_written_as_apache_writes_it(autojump_clock: MockClock) -> None:
+    async with delayed(flush_delay_offset_interval=3.0) as broker:
+        await broker.send(2)
+        await broker.send(1)
+        await broker.send(1)
+        await trio.sleep(9)
+        assert broker.progress() == b'{\n\t"offsetTable":{1:2,2:1\n\t}\n}'
+
+
+async def test_clean_restart_delivers_nothing_twice(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        await broker.send(1, b"before")
+        await broker.send(2, b"behind")
+        await trio.sleep(2)
+        await broker.cluster.master.stop()
+        await trio.sleep(60)
+        await broker.cluster.restart_master()
+        await trio.sleep(1)
+        assert [message.body for message in await broker.delivered()] == [b"before", b"behind"]
+
+
+async def test_killed_broker_goes_on_from_what_it_wrote(autojump_clock: MockClock) -> None:
+    async with delayed(flush_delay_offset_interval=1.0) as broker:
+        for number in range(5):
+            await broker.send(1, b"%d" % number)
+        await trio.sleep(4)
+        await broker.send(2, b"later")
+        await broker.cluster.kill_master()
+        await broker.cluster.restart_master()
+        await trio.sleep(10)
+        assert [message.body for message in await broker.delivered()] == [
+            *(b"%d" % number for number in range(5)),
+            b"later",
+        ]
+
+
+async def test_lost_progress_means_twice_and_never_lost(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        await broker.send(1, b"twice")
+        await trio.sleep(2)
+        await broker.cluster.kill_master()
+        await broker.cluster.restart_master()
+        await trio.sleep(1)
+        assert [message.body for message in await broker.delivered()] == [b"twice", b"twice"]
+
+
+async def test_power_cut_that_takes_deliveries_loses_no_message(autojump_clock: MockClock) -> None:
+    """The log is flushed rarely here, so that the end that is lost holds deliveries that progress could tell of."""
+    store = attrs.evolve(SMALL_STORE, flush_interval_commit_log=0.5)
+    async with delayed(
+        store=store, flush_delay_offset_interval=0.1, make_disk=FaultyDisk
+    ) as broker:
+        master, sent = broker.cluster.master, 0
+        for attempt in range(6):
+            for _ in range(4):
+                await broker.send(1, b"%d" % sent)
+                sent += 1
+            await trio.sleep(1.0 + 0.13 * attempt)
+            disk = master.disk
+            assert isinstance(disk, FaultyDisk)
+            flushed = master.broker.store.flushed.value
+            await master.kill()
+            master.disk = disk.after_cut(seed=attempt, kept=0.5)
+            await master.start()
+            assert master.broker.store.max_physical_offset >= flushed
+        await trio.sleep(3)
+        parked = master.broker.store.queue_bounds("SCHEDULE_TOPIC_XXXX", 0)
+        assert parked is not None
+        kept = messages(
+            await broker.call.pull(broker.addr, 0, topic="SCHEDULE_TOPIC_XXXX", max_messages=32)
+        )
+        found = {message.body for message in await broker.delivered()}
+        assert {message.body for message in kept} <= found
+
+
+async def test_shorter_table_delivers_what_waited_by_the_longer_one(
+    autojump_clock: MockClock,
+) -> None:
+    """As Apache: nothing waits longer than its level does now."""
+    async with delayed() as broker:
+        await broker.send(18, b"two hours")
+        await broker.send(5, b"a minute")
+        await broker.cluster.master.stop()
+        store = attrs.evolve(SMALL_STORE, message_delay_level="1s 5s 10s 30s 60s")
+        broker.cluster.master.config = attrs.evolve(broker.cluster.master.config, store=store)
+        await broker.cluster.restart_master()
+        await trio.sleep(1)
+        assert [message.body for message in await broker.delivered()] == [b"two hours"]
+        await trio.sleep(60)
+        assert [message.body for message in await broker.delivered()] == [b"two hours", b"a minute"]
+
+
+async def test_full_disk_delays_and_does_not_lose(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with delayed() as broker:
+        await broker.send(1)
+        store = broker.cluster.master.broker.store
+        store.refuse_writes("no room")
+        with caplog.at_level(logging.WARNING):
+            await trio.sleep(5)
+        assert await broker.delivered() == []
+        assert caplog.text.count("not delivered, will retry reason=no room") == 1
+        store.take_writes()
+        await trio.sleep(2)
+        assert len(await broker.delivered()) == 1
+
+
+async def test_entry_without_its_message_is_passed_over(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with delayed() as broker:
+        await broker.send(1, b"good")
+        asking = Asking(broker.cluster, broker.call.pool, broker.cluster.master.broker)
+        asking.put("SCHEDULE_TOPIC_XXXX", b"names no topic")
+        await broker.send(1, b"too")
+        await trio.sleep(3)
+        assert [message.body for message in await broker.delivered()] == [b"good", b"too"]
+        assert "delayed message cannot be delivered" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"])
+async def test_arbitrary_time_is_refused_and_not_ignored(
+    autojump_clock: MockClock, name: str
+) -> None:
+    async with delayed() as broker:
+        answer = await broker.call.send(broker.addr, b"x", properties=f"{name}\x015000")
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "arbitrary time" in (answer.remark or "")
+        assert broker.cluster.master.broker.store.max_physical_offset == 0
+        answer = await broker.call.send(broker.addr, b"x", properties="MODEL\x01DELUXE")
+        assert answer.code == ResponseCode.SUCCESS
