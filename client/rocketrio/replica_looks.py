@@ -34,18 +34,14 @@ class ReplicaLooks:
 
     def are_due(self, queue: MessageQueue, now: float) -> bool:
         """Whether something that decides is known too little, or was too long ago."""
-        return any(self._is_due(queue, found, now) for found in self._live(queue))
+        live = self.client.routing.live(queue.broker_name)
+        return any(self._is_due(queue, found, now) for found in live)
 
     async def look(self, queue: MessageQueue) -> None:
         """Ask every live replica. Never fails; takes LOOK_TIMEOUT seconds at most. A cancel leaves what was learnt."""
         async with trio.open_nursery() as nursery:
-            for found in self._live(queue):
+            for found in self.client.routing.live(queue.broker_name):
                 nursery.start_soon(self._ask, queue, found)
-
-    def _live(self, queue: MessageQueue) -> list[FindBrokerResult]:
-        routing = self.client.routing
-        found = routing.candidates(queue.broker_name)
-        return [each for each in found if not routing.is_avoided(each.addr)]
 
     def _is_due(self, queue: MessageQueue, found: FindBrokerResult, now: float) -> bool:
         policy = self.nodes.policy

@@ -169,10 +169,8 @@ class SilenceWatch:
             self.pool.drop(addr)
 
     def _has_alternative(self, watched: Watched) -> bool:
-        return any(
-            found.addr != watched.addr and not self.routing.is_avoided(found.addr)
-            for found in self.routing.candidates(watched.queue.broker_name)
-        )
+        live = self.routing.live(watched.queue.broker_name)
+        return any(found.addr != watched.addr for found in live)
 
     def _is_routed(self, watched: Watched) -> bool:
         addrs = self.routing.broker_addr_table.get(watched.queue.broker_name, {})

@@ -81,6 +81,7 @@ def test_candidates_start_with_the_master_and_end_with_failures() -> None:
     made = router({2: SLAVE_2, 1: SLAVE_1, 0: MASTER}, failed=(SLAVE_1,))
     assert [found.broker_id for found in made.candidates("a")] == [0, 2, 1]
     assert made.candidates("unknown") == []
+    assert [found.broker_id for found in made.live("a")] == [0, 2]
 
 
 def test_node_is_the_users_choice_or_the_last_suggestion_or_the_master() -> None:

@@ -141,7 +141,7 @@ class PullNodes:
         return None if found is None else PullChoice(found, reason)
 
     def _nearest(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
-        live = self._live(queue)
+        live = self.router.live(queue.broker_name)
         usable = [
             found for found in live if not found.is_slave or self._serves(queue, found, offset, now)
         ]
@@ -156,7 +156,7 @@ class PullNodes:
         return PullChoice(nearest, PullReason.NEAREST)
 
     def _replica(self, queue: MessageQueue, offset: int, now: float) -> PullChoice | None:
-        live = self._live(queue)
+        live = self.router.live(queue.broker_name)
         usable = [
             found for found in live if found.is_slave and self._serves(queue, found, offset, now)
         ]
@@ -185,11 +185,6 @@ class PullNodes:
             return self._only_master(queue, reason)
         found = self.router.find_broker_address_in_subscribe(queue.broker_name, MASTER_ID)
         return None if found is None else PullChoice(found, reason)
-
-    def _live(self, queue: MessageQueue) -> list[FindBrokerResult]:
-        router = self.router
-        found = router.candidates(queue.broker_name)
-        return [each for each in found if not router.is_avoided(each.addr)]
 
     def _current(
         self, queue: MessageQueue, usable: list[FindBrokerResult]

@@ -125,6 +125,10 @@ class Router:
         ids = sorted(addrs, key=lambda id_: (self.is_avoided(addrs[id_]), id_ != MASTER_ID, id_))
         return [FindBrokerResult(addrs[id_], id_) for id_ in ids]
 
+    def live(self, broker_name: str) -> list[FindBrokerResult]:
+        """Those of them that did not fail a moment ago."""
+        return [found for found in self.candidates(broker_name) if not self.is_avoided(found.addr)]
+
     @property
     def pull_from_which_node_table(self) -> dict[MessageQueue, int]:
         """The suggestions to all groups in one table, a copy to look at; of two groups on one queue the later one's."""
