@@ -12,14 +12,17 @@ from rocketrio.admin import Admin, open_admin
 from rocketrio.api import NOT_FOUND
 from rocketrio.consume import open_consumer
 from rocketrio.consumer import Consumer
+from rocketrio.delays import DELAY_LEVELS
 from rocketrio.instance import ClientInstance, open_client
 from rocketrio.pipeline import MessagesNotStored, SendPipeline
-from rocketrio.producer import Producer, open_producer
+from rocketrio.produce import open_producer
+from rocketrio.producer import Producer
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
 from rocketrio.queue_claim import CommitRefused
 from rocketrio.routing import PullReason, ReadPolicy
 from rocketrio.send_result import SendResult, SendStatus
+from rocketrio.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
@@ -34,6 +37,9 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 
 __all__ = [
+    "DELAY_LEVELS",
+    "LATENCIES_4X",
+    "LATENCIES_5X",
     "MASTER_ID",
     "NOT_FOUND",
     "Admin",
@@ -44,6 +50,7 @@ __all__ = [
     "ConfigError",
     "Consumer",
     "Error",
+    "LatencyTable",
     "Message",
     "MessageExt",
     "MessageQueue",

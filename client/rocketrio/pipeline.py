@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from rocketrio.delays import check_level
 from rocketrio.outgoing import (
     Outgoing,
     batch_outgoing,
@@ -215,6 +216,7 @@ class SendPipeline:
     def _append(self, topic: Topic, line: Line, message: Message) -> None:
         unique_id = self._next_id()
         if message.delay_level or not topic.takes_batches:
+            check_level(message.delay_level, self._producer.delay_levels)
             line.waiting.append(Waiting(message, unique_id, None, len(message.body)))
             line.size += len(message.body)
             line.odd_count += 1

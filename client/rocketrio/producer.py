@@ -10,24 +10,20 @@ unknown topic can be an error instead of being created.
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, Unpack
+from datetime import datetime, timedelta
+from typing import Final
 
 import attrs
 import trio
 
-from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, open_client
-from rocketrio.outgoing import (
-    MAX_MESSAGE_SIZE,
-    Outgoing,
-    check_topic,
-    encode_messages,
-    encode_single,
-)
+from rocketrio.delays import DELAY_LEVELS, check_level, level_for, level_until
+from rocketrio.instance import ClientInstance
+from rocketrio.outgoing import Outgoing, check_topic, encode_messages, encode_single
 from rocketrio.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
 from rocketrio.publish_route import PublishRoutes, queue_for_key
 from rocketrio.send_request import SendRequest
 from rocketrio.send_result import SendResult, is_worth_another_broker, read_send_result
-from rocketrio_protocol.compression import COMPRESS_BODY_OVER
+from rocketrio.slow_brokers import SlowBrokers
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
@@ -37,76 +33,13 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.message import Message, MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
-from rocketrio_protocol.topic_names import group_name_problem
 
-DEFAULT_PRODUCER_GROUP: Final = "rocketrio"
-SEND_TIMEOUT: Final = 3.0  # sendMsgTimeout: all attempts together
-SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
 SAME_BROKER_PAUSE: Final = 0.1
 """Seconds before the second attempt at a broker that failed; the third waits twice as long."""
 logger = logging.getLogger("rocketrio.producer")
 
 
-@asynccontextmanager
-async def open_producer(
-    *,
-    group: str = DEFAULT_PRODUCER_GROUP,
-    client: ClientInstance | None = None,
-    timeout: float = SEND_TIMEOUT,
-    retries: int = SEND_RETRIES,
-    max_message_size: int = MAX_MESSAGE_SIZE,
-    compress_over: int = COMPRESS_BODY_OVER,
-    auto_create_topic: bool = True,
-    **client_options: Unpack[ClientOptions],
-) -> AsyncGenerator["Producer"]:
-    """A producer that lives as long as the block.
-
-    It uses `client`, or opens one with the remaining arguments (see `open_client`; `name_servers=` above all).
-    `timeout` bounds a send in seconds, its `retries` at other brokers included. Bodies over `compress_over` bytes are
-    compressed if that makes them smaller; `max_message_size` bytes is what a body or a batch may have before that.
-    With `auto_create_topic=False` a topic that no name server knows raises RouteNotFound.
-
-    Nothing is sent before the first message, so a cluster that is down shows there.
-    """
-    problem = group_name_problem(group)
-    if problem is not None:
-        raise ConfigError(problem)
-    if client is None:
-        async with (
-            open_client(**client_options) as own,
-            open_producer(
-                group=group,
-                client=own,
-                timeout=timeout,
-                retries=retries,
-                max_message_size=max_message_size,
-                compress_over=compress_over,
-                auto_create_topic=auto_create_topic,
-            ) as producer,
-        ):
-            yield producer
-        return
-    if client_options:
-        raise ConfigError(f"give either client= or {', '.join(client_options)}=, not both")
-    producers = client.heartbeat.producers
-    producers[group] = producers.get(group, 0) + 1
-    producer = Producer(
-        client,
-        group,
-        timeout=timeout,
-        retries=retries,
-        max_message_size=max_message_size,
-        compress_over=compress_over,
-        routes=PublishRoutes(client, auto_create_topic),
-    )
-    try:
-        yield producer
-    finally:
-        with trio.move_on_after(CLOSE_GRACE, shield=True):
-            await client.leave_producer(group)
-
-
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Producer:
     """Sends for one producer group; made by `open_producer`. Any number of tasks may use it at once."""
 
@@ -117,7 +50,13 @@ class Producer:
     max_message_size: int
     compress_over: int
     routes: PublishRoutes
+    delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
+    slow_brokers: SlowBrokers | None = None
+    """With `avoid_slow_brokers` only; `routes` knows it too."""
     _announced_to: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<Producer group={self.group} client={self.client.client_id}>"
 
     async def send(
         self,
@@ -137,13 +76,7 @@ class Producer:
         RouteNotFound without a broker for the topic, BrokerError when brokers refuse it, NotReachable and
         RequestTimeout when none answers in time: then it may have been stored all the same, as after a cancel.
         """
-        check_topic(message.topic)
-        outgoing = encode_single(
-            message,
-            unique_id=self.client.unique_ids.next(),
-            max_message_size=self.max_message_size,
-            compress_over=self.compress_over,
-        )
+        outgoing = self.outgoing(message)
         return await self._send(outgoing, sharding_key, queue, timeout)
 
     async def send_batch(
@@ -176,13 +109,7 @@ class Producer:
         queue: MessageQueue | None = None,
     ) -> None:
         """Send without asking for an answer: fast, and nobody knows whether it is stored."""
-        check_topic(message.topic)
-        outgoing = encode_single(
-            message,
-            unique_id=self.client.unique_ids.next(),
-            max_message_size=self.max_message_size,
-            compress_over=self.compress_over,
-        )
+        outgoing = self.outgoing(message)
         if queue is None and sharding_key is None:
             chosen = await self.routes.next_queue(outgoing.topic)
         else:
@@ -223,11 +150,35 @@ class Producer:
                 pipeline.close()
             pipeline.raise_failures()
 
+    def delayed(self, message: Message, until: timedelta | datetime) -> Message:
+        """A copy of `message` that consumers get after a delay, or at an aware time: never sooner.
+
+        RocketMQ's brokers delay by levels, 1 s to 2 h, so it may be later: by the shortest level that is long enough,
+        counted from when the broker stores it. Raises LocalProtocolError beyond the longest level.
+        """
+        if isinstance(until, datetime):
+            level = level_until(until, self.client.wall_clock.now_ms(), self.delay_levels)
+        else:
+            level = level_for(until, self.delay_levels)
+        return attrs.evolve(message, delay_level=level)
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic go to. Raises RouteNotFound, NotReachable."""
         return list(await self.routes.queues(topic))
 
     # -------------------------------------------------------------------------------- one request
+
+    def outgoing(self, message: Message) -> Outgoing:
+        """A message as it is sent alone. Raises LocalProtocolError when no broker would take it."""
+        check_topic(message.topic)
+        if message.delay_level:
+            check_level(message.delay_level, self.delay_levels)
+        return encode_single(
+            message,
+            unique_id=self.client.unique_ids.next(),
+            max_message_size=self.max_message_size,
+            compress_over=self.compress_over,
+        )
 
     async def _chosen(
         self, topic: str, sharding_key: str | None, queue: MessageQueue | None
@@ -302,10 +253,15 @@ class Producer:
             answer = await client.connections.call(addr, request, timeout=timeout, now=now)
             if client.faults.are_any:
                 client.mark_reachable(addr)
+            if self.slow_brokers is not None:
+                now = trio.current_time()
+                self.slow_brokers.answered(queue.broker_name, latency=now - started, now=now)
             return read_send_result(answer, queue, outgoing.message_ids, addr=addr)
         except Error as error:
             if isinstance(error, NotReachable):
                 client.mark_unreachable(addr, spent=trio.current_time() - started)
+            if self.slow_brokers is not None and error.retryable:
+                self.slow_brokers.failed(queue.broker_name, now=trio.current_time())
             if error.stale_route:
                 await self._refresh(queue.topic)
             raise

@@ -5,7 +5,7 @@ Answers to: TopicPublishInfo, MQFaultStrategy.selectOneMessageQueue, SelectMessa
 MQClientInstance.updateTopicRouteInfoFromNameServer's default topic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import attrs
@@ -14,6 +14,7 @@ import trio
 from rocketrio.instance import ClientInstance
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import ordered_publish_queues, publish_queues
+from rocketrio.slow_brokers import SlowBrokers
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
 from rocketrio_protocol.errors import ConfigError, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
@@ -43,6 +44,7 @@ class PublishRoutes:
 
     client: ClientInstance
     auto_create_topic: bool = True
+    slow_brokers: SlowBrokers | None = None
     _topics: dict[str, _TopicQueues] = attrs.Factory(dict)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -67,6 +69,9 @@ class PublishRoutes:
         first = queues.any_of[queues.turn % len(queues.any_of)]
         addr = routing.find_broker_address_in_publish(first.broker_name)
         if addr is None or routing.is_avoided(addr):
+            return None
+        slow = self.slow_brokers
+        if slow is not None and slow.is_slow(first.broker_name, now=trio.current_time()):
             return None
         queues.turn += 1
         return first, addr
@@ -136,25 +141,52 @@ class PublishRoutes:
         return made
 
     def _next(self, queues: _TopicQueues, last_broker: str | None) -> MessageQueue:
-        count = len(queues.any_of)
         turn = queues.turn
         queues.turn += 1
-        first = queues.any_of[turn % count]
-        if first.broker_name != last_broker and not self._is_avoided(first):
-            return first
-        others = [queues.any_of[(turn + step) % count] for step in range(1, count)]
-        for queue in others:
-            if queue.broker_name != last_broker and not self._is_avoided(queue):
-                return queue
-        for queue in others:
-            if queue.broker_name != last_broker:
-                return queue
-        return first
+        return queue_in_turn(
+            queues.any_of,
+            turn,
+            last_broker=last_broker,
+            is_avoided=self._is_avoided,
+            slow=self.slow_brokers,
+            now=trio.current_time(),
+        )
 
     def _is_avoided(self, queue: MessageQueue) -> bool:
         routing = self.client.routing
         addr = routing.find_broker_address_in_publish(queue.broker_name)
         return addr is None or routing.is_avoided(addr)
+
+
+def queue_in_turn(
+    queues: Sequence[MessageQueue],
+    turn: int,
+    *,
+    last_broker: str | None,
+    is_avoided: Callable[[MessageQueue], bool],
+    slow: SlowBrokers | None,
+    now: float,
+) -> MessageQueue:
+    """The first of the queues from `turn` on that nothing speaks against; what speaks least against, else.
+
+    A broker that has just failed this very message counts more than one that failed, and that more than a slow one.
+    """
+    count = len(queues)
+    others: list[MessageQueue] = []
+    reachable: list[MessageQueue] = []
+    for step in range(count):
+        queue = queues[(turn + step) % count]
+        if queue.broker_name == last_broker:
+            continue
+        others.append(queue)
+        if is_avoided(queue):
+            continue
+        if slow is None or not slow.is_slow(queue.broker_name, now=now):
+            return queue
+        reachable.append(queue)
+    if slow is not None and reachable:
+        return slow.soonest_fine(reachable)
+    return others[0] if others else queues[turn % count]
 
 
 def queue_for_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:

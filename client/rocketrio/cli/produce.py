@@ -11,7 +11,7 @@ import trio
 from rocketrio.cli.common import TOPIC, fail, json_option, namesrv_option, print_json, run
 from rocketrio.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.pipeline import MessagesNotStored, SendPipeline
-from rocketrio.producer import open_producer
+from rocketrio.produce import open_producer
 from rocketrio.send_result import SendStatus
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import Message

@@ -1,0 +1,93 @@
+"""Opening a producer: its settings, and its group's name with the brokers for as long as the block runs.
+
+Answers to: DefaultMQProducer's settings, DefaultMQProducerImpl.start and shutdown.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Final, Unpack
+
+import trio
+
+from rocketrio.delays import DELAY_LEVELS, check_levels
+from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, open_client
+from rocketrio.outgoing import MAX_MESSAGE_SIZE
+from rocketrio.producer import Producer
+from rocketrio.publish_route import PublishRoutes
+from rocketrio.slow_brokers import LATENCIES_5X, LatencyTable, SlowBrokers
+from rocketrio_protocol.compression import COMPRESS_BODY_OVER
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.topic_names import group_name_problem
+
+DEFAULT_PRODUCER_GROUP: Final = "rocketrio"
+SEND_TIMEOUT: Final = 3.0  # sendMsgTimeout: all attempts together
+SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
+
+
+@asynccontextmanager
+async def open_producer(
+    *,
+    group: str = DEFAULT_PRODUCER_GROUP,
+    client: ClientInstance | None = None,
+    timeout: float = SEND_TIMEOUT,
+    retries: int = SEND_RETRIES,
+    max_message_size: int = MAX_MESSAGE_SIZE,
+    compress_over: int = COMPRESS_BODY_OVER,
+    auto_create_topic: bool = True,
+    avoid_slow_brokers: bool | LatencyTable = False,
+    delay_levels: Sequence[timedelta] = DELAY_LEVELS,
+    **client_options: Unpack[ClientOptions],
+) -> AsyncGenerator[Producer]:
+    """A producer that lives as long as the block.
+
+    It uses `client`, or opens one with the remaining arguments (see `open_client`; `name_servers=` above all).
+    `timeout` bounds a send in seconds, its `retries` at other brokers included. Bodies over `compress_over` bytes are
+    compressed if that makes them smaller; `max_message_size` bytes is what a body or a batch may have before that.
+    With `auto_create_topic=False` a topic that no name server knows raises RouteNotFound.
+
+    With `avoid_slow_brokers` (Java's sendLatencyFaultEnable) a broker that took long to answer, or failed, gets no
+    message without a key for a while, as long as there are others; `True` means the times of RocketMQ 5.
+    `delay_levels` is what the brokers' delay levels mean, if they were told otherwise than by default.
+
+    Nothing is sent before the first message, so a cluster that is down shows there.
+    """
+    problem = group_name_problem(group)
+    if problem is not None:
+        raise ConfigError(problem)
+    table = LATENCIES_5X if avoid_slow_brokers is True else avoid_slow_brokers
+    slow_brokers = SlowBrokers(table) if isinstance(table, LatencyTable) else None
+    levels = check_levels(delay_levels)
+    async with _one_client(client, client_options) as chosen:
+        producers = chosen.heartbeat.producers
+        producers[group] = producers.get(group, 0) + 1
+        producer = Producer(
+            chosen,
+            group,
+            timeout=timeout,
+            retries=retries,
+            max_message_size=max_message_size,
+            compress_over=compress_over,
+            routes=PublishRoutes(chosen, auto_create_topic, slow_brokers),
+            delay_levels=levels,
+            slow_brokers=slow_brokers,
+        )
+        try:
+            yield producer
+        finally:
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                await chosen.leave_producer(group)
+
+
+@asynccontextmanager
+async def _one_client(
+    client: ClientInstance | None, options: ClientOptions
+) -> AsyncGenerator[ClientInstance]:
+    """The client given, or one for this block alone."""
+    if client is None:
+        async with open_client(**options) as own:
+            yield own
+        return
+    if options:
+        raise ConfigError(f"give either client= or {', '.join(options)}=, not both")
+    yield client
