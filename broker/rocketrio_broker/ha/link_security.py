@@ -18,6 +18,7 @@ import hmac
 import secrets
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,8 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.errors import LinkRefusedError
-from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.errors import ConfigError, Error, NotReachable
+from rocketrio_protocol.ha import REPORT_SIZE
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport
 from rocketrio_protocol.remoting.streams import StreamTransport, TransportStream
 
@@ -36,10 +38,13 @@ SECRET_SIZE_MIN: Final = 16
 """Bytes of a secret that nobody guesses."""
 
 MAGIC: Final = b"\x8arktrio\x01"
-"""What a slave with a secret says first. As a report it is a negative number: no master, Apache's included, takes it
-for an acknowledgement, or has anything to send from there."""
+"""What a slave with a secret says first. As reports this and its nonce are negative numbers: no master, Apache's
+included, takes them for an acknowledgement, or has anything to send from there."""
 
 _NONCE_SIZE: Final = 32
+_SIGN_BIT: Final = 0x80
+_WASTE_SIZE: Final = 4096  # what a peer that was refused has said already is read and dropped
+_LAST_WORD_LIMIT: Final = 1.0  # seconds until it is closed all the same
 _PROOF_SIZE: Final = 32
 _SECRET_REMEDY: Final = (
     "Give master and slaves the same ha_secret_file, or none of them any; "
@@ -118,7 +123,7 @@ class LinkSecurity:
             )
 
     async def _check_master(self, transport: Transport, secret: bytes) -> None:
-        slave_nonce = self.new_nonce(_NONCE_SIZE)
+        slave_nonce = _negative(self.new_nonce(_NONCE_SIZE))
         await transport.send_all(MAGIC + slave_nonce)
         answer = await _receive_exactly(transport, _NONCE_SIZE + _PROOF_SIZE)
         nonces = slave_nonce + answer[:_NONCE_SIZE]
@@ -194,6 +199,13 @@ def _read_secret(path: Path) -> bytes:
     return secret
 
 
+def _negative(nonce: bytes) -> bytes:
+    """With the sign of each eight bytes set, which a master that knows no secret reads as reports."""
+    return bytes(
+        byte if place % REPORT_SIZE else byte | _SIGN_BIT for place, byte in enumerate(nonce)
+    )
+
+
 def _proof(secret: bytes, role: bytes, nonces: bytes) -> bytes:
     return hmac.digest(secret, role + nonces, "sha256")
 
@@ -205,6 +217,8 @@ async def _with_tls(
     try:
         await stream.do_handshake()
     except trio.BrokenResourceError as error:
+        if is_master:
+            await _wait_closed(transport)
         raise LinkRefusedError(
             f"No TLS connection ({error.__cause__ or error})",
             broker_addr=transport.remote_addr,
@@ -213,6 +227,14 @@ async def _with_tls(
     return StreamTransport(
         stream, local_addr=transport.local_addr, remote_addr=transport.remote_addr
     )
+
+
+async def _wait_closed(transport: Transport) -> None:
+    """Take what the other end says: to close with bytes unread would look to it like a broken network."""
+    buffer = memoryview(bytearray(_WASTE_SIZE))
+    with trio.move_on_after(_LAST_WORD_LIMIT), suppress(Error):
+        while await transport.receive_into(buffer):
+            pass
 
 
 async def _receive_exactly(transport: Transport, size: int) -> bytes:

@@ -3,6 +3,7 @@
 Invariant: one task sends at a time, as trio's streams demand; the channel's writer is that task.
 """
 
+import ssl
 from typing import Final
 
 import trio
@@ -13,6 +14,10 @@ from rocketrio_protocol.remoting.ports import Transport
 
 _RECEIVE_SIZE: Final = 64 * 1024
 """Bytes of one read where the reader does not say how many it wants."""
+
+_TLS_REMEDY: Final = (
+    "The other end does not take this end's TLS, or certificate; its log says which"
+)
 
 _STREAM_FAULTS = (trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -47,8 +52,16 @@ class StreamTransport:
         await trio.aclose_forcefully(self._stream)
 
     def _broken(self, error: Exception) -> NotReachable:
-        text = str(error) or type(error).__name__
-        return NotReachable(f"The connection broke ({text})", broker_addr=self.remote_addr)
+        cause = error.__cause__
+        if isinstance(cause, NotReachable):
+            # The transport below a stream of ours has said it all.
+            return NotReachable(cause.what, broker_addr=cause.broker_addr, remedy=cause.advice)
+        text = str(cause or error) or type(error).__name__
+        return NotReachable(
+            f"The connection broke ({text})",
+            broker_addr=self.remote_addr,
+            remedy=_TLS_REMEDY if isinstance(cause, ssl.SSLError) else None,
+        )
 
 
 class TransportStream(trio.abc.Stream):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 import trustme
-from tests.broker.ha.support import FILE_SIZE, MASTER, MASTER_HA, SLAVE, RawPeer
+from tests.broker.ha.support import FILE_SIZE, MASTER, MASTER_HA, REPORT, SLAVE, RawPeer
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.errors import LinkRefusedError
@@ -207,9 +207,16 @@ async def test_a_silent_peer_is_dropped_after_the_limit(autojump_clock: MockCloc
 
 async def test_greeting_counts_as_no_acknowledgement_anywhere() -> None:
     """A 5.x master takes the greatest report of any slave for acknowledged, unchecked; ours drops who sends this."""
-    assert int.from_bytes(MAGIC, "big", signed=True) < 0
+    async with both_ends() as (master, slave), trio.open_nursery() as nursery:
+        greater = LinkSecurity(SECRET, new_nonce=lambda size: b"\x7f" * size)
+        nursery.start_soon(outcome, greater.connect, slave)
+        greeting = await RawPeer(master).read(len(MAGIC) + 32)
+        await master.aclose()
+    assert greeting.startswith(MAGIC)
+    reports = REPORT.iter_unpack(greeting)  # a master may have read up to any of them
+    assert all(report < 0 for (report,) in reports)
     with pytest.raises(RemoteProtocolError):
-        ReportDecoder().feed(MAGIC)
+        ReportDecoder().feed(greeting)
 
 
 async def test_tls_hides_what_is_said(
@@ -233,6 +240,33 @@ async def test_certificate_of_another_authority_gets_nothing(
         assert isinstance(master, Error)
         assert isinstance(slave, LinkRefusedError)
         assert "certificate" in str(slave)
+
+
+async def test_slave_hears_that_its_certificate_is_refused(
+    autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
+) -> None:
+    """Not before it reads: in TLS 1.3 its end is done when the master looks at the certificate."""
+    ours, theirs = with_tls(authority, tmp_path / "a"), with_tls(trustme.CA(), tmp_path / "b")
+    assert theirs.client_context is not None
+    theirs.client_context.load_verify_locations(tmp_path / "a" / "authority.pem")
+
+    async def follow(end: Transport) -> Transport:
+        secured = await theirs.connect(end)
+        await secured.send_all(REPORT.pack(0))
+        assert await secured.receive_into(memoryview(bytearray(1)))
+        return secured
+
+    async with both_ends() as (master, slave):
+        results: list[Transport | Error] = []
+
+        async def slave_end() -> None:
+            results.append(await outcome(follow, slave))
+            await slave.aclose()
+
+        refusal = await master_meets(ours, master, slave_end)
+    assert isinstance(refusal, LinkRefusedError)
+    assert isinstance(results[0], NotReachable)
+    assert "certificate; its log says which" in str(results[0])
 
 
 async def test_plain_slave_gets_nothing_from_a_master_with_tls(

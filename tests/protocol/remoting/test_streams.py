@@ -6,7 +6,7 @@ import trio.testing
 
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.memory_network import memory_stream_pair
-from rocketrio_protocol.remoting.streams import StreamTransport
+from rocketrio_protocol.remoting.streams import StreamTransport, TransportStream
 
 
 def transports() -> tuple[StreamTransport, StreamTransport]:
@@ -37,6 +37,15 @@ async def test_closed_and_broken_streams_are_not_reachable_by_name() -> None:
         await here.send_all(b"x")
     with pytest.raises(NotReachable, match="a:1"):
         await there.receive_into(memoryview(bytearray(1)))
+
+
+async def test_what_the_transport_below_has_said_is_said_once() -> None:
+    below, there = transports()
+    above = StreamTransport(TransportStream(below), local_addr="a:1", remote_addr="b:2")
+    await there.aclose()
+    with pytest.raises(NotReachable) as broken:
+        await above.send_all(b"x")
+    assert str(broken.value).count("The connection broke") == 1
 
 
 async def test_closing_works_in_a_cancelled_scope_and_twice() -> None:
