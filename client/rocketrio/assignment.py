@@ -88,12 +88,6 @@ class Assignment:
             self.offsets.remove_offset(queue)
             self._releasing.pop(queue).set()
 
-    def made_room(self, process_queue: ProcessQueue) -> None:
-        """Messages were taken from a queue: pull again."""
-        fetcher = self._fetchers.get(process_queue.queue)
-        if fetcher is not None:
-            fetcher.room.wake()
-
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Let a queue go on elsewhere."""
         self._fetchers[queue].seek(offset)

@@ -21,7 +21,6 @@ from rocketrio.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
 from rocketrio.routing import FindBrokerResult
 from rocketrio.subscription import Subscription
-from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error, NotReachable, SystemBusy
 from rocketrio_protocol.message import MessageQueue
@@ -59,7 +58,6 @@ class QueueFetcher:
     lost: Callable[[ProcessQueue], None]
     """Called, synchronously, before what was pulled is forgotten."""
     max_messages: int = PULL_BATCH_SIZE
-    room: Wakeup = attrs.Factory(Wakeup)
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     """Cancelled when the queue is lost."""
     _pull_scope: trio.CancelScope | None = None
@@ -72,7 +70,7 @@ class QueueFetcher:
     def seek(self, offset: int) -> None:
         """Go to an offset; a pull under way is given up."""
         self.process_queue.start(offset)
-        self.room.wake()
+        self.process_queue.room.wake()
         if self._pull_scope is not None:
             self._pull_scope.cancel()
 
@@ -137,7 +135,7 @@ class QueueFetcher:
         """One pull; the seconds to wait before the next."""
         process_queue = self.process_queue
         while not process_queue.has_room:
-            await self.room.wait(PULL_ERROR_PAUSE)
+            await process_queue.room.wait(PULL_ERROR_PAUSE)
         epoch, offset = process_queue.epoch, process_queue.fetch_offset
         assert offset is not None
         try:

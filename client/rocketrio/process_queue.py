@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 
 from rocketrio.pull_result import PullResult
+from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
 PULL_THRESHOLD_FOR_QUEUE: Final = 1000  # messages; pullThresholdForQueue
@@ -53,6 +54,8 @@ class ProcessQueue:
     size: int = 0
     max_offset: int | None = None
     """As the last pull answer said."""
+    room: Wakeup = attrs.Factory(Wakeup)
+    """Caused when more may be pulled."""
 
     def start(self, offset: int) -> None:
         """Begin at `offset`, or go there: what was pulled is forgotten."""
@@ -103,6 +106,7 @@ class ProcessQueue:
         chunk = self.current = self.chunks.popleft()
         self.message_count -= len(chunk.messages)
         self.size -= chunk.size
+        self.room.wake()
         return chunk
 
     def finish(self) -> None:

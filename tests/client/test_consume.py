@@ -20,7 +20,6 @@ from rocketrio.fetch import QueueFetcher
 from rocketrio.offset_store import RemoteBrokerOffsetStore
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull_result import PullResult
-from rocketrio.wakeup import Wakeup
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_protocol.errors import ClosedError, ConfigError
 
@@ -180,9 +179,7 @@ async def test_queue_given_up_again_while_its_commit_is_under_way_comes_back(
         first = assigned._fetchers[queue]
 
         def new_fetcher(queue: MessageQueue) -> QueueFetcher:
-            return attrs.evolve(
-                first, process_queue=ProcessQueue(queue), scope=trio.CancelScope(), room=Wakeup()
-            )
+            return attrs.evolve(first, process_queue=ProcessQueue(queue), scope=trio.CancelScope())
 
         async with trio.open_nursery() as nursery:
             async with assigned.offsets._lock(queue):

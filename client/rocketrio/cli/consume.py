@@ -11,10 +11,11 @@ import click
 import trio
 
 from rocketrio.cli.common import GROUP, TOPIC, namesrv_option, run
-from rocketrio.consume import COMMIT_GRACE, open_consumer
+from rocketrio.consume import open_consumer
 from rocketrio.consumer import BATCH_MAX_MESSAGES, Consumer
+from rocketrio.consumer_parts import COMMIT_GRACE
 from rocketrio.fetch import StartFrom
-from rocketrio.routing import FindBrokerResult
+from rocketrio.queue_questions import end_offset
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
@@ -177,15 +178,7 @@ async def _until_caught_up(consumer: Consumer, printer: _Printer, count: int | N
 
 
 async def _ends(consumer: Consumer) -> dict[MessageQueue, int]:
-    ends: dict[MessageQueue, int] = {}
-    api = consumer.client.api
-    for queue in consumer.assignment:
-
-        async def ask(found: FindBrokerResult, queue: MessageQueue = queue) -> int:
-            return await api.max_offset(found.addr, queue)
-
-        ends[queue] = await consumer.client.ask_broker(queue, ask)
-    return ends
+    return {queue: await end_offset(consumer.client, queue) for queue in consumer.assignment}
 
 
 def _is_past(consumer: Consumer, ends: Mapping[MessageQueue, int]) -> bool:

@@ -1,0 +1,88 @@
+"""What a consumer is told to do, checked and in one value: the arguments of `open_consumer`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, TypeAlias
+
+import attrs
+
+from rocketrio.allocate import AllocateStrategy
+from rocketrio.fetch import StartFrom
+from rocketrio.routing import ReadPolicy
+from rocketrio.subscription import Subscription, parse_subscription
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
+
+Tags: TypeAlias = str | Iterable[str] | None
+
+AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerOptions:
+    """Raises ConfigError for what cannot be meant."""
+
+    group: str
+    subscriptions: Mapping[str, Subscription]
+    """By topic, as the caller named them."""
+    queues: Sequence[MessageQueue] | None
+    """Read exactly these, as no member of the group."""
+    start_from: StartFrom
+    auto_commit: bool
+    auto_commit_interval: float
+    pull_batch_size: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    policy: ReadPolicy
+    strategy: AllocateStrategy
+
+    def __attrs_post_init__(self) -> None:
+        problem = group_name_problem(self.group)
+        for topic in self.subscriptions:
+            problem = problem or topic_name_problem(topic)
+        if problem is not None:
+            raise ConfigError(problem)
+        # A word that was taken for another one would skip messages.
+        start = self.start_from
+        is_time = isinstance(start, datetime) and start.tzinfo is not None
+        if not is_time and start not in ("first", "last"):
+            raise ConfigError(
+                f"start_from={start!r} is neither 'first', 'last' nor a datetime with a time zone"
+            )
+        self._check_positive(
+            "auto_commit_interval",
+            "pull_batch_size",
+            "pull_threshold_for_queue",
+            "pull_threshold_size_for_queue",
+        )
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            number = getattr(self, name)
+            if number <= 0:
+                raise ConfigError(f"{name}={number} must be more than 0")
+
+
+def read_subscriptions(
+    topics: str | Sequence[str],
+    queues: Sequence[MessageQueue] | None,
+    tags: Tags | Mapping[str, Tags],
+) -> dict[str, Subscription]:
+    """What is wanted of each topic. Raises ConfigError without a topic, and for topics that are not consumed."""
+    names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
+    if queues is not None:
+        names = names or sorted({queue.topic for queue in queues})
+        _check_known("queues", {queue.topic for queue in queues}, names)
+    if not names:
+        raise ConfigError("name at least one topic: open_consumer('orders', group='billing')")
+    if not isinstance(tags, Mapping):
+        return {name: parse_subscription(tags) for name in names}
+    _check_known("tags", tags, names)
+    return {name: parse_subscription(tags.get(name)) for name in names}
+
+
+def _check_known(argument: str, topics: Iterable[str], names: Sequence[str]) -> None:
+    strangers = set(topics) - set(names)
+    if strangers:
+        raise ConfigError(f"{argument}= names topics that are not consumed: {', '.join(strangers)}")

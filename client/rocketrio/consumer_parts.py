@@ -1,0 +1,130 @@
+"""Puts a consumer together: joins the group, shares its queues, pulls them, commits, and leaves again.
+
+Answers to: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsumerImpl.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from rocketrio.consumer import Consumer
+from rocketrio.consumer_options import ConsumerOptions
+from rocketrio.fetch import QueueFetcher, consume_from_where
+from rocketrio.heartbeat import ConsumerMembership
+from rocketrio.instance import CLOSE_GRACE, ClientInstance
+from rocketrio.offset_store import RemoteBrokerOffsetStore
+from rocketrio.process_queue import ProcessQueue
+from rocketrio.pull import PullAPIWrapper
+from rocketrio.rebalance import RebalanceService
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+COMMIT_GRACE: Final = 5.0
+"""Seconds that the last commit may take: one offset call."""
+
+
+@asynccontextmanager
+async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGenerator[Consumer]:
+    """A consumer that is at work until the block ends."""
+    group = options.group
+    if group in client.heartbeat.consumers:
+        raise ConfigError(
+            f"this client is a member of group {group} already; open another client for a second member"
+        )
+    offsets = RemoteBrokerOffsetStore(client, group)
+    pulls = PullAPIWrapper(client, group, options.policy)
+    consumer = Consumer(
+        client, group, offsets=offsets, pulls=pulls, auto_commit=options.auto_commit
+    )
+
+    def new_fetcher(queue: MessageQueue) -> QueueFetcher:
+        return QueueFetcher(
+            ProcessQueue(
+                queue, options.pull_threshold_for_queue, options.pull_threshold_size_for_queue
+            ),
+            pulls,
+            offsets,
+            options.subscriptions[queue.topic],
+            options.start_from,
+            consumer.hand_out.arrived,
+            consumer.hand_out.lost,
+            max_messages=options.pull_batch_size,
+        )
+
+    member = None if options.queues is not None else _membership(client, options)
+    async with background_nursery() as nursery:
+
+        def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
+            consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
+            pulls.nodes.keep(consumer.assigned.queues)
+
+        for topic in options.subscriptions:
+            await client.topic_route(topic)  # Raises for the caller, where a task could only log.
+        try:
+            if member is not None:
+                service = RebalanceService(client, member, assign, options.strategy)
+                await _join(service, offsets, nursery)
+            else:
+                assign(_by_topic(options.subscriptions, options.queues or ()))
+            nursery.start_soon(consumer.progress.commit_on_period, options.auto_commit_interval)
+            yield consumer
+            consumer.settle()
+        finally:
+            await _close(client, consumer, offsets, member)
+            nursery.cancel_scope.cancel()
+
+
+async def _join(
+    service: RebalanceService, offsets: RemoteBrokerOffsetStore, nursery: trio.Nursery
+) -> None:
+    """Become a member, and get a share of the queues."""
+    await service.client.join(service.member)
+    offsets.confirm = service.rebalance
+    if not await service.rebalance():
+        service.member.rebalance_now.wake()
+    nursery.start_soon(service.run)
+
+
+def _by_topic(
+    topics: Iterable[str], queues: Sequence[MessageQueue]
+) -> dict[str, list[MessageQueue]]:
+    return {topic: [queue for queue in queues if queue.topic == topic] for topic in topics}
+
+
+async def _close(
+    client: ClientInstance,
+    consumer: Consumer,
+    offsets: RemoteBrokerOffsetStore,
+    member: ConsumerMembership | None,
+) -> None:
+    # Shielded and bounded: what was worked on is committed also when the block was cancelled.
+    consumer.close()
+    consumer.assigned.stop()
+    if offsets.confirm is not None:
+        offsets.confirm = _nobody_confirms
+    with trio.move_on_after(COMMIT_GRACE, shield=True):
+        await consumer.progress.commit_at_end()
+    with trio.move_on_after(CLOSE_GRACE, shield=True):
+        if member is not None:
+            await client.leave(member)
+
+
+async def _nobody_confirms() -> bool:
+    # A consumer that ends does not take a queue back from the member that has claimed it.
+    await trio.lowlevel.checkpoint()
+    return False
+
+
+def _membership(client: ClientInstance, options: ConsumerOptions) -> ConsumerMembership:
+    now_ms = client.wall_clock.now_ms()
+    return ConsumerMembership(
+        options.group,
+        consume_from_where(options.start_from),
+        {
+            topic: subscription.data(topic, sub_version=now_ms)
+            for topic, subscription in options.subscriptions.items()
+        },
+    )

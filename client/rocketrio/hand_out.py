@@ -1,0 +1,206 @@
+"""What was pulled and waits to be received: messages leave here one by one or in lists, queue by queue.
+
+What was handed out counts as worked on when the next receive begins, or when somebody calls `settle`.
+
+Invariant: a message is taken and the position moved in one synchronous step, the last one of a receive: a cancel
+comes before it, and loses nothing.
+Invariant: messages of one queue are handed out in order, by chunks as they were pulled.
+"""
+
+from collections import deque
+from typing import Final, Self
+
+import trio
+
+from rocketrio.process_queue import ProcessQueue
+from rocketrio_protocol.errors import ClosedError
+from rocketrio_protocol.message import MessageExt
+
+CHECKPOINT_EVERY: Final = 64
+"""Messages handed out without waiting after which other tasks get a turn."""
+
+
+class HandOut:
+    """The receiving half of one consumer; `async for` iterates over it."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self._ready: deque[ProcessQueue] = deque()
+        # The chunk being handed out: messages before _index are with the caller, those before _settled worked on;
+        # at _limit other tasks get a turn.
+        self._current: ProcessQueue | None = None
+        self._messages: list[MessageExt] = []
+        self._index = self._limit = self._settled = 0
+        self._since_checkpoint = 0
+        self._in_work: set[ProcessQueue] = set()
+        self._handed_out = 0
+        self._is_receiving = False
+        self._arrival = trio.Event()
+        self.is_closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        index = self._index
+        if index < self._limit:
+            self._index = index + 1
+            return self._messages[index]
+        return await self._next()
+
+    async def receive_batch(self, max_messages: int, max_wait: float) -> list[MessageExt]:
+        """Messages that are there, or `max_messages` if so many come within `max_wait` seconds; never none."""
+        await self._wait_message()
+        if max_wait > 0 and self._at_hand() < max_messages:
+            with trio.move_on_after(max_wait):
+                while self._at_hand() < max_messages:
+                    await self._wait_arrival()
+            if not self._at_hand():  # Lost in a rebalance meanwhile.
+                await self._wait_message()
+        return self._take(max_messages)
+
+    async def _next(self) -> MessageExt:
+        is_at_hand = self._current is not None or self._ready
+        if not is_at_hand or self._since_checkpoint >= CHECKPOINT_EVERY or self.is_closed:
+            await self._wait_message()
+        else:
+            self.settle()
+        if self._current is None:
+            if not self._ready:  # The settled chunk was the last one.
+                await self._wait_message()
+            self._open_chunk()
+        index = self._index
+        self._index = index + 1
+        room = max(1, CHECKPOINT_EVERY - self._since_checkpoint)
+        self._limit = min(len(self._messages), index + room)
+        self._since_checkpoint += self._limit - index
+        return self._messages[index]
+
+    async def _wait_message(self) -> None:
+        """Settle what was handed out, let others run, and wait until there is a message."""
+        self.check_free()
+        self.settle()
+        self._is_receiving = True
+        try:
+            await trio.lowlevel.checkpoint()
+            self._since_checkpoint = 0
+            while self._current is None and not self._ready:
+                await self._wait_arrival()
+        finally:
+            self._is_receiving = False
+
+    async def _wait_arrival(self) -> None:
+        if self.is_closed:
+            raise self._closed()
+        await self._arrival.wait()
+        self._arrival = trio.Event()
+
+    def check_free(self) -> None:
+        """Raises ClosedError, and BusyResourceError while another task receives."""
+        if self.is_closed:
+            raise self._closed()
+        if self._is_receiving:
+            raise trio.BusyResourceError("another task is receiving from this consumer")
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"the consumer of group {self.group} is closed")
+
+    def _at_hand(self) -> int:
+        return len(self._messages) - self._index + sum(queue.message_count for queue in self._ready)
+
+    # ------------------------------------------------------------------- handing out, synchronously
+
+    def arrived(self, process_queue: ProcessQueue) -> None:
+        """A pull brought messages."""
+        if process_queue not in self._ready:
+            self._ready.append(process_queue)
+        self._arrival.set()
+
+    def _open_chunk(self) -> None:
+        process_queue = self._ready.popleft()
+        self._current = process_queue
+        self._messages = process_queue.take().messages
+        self._index = self._limit = self._settled = 0
+        if process_queue.chunks:
+            self._ready.append(process_queue)
+
+    def _take(self, max_messages: int) -> list[MessageExt]:
+        batch: list[MessageExt] = []
+        while len(batch) < max_messages and (self._current is not None or self._ready):
+            if self._current is None:
+                self._open_chunk()
+            process_queue = self._current
+            assert process_queue is not None
+            start = self._index
+            end = min(len(self._messages), start + max_messages - len(batch))
+            batch += self._messages[start:end]
+            self._handed_out += end - start
+            self._index = self._limit = self._settled = end
+            self._in_work.add(process_queue)
+            if end == len(self._messages):
+                self._close_chunk()
+            else:
+                process_queue.position = self._messages[end].queue_offset
+        return batch
+
+    def _close_chunk(self) -> None:
+        assert self._current is not None
+        self._current.finish()
+        self._forget_chunk()
+
+    def _forget_chunk(self) -> None:
+        self._current = None
+        self._messages = []
+        self._index = self._limit = self._settled = 0
+
+    def settle(self) -> None:
+        """All that was handed out is worked on."""
+        current = self._current
+        if current is not None and self._index > self._settled:
+            self._handed_out += self._index - self._settled
+            self._settled = self._limit = self._index
+            self._in_work.add(current)
+            if self._index == len(self._messages):
+                self._close_chunk()
+            else:
+                current.position = self._messages[self._index].queue_offset
+        for process_queue in self._in_work:
+            process_queue.done_offset = process_queue.position
+        self._in_work.clear()
+
+    def lost(self, process_queue: ProcessQueue) -> None:
+        """The queue is no longer ours, or goes on elsewhere: hand out nothing more of what was pulled."""
+        if process_queue is self._current:
+            self._handed_out += self._index - self._settled
+            self._forget_chunk()
+        self._in_work.discard(process_queue)
+        if process_queue in self._ready:
+            self._ready.remove(process_queue)
+
+    def close(self) -> None:
+        """Hand out nothing more; a waiting receive ends with ClosedError."""
+        self.is_closed = True
+        self._limit = self._index
+        self._arrival.set()
+
+    # ------------------------------------------------------------------------------------ where it stands
+
+    @property
+    def handed_out(self) -> int:
+        """Messages received so far."""
+        return self._handed_out + self._index - self._settled
+
+    def done_offset(self, process_queue: ProcessQueue) -> int | None:
+        """What may be committed: all before it is worked on."""
+        if process_queue is self._current and self._index > self._settled:
+            return self._messages[self._index - 1].queue_offset
+        return process_queue.done_offset
+
+    def position(self, process_queue: ProcessQueue) -> int | None:
+        """What is handed out next."""
+        if process_queue is self._current and self._index > self._settled:
+            if self._index == len(self._messages):
+                assert process_queue.current is not None
+                return process_queue.current.next_offset
+            return self._messages[self._index].queue_offset
+        return process_queue.position
