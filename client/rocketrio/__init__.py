@@ -9,6 +9,14 @@ Several of them in one process share connections and tables by `client=`, see `o
 """
 
 from rocketrio.admin import Admin, open_admin
+from rocketrio.allocate import (
+    AllocateStrategy,
+    allocate_averagely,
+    allocate_averagely_by_circle,
+    allocate_by_config,
+    allocate_by_consistent_hash,
+    allocate_sticky,
+)
 from rocketrio.api import NOT_FOUND
 from rocketrio.consume import open_consumer
 from rocketrio.consumer import Consumer
@@ -43,6 +51,7 @@ __all__ = [
     "MASTER_ID",
     "NOT_FOUND",
     "Admin",
+    "AllocateStrategy",
     "BrokerError",
     "ClientInstance",
     "ClosedError",
@@ -68,6 +77,11 @@ __all__ = [
     "SendPipeline",
     "SendResult",
     "SendStatus",
+    "allocate_averagely",
+    "allocate_averagely_by_circle",
+    "allocate_by_config",
+    "allocate_by_consistent_hash",
+    "allocate_sticky",
     "open_admin",
     "open_client",
     "open_consumer",
