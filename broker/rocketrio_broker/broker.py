@@ -39,6 +39,7 @@ from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
+from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.processor import PULL_CODES
 from rocketrio_broker.processor.ha_status import HAStatusProcessor
@@ -231,6 +232,7 @@ async def open_broker(
                 gather_slave_offsets,
                 peers=peers,
                 consumer_offsets=parts.consumer_offsets,
+                tables=SlaveTables(parts.topics, parts.groups),
                 queue_end=store.next_queue_offset,
             )
             missing_tail = MissingTail(

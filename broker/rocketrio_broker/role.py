@@ -2,7 +2,7 @@
 
     master  end of following: everything whole into the queues, the part of a record cut off
             | no other live master of this name | what a slave has and this log lacks is fetched
-            | offsets of its slaves taken over | writes | registered | delayed messages and transactions
+            | tables and offsets of its slaves taken over | writes | registered | delayed messages and transactions
     slave   writes refused, waiting sends answered | follows its master's log and tables | registered
 
 A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on.
@@ -55,7 +55,7 @@ class RoleService:
         gather: Callable[[], Awaitable[object]],
         find_other_master: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """`follow` makes a slave's side of replication, `gather` takes over the slaves' offsets.
+        """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
         `fetch` gets what only slaves have of the log; it is given what to call when that takes long.
         """
@@ -145,9 +145,9 @@ class RoleService:
         refusals = registration.refusals.value
         begin = store.max_physical_offset
         await self._fetch(self._stand_by)
-        self._make_topics(begin)
         self._expect_acknowledgements()
         await self._gather()
+        self._make_topics(begin)
         store.take_writes()
         logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()

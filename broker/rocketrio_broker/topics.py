@@ -11,6 +11,7 @@ from typing import Final
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.joined_table import joined_table, newer_version
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import topic_names
 from rocketrio_protocol.remoting.ports import WallClock
@@ -142,6 +143,17 @@ class TopicConfigManager:
         if wrapper == self.wrapper():
             return False
         self._take(wrapper)
+        return True
+
+    def join(self, wrapper: TopicConfigSerializeWrapper) -> bool:
+        """Add what a slave knows and we do not, unless its table is the older one; False when nothing changed."""
+        ours, theirs = self.topic_config_table, wrapper.topic_config_table
+        table = joined_table(ours, self.data_version, theirs, wrapper.data_version)
+        if table == ours:
+            return False
+        self.data_version = newer_version(self.data_version, wrapper.data_version)
+        self._change(table)
+        logger.info("topics taken over count=%d", len(table) - len(ours))
         return True
 
     def register_again(self) -> None:

@@ -120,3 +120,11 @@ def test_a_change_that_the_file_cannot_hold_is_not_made(monkeypatch: pytest.Monk
     again = manager(disk)
     again.load()
     assert again.wrapper() == groups.wrapper() != before
+
+
+def test_a_slave_s_newer_table_is_joined() -> None:
+    ours, slave = manager(), manager()
+    slave.update(SubscriptionGroupConfig("late", retry_max_times=3))
+    assert ours.join(slave.wrapper())
+    assert ours.subscription_group_table["late"].retry_max_times == 3
+    assert not ours.join(slave.wrapper())

@@ -169,3 +169,22 @@ def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
     topics.update(TopicConfig("T", 8, 8, 6))
     again.load()
     assert again.topic_config("T") == TopicConfig("T", 8, 8, 6)
+
+
+def test_a_slave_s_newer_table_is_joined_and_registered_under_a_version_of_its_own() -> None:
+    ours, slave = manager(), manager()
+    slave.update(TopicConfig("late"))
+    assert ours.join(slave.wrapper())
+    assert ours.topic_config("late") is not None
+    assert ours.data_version.counter == slave.data_version.counter + 1
+    assert ours.changes.value == 1
+    assert not ours.join(slave.wrapper())
+
+
+def test_a_topic_that_was_deleted_does_not_come_back_from_a_slave() -> None:
+    ours, slave = manager(), manager()
+    ours.update(TopicConfig("late"))
+    slave.replace(ours.wrapper())
+    ours.delete("late")
+    assert not ours.join(slave.wrapper())
+    assert ours.topic_config("late") is None

@@ -1,8 +1,9 @@
-"""A master that comes back takes over what was committed to its slaves while it was away, before it serves.
+"""A broker that becomes master, or comes back as one, takes over what its slaves know more of, before it serves.
 
-It asks the name servers (106) which slaves its name has, and each slave (43) for its offsets; per queue the newer
-version counts (docs/decisions/0014), of an Apache slave, which has no versions, the higher offset. Who cannot be
-asked is tried again until a time limit; then the master serves without, and says so.
+It asks the name servers (106) which slaves its name has, and each slave for its topics and groups (slave_tables.py)
+and for its offsets (43); per queue the newer version counts (docs/decisions/0014), of an Apache slave, which has no
+versions, the higher offset. Who cannot be asked is tried again until a time limit; then the master serves without,
+and says so.
 
 Invariant: no committed offset of this master is lowered but by a reset or seek that the slave took.
 Invariant: none lies beyond the end of its queue here (`queue_end`), neither an own one nor a slave's: messages that
@@ -12,6 +13,7 @@ Unlike Java: Apache's master comes back with what it last knew, and the periodic
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
@@ -19,6 +21,7 @@ import trio
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask
+from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
 from rocketrio_protocol.errors import Error, NotReachable
@@ -48,16 +51,17 @@ async def gather_slave_offsets(
     *,
     peers: Peers,
     consumer_offsets: ConsumerOffsetManager,
+    tables: SlaveTables | None = None,
     queue_end: Callable[[str, int], int] | None = None,
     limit: float = GATHER_LIMIT,
 ) -> GatheredOffsets:
-    """Raise `consumer_offsets` to what the slaves of this name have. Never fails; takes `limit` seconds at most.
+    """Raise `consumer_offsets`, and `tables`, to what the slaves of this name have. Never fails.
 
-    A cancel leaves what was merged so far.
+    Takes `limit` seconds at most. A cancel leaves what was merged so far.
     """
     if queue_end is not None:
         consumer_offsets.cut(queue_end)
-    gathering = _Gathering(peers, consumer_offsets, queue_end)
+    gathering = _Gathering(peers, consumer_offsets, tables, queue_end)
     with trio.move_on_after(limit) as waiting:
         async with trio.open_nursery() as nursery:
             for addr in peers.name_servers:
@@ -85,12 +89,14 @@ class _Gathering:
         self,
         peers: Peers,
         consumer_offsets: ConsumerOffsetManager,
+        tables: SlaveTables | None,
         queue_end: Callable[[str, int], int] | None,
     ) -> None:
         self.result = GatheredOffsets()
         self._peers = peers
         self._known: set[str] = set()
         self._consumer_offsets = consumer_offsets
+        self._tables = tables
         self._queue_end = queue_end
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
@@ -101,6 +107,8 @@ class _Gathering:
                 nursery.start_soon(self._ask_slave, slave)
 
     async def _ask_slave(self, addr: str) -> None:
+        if self._tables is not None:
+            await self._insist(addr, partial(self._tables.take_over, self._peers.call))
         offsets = await self._insist(addr, self._offsets)
         self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=self._queue_end)
         self.result.slaves_asked.append(addr)

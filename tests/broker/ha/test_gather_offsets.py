@@ -3,22 +3,29 @@
 import attrs
 import pytest
 import trio
-from tests.broker.parts import config_file
+from tests.broker.parts import SettableClock, config_file, live_config
 from trio.testing import MockClock
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.gather_offsets import GatheredOffsets, gather_slave_offsets
 from rocketrio_broker.ha.peers import Peers
+from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offset_table import OffsetTable
 from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.route import BrokerData, ClusterInfo
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+from rocketrio_protocol.topic_config import (
+    ConsumerOffsetWrapper,
+    SubscriptionGroupConfig,
+    TopicConfig,
+)
 
 NAME_SERVER, OTHER_NAME_SERVER = "10.0.0.9:9876", "10.0.0.8:9876"
 OWN, SLAVE, OTHER_SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -35,9 +42,9 @@ def offsets(table: dict[str, dict[int, int]]) -> bytes:
 
 @attrs.define
 class FakePeers:
-    """Name servers and slaves by address: a body, or the time from which on there is somebody to answer."""
+    """Name servers and slaves by address: a body, or one a request, and the time from which on somebody answers."""
 
-    bodies: dict[str, bytes]
+    bodies: dict[str, bytes | dict[RequestCode, bytes]]
     up_at: dict[str, float] = attrs.field(factory=dict)
     asked: list[tuple[float, str, RequestCode]] = attrs.field(factory=list)
 
@@ -51,7 +58,9 @@ class FakePeers:
             await trio.sleep(timeout)
         if up_at == SILENT or trio.current_time() < up_at:
             raise NotReachable("No connection", broker_addr=addr)
-        return RemotingCommand.request(request).response(body=self.bodies[addr])
+        found = self.bodies[addr]
+        found = found[request.code] if isinstance(found, dict) else found
+        return RemotingCommand.request(request).response(body=found)
 
 
 def manager() -> ConsumerOffsetManager:
@@ -215,6 +224,46 @@ async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
         queue_end=lambda topic, queue_id: 200,
     )
     assert kept.query_offsets("billing", "orders") == {}
+
+
+async def test_topics_and_groups_that_only_a_slave_knows_are_taken_over(
+    autojump_clock: MockClock,
+) -> None:
+    """As when master and slave change places before the next copy."""
+
+    def tables() -> SlaveTables:
+        config, clock, disk = live_config(), SettableClock(), MemoryDisk()
+        return SlaveTables(
+            TopicConfigManager(
+                config=config, file=config_file("topics.json", disk), wall_clock=clock
+            ),
+            SubscriptionGroupManager(
+                config=config, file=config_file("subscriptionGroup.json", disk), wall_clock=clock
+            ),
+        )
+
+    ours, theirs = tables(), tables()
+    theirs.topics.update(TopicConfig("late"))
+    theirs.groups.update(SubscriptionGroupConfig("late", retry_max_times=3))
+    peers = FakePeers(
+        {
+            NAME_SERVER: cluster({1: SLAVE}),
+            SLAVE: {
+                RequestCode.GET_ALL_TOPIC_CONFIG: fastjson.dumps(theirs.topics.wrapper()),
+                RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: fastjson.dumps(
+                    theirs.groups.wrapper()
+                ),
+                RequestCode.GET_ALL_CONSUMER_OFFSET: offsets({}),
+            },
+        }
+    )
+    await gather_slave_offsets(
+        peers=Peers(peers.call, [NAME_SERVER], "broker-a", OWN),
+        consumer_offsets=manager(),
+        tables=ours,
+    )
+    assert ours.topics.topic_config("late") == TopicConfig("late")
+    assert ours.groups.subscription_group_table["late"].retry_max_times == 3
 
 
 @pytest.mark.parametrize("is_copy", [False, True])

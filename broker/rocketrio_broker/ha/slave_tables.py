@@ -1,0 +1,34 @@
+"""What a broker that becomes master takes over of its slaves' topics and groups: what it was not told of.
+
+A slave copies its master's tables on a period. When the two change places what was made or set in that time is known
+to the former master alone, which is a slave now; the same after a power cut that took a table's file.
+
+Answers to: nothing; a new master of Apache's has what it happened to copy last.
+"""
+
+import attrs
+
+from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.peers import Caller, ask
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.commands.admin import (
+    GetAllSubscriptionGroupConfigRequestHeader,
+    GetAllTopicConfigRequestHeader,
+)
+from rocketrio_protocol.topic_config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+
+
+@attrs.frozen
+class SlaveTables:
+    """Our tables, to be joined with those of slaves."""
+
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+
+    async def take_over(self, call: Caller, addr: str) -> None:
+        """Ask one slave (21, 201). Raises what stopped it, ConfigFileError where this disk takes nothing."""
+        body = await ask(call, addr, GetAllTopicConfigRequestHeader())
+        self.topics.join(fastjson.loads(body, TopicConfigSerializeWrapper, what="topics"))
+        body = await ask(call, addr, GetAllSubscriptionGroupConfigRequestHeader())
+        self.groups.join(fastjson.loads(body, SubscriptionGroupWrapper, what="groups"))
