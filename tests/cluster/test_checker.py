@@ -15,6 +15,8 @@ from tests.cluster.histories.events import (
     OffsetsSeen,
     Pulled,
     Received,
+    ReignBegan,
+    ReignEnded,
     SendAnswered,
     SendStarted,
     TopicCreated,
@@ -33,6 +35,7 @@ def sent(at: float, body: bytes, offset: int, **changes: Any) -> list[Event]:
     answer = SendAnswered(
         at=at + 0.1,
         producer="producer-0",
+        broker=0,
         queue_id=0,
         bodies=(body,),
         waits=True,
@@ -54,20 +57,39 @@ def seen(at: float, broker: int, offset: int, queue_id: int = 0) -> Event:
     return OffsetsSeen(at=at, broker=broker, offsets=((queue_id, offset),))
 
 
-def restarted(at: float, how: str, *, kept: int = 200, offset: int = 2) -> list[Event]:
+def restarted(
+    at: float,
+    how: str,
+    *,
+    kept: int = 200,
+    flushed: int = 200,
+    offset: int = 2,
+    slave_end: int | None = None,
+) -> list[Event]:
+    """The master is down for a second; by default a slave has no more than it comes back with."""
+    slave_end = kept if slave_end is None else slave_end
+    others = (0, kept, kept), (1, slave_end, slave_end)
+    offsets = ((0, offset),)
+    role = "async-master"
     return [
         MemberEnded(
-            at=at, broker=0, how=how, log_end=200, flushed=200, offsets=((0, 2),)
+            at=at, broker=0, role=role, how=how, log_end=200, flushed=flushed, offsets=((0, 2),)
         ),
+        ReignEnded(at=at, broker=0, log_end=200),
         MemberStarted(
-            at=at + 1,
-            broker=0,
-            log_end=kept,
-            kept=kept,
-            others=((0, 200, 200), (1, kept, kept)),
-            offsets=((0, offset),),
+            at=at + 1, broker=0, role=role, log_end=kept, kept=kept, others=others, offsets=offsets
         ),
-    ]  # fmt: skip
+        ReignBegan(at=at + 1, broker=0, kept=kept, others=others, offsets=offsets),
+    ]
+
+
+def switched(at: float, *, kept: int = 200, offset: int = 2) -> list[Event]:
+    """The slave becomes master, with so much of the log, and with this offset."""
+    others = (0, 200, 200), (1, 200, 200)
+    return [
+        ReignEnded(at=at, broker=0, log_end=200),
+        ReignBegan(at=at + 1, broker=1, kept=kept, others=others, offsets=((0, offset),)),
+    ]
 
 
 RIGHT: list[Event] = [
@@ -109,6 +131,7 @@ def broken(
     slave: BrokerState | None = None,
     *,
     came_to_rest: bool = True,
+    producers: int = 0,
     **mode: Any,
 ) -> set[str]:
     """The names of the promises that such a story breaks."""
@@ -117,7 +140,7 @@ def broken(
         mode=attrs.evolve(Mode("sync", "async-master", 1, 0.5, reads_at_slaves=False), **mode),
         faults=(),
         consumers=(),
-        producers=1,
+        producers=producers,
         sending_ends=25.0,
         resets=(),
         faults_end=25.0,
@@ -165,6 +188,8 @@ def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
         ("offset forgotten", restarted(40.0, "stop", offset=1)),
         ("offset forgotten", [seen(30.0, 0, 2), *restarted(40.0, "power cut", offset=1)]),
         ("came back with less", restarted(40.0, "kill", kept=150)),
+        ("a slave still had the tail", switched(40.0, kept=150)),
+        ("slaves were not asked", switched(40.0, offset=1)),
     ],
 )
 def test_wrong_event_is_told(promise: str, more: list[Event]) -> None:
@@ -194,6 +219,10 @@ def test_no_rest_is_told() -> None:
     assert broken(RIGHT, came_to_rest=False) == {"no rest"}
 
 
+def test_producer_that_reaches_nobody_at_the_end_is_told() -> None:
+    assert broken(RIGHT, producers=1) == {"no send"}
+
+
 def test_offset_may_fall_where_somebody_lowered_it() -> None:
     def lowered(offset: int) -> list[Event]:
         steps: list[Event] = [
@@ -215,17 +244,7 @@ def test_offset_may_fall_where_somebody_lowered_it() -> None:
 
 def tail_cut(*, slave_end: int) -> list[Event]:
     """The master loses the second message with the power."""
-    return [
-        MemberEnded(at=30.0, broker=0, how="power cut", log_end=200, flushed=100, offsets=()),
-        MemberStarted(
-            at=31.0,
-            broker=0,
-            log_end=100,
-            kept=100,
-            others=((0, 100, 100), (1, slave_end, slave_end)),
-            offsets=((0, 2),),
-        ),
-    ]
+    return restarted(30.0, "power cut", flushed=100, kept=100, slave_end=slave_end)
 
 
 def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:

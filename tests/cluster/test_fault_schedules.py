@@ -9,23 +9,28 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+import attrs
 import pytest
 from tests.cluster.histories.checker import check
-from tests.cluster.histories.schedule import Fault, Mode, Schedule, Visit, make_schedule
+from tests.cluster.histories.events import ReignBegan
+from tests.cluster.histories.schedule import Fault, Mode, Schedule, Switch, Visit, make_schedule
 from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
+from tests.cluster.histories.violation import events_of
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.missing_tail import MissingTail
 from rocketrio_broker.ha.resync import Resync
+from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offset_version import Version
 from rocketrio_broker.store import flush
 from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.replicated_log import ReplicatedLog
 
 ROOT = Path(__file__).parents[2]
 SEEDS = int(os.environ.get("ROCKETRIO_SEEDS", "200"))
@@ -91,6 +96,11 @@ def schedule_of(*faults: Fault, mode: Literal["sync", "async"] = "sync") -> Sche
     )
 
 
+def switching(*switches: Switch) -> Schedule:
+    """The same with changes of the master, and no fault."""
+    return attrs.evolve(schedule_of(), switches=switches)
+
+
 def broken_promises(schedule: Schedule) -> set[str]:
     return {violation.invariant for violation in check(run_story(schedule))}
 
@@ -105,6 +115,46 @@ OUTAGE = (
 def test_chosen_faults_break_nothing() -> None:
     assert broken_promises(schedule_of(POWER_CUT)) == set()
     assert broken_promises(schedule_of(*OUTAGE)) == set()
+
+
+# Right after a topic was made, and before the slave copies the table.
+SWITCH = Switch(6.2, "slave-1", is_careful=False)
+
+
+def test_masters_change_places_and_break_nothing() -> None:
+    there_and_back = SWITCH, Switch(15.0, "master", is_careful=True)
+    ended = run_story(switching(*there_and_back))
+    assert check(ended) == []
+    assert [event.broker for event in events_of(ended, ReignBegan)] == [1, 0]
+
+
+def test_new_master_that_asks_no_slave_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def asks_nobody(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(SlaveTables, "take_over", asks_nobody)
+    assert broken_promises(switching(SWITCH)) == {"created and gone"}
+
+
+def test_new_master_without_the_last_message_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_replication = ReplicatedLog.end_replication
+
+    def forgetting(log: ReplicatedLog) -> None:
+        end_replication(log)
+        monkeypatch.setattr(ReplicatedLog, "end_replication", end_replication)
+        last = [queue.entry(queue.max_offset - 1) for queue in log._table]
+        log.truncate_to(max(entry[0] for entry in last if entry is not None))
+
+    monkeypatch.setattr(ReplicatedLog, "end_replication", forgetting)
+    # It gets back what only the old master has left.
+    assert broken_promises(switching(SWITCH)) == set()
+
+    async def asks_nobody(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(ReplicatedLog, "end_replication", forgetting)
+    monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
+    assert "a slave still had the tail" in broken_promises(switching(SWITCH))
 
 
 def test_slave_that_alters_a_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

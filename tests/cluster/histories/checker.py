@@ -19,6 +19,7 @@ from tests.cluster.histories.events import (
     MemberStarted,
     Pulled,
     Received,
+    ReignEnded,
     SendAnswered,
     SendStarted,
     TopicCreated,
@@ -30,6 +31,7 @@ from tests.cluster.histories.tail_losses import (
     lost_by_master,
     may_be_divergent,
     more_than_the_master,
+    reigns,
     tail_losses,
 )
 from tests.cluster.histories.violation import Violation, events_of
@@ -50,8 +52,8 @@ def answers_wait_for_what_they_say(story: Story) -> Iterator[Violation]:
     for answer in events_of(story, SendAnswered):
         if answer.status != "SEND_OK" or not answer.waits:
             continue
-        slaves = [holder for holder in answer.held_by if holder[0]]
-        flushed = {number: flushed for number, _, flushed in answer.held_by}.get(0)
+        slaves = [holder for holder in answer.held_by if holder[0] != answer.broker]
+        flushed = {number: flushed for number, _, flushed in answer.held_by}.get(answer.broker)
         if mode.flush == "sync" and flushed is not None and flushed <= answer.end_offset:
             yield Violation("acknowledged before it was flushed", f"flushed={flushed}", answer)
         if mode.role == "sync-master":
@@ -59,7 +61,7 @@ def answers_wait_for_what_they_say(story: Story) -> Iterator[Violation]:
             holders = [slave for slave in slaves if slave[place] > answer.end_offset]
             cut = [
                 end for end in events_of(story, MemberEnded)
-                if end.broker and end.how == "power cut" and answer.started <= end.at <= answer.at
+                if end.broker != answer.broker and end.how == "power cut" and answer.started <= end.at <= answer.at
             ]  # fmt: skip
             if not holders and not cut:
                 yield Violation("acknowledged before a slave had it", f"{slaves}", answer)
@@ -117,11 +119,11 @@ def _waits_ahead(story: Story, slave: BrokerState) -> bool:
     )
 
 
-def returning_master_got_its_tail_back(story: Story) -> Iterator[Violation]:
-    """What a slave that could be asked had beyond it, it has when it serves."""
-    for started, ended, number in more_than_the_master(story):
-        if can_ask(story, ended.at, started.at):
-            yield Violation("a slave still had the tail", f"broker {number}", started)
+def new_master_got_the_whole_log(story: Story) -> Iterator[Violation]:
+    """What a slave that could be asked had beyond it, a master has when it serves: one that came back, or a new one."""
+    for began, ended, number in more_than_the_master(story):
+        if can_ask(story, ended.at, began):
+            yield Violation("a slave still had the tail", f"broker {number}", began)
 
 
 def everything_came_to_rest(story: Story) -> Iterator[Violation]:
@@ -135,13 +137,25 @@ def everything_came_to_rest(story: Story) -> Iterator[Violation]:
         )
 
 
+def producers_find_the_master(story: Story) -> Iterator[Violation]:
+    """Once everything is mended each of them reaches whoever is master then."""
+    mended = story.schedule.faults_end
+    found = {
+        answer.producer for answer in events_of(story, SendAnswered) if answer.started >= mended
+    }
+    for number in range(story.schedule.producers):
+        name = f"producer-{number}"
+        if name not in found:
+            yield Violation("no send", f"{name} reached no master after everything was mended")
+
+
 def queues_keep_the_order_of_sends(story: Story) -> Iterator[Violation]:
     """A message that was sent after another was answered stands behind it."""
     losses = {loss.ended for loss in tail_losses(story)}
     answered: dict[int, int] = {}  # by queue, where the messages answered so far end
     least: dict[str, int] = {}  # by producer, where what it sends now may stand at least
     for event in story.history.events:
-        if isinstance(event, MemberEnded) and event.at in losses:
+        if isinstance(event, ReignEnded) and event.at in losses:
             answered.clear()
             least.clear()
         elif isinstance(event, SendStarted):
@@ -222,10 +236,16 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
 
 
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
-    """Their file is synced before a request for one is answered."""
+    """Their file is synced before a request for one is answered, and a new master asks the last one for its table."""
     names = {text.split()[0] for text in story.final.brokers[0].topics}
     for created in events_of(story, TopicCreated):
-        if created.topic not in names:
+        was_not_heard_of = any(
+            began.broker != ended.broker
+            and began.at >= created.at
+            and not can_ask(story, created.at, began)
+            for began, ended in reigns(story)
+        )
+        if created.topic not in names and not was_not_heard_of:
             yield Violation("created and gone", "", created)
 
 
@@ -239,7 +259,7 @@ def started_members_have_what_they_must(story: Story) -> Iterator[Violation]:
             end = ended[event.broker]
             least = end.flushed if end.how == "power cut" else end.log_end
             # A slave may have been cut in a record; a master appends whole ones.
-            if event.kept < least and event.broker == 0:
+            if event.kept < least and "slave" not in (end.role, event.role):
                 yield Violation("came back with less", f"{least} before, by {end.how}", event)
 
 
@@ -255,5 +275,6 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     metadata_converges,
     created_topics_are_there,
     started_members_have_what_they_must,
-    returning_master_got_its_tail_back,
+    new_master_got_the_whole_log,
+    producers_find_the_master,
 )

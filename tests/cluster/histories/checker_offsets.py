@@ -16,6 +16,8 @@ from tests.cluster.histories.events import (
     MemberStarted,
     OffsetsSeen,
     Received,
+    ReignBegan,
+    ReignEnded,
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE
 from tests.cluster.histories.story import Story
@@ -32,7 +34,7 @@ def check_offsets(story: Story) -> Iterator[Violation]:
     """All that is promised of offsets."""
     yield from offsets_rise_in_memory(story)
     yield from offsets_survive_restarts(story)
-    yield from returning_master_asked_its_slaves(story)
+    yield from new_master_asked_its_slaves(story)
     yield from confirmed_commits_are_somewhere(story)
     yield from committed_was_received(story)
 
@@ -105,19 +107,20 @@ def _settled(
     return settled
 
 
-def returning_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
-    """A master that comes back has what was committed to a slave meanwhile, if it could be asked."""
+def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
+    """A master that comes back, or is new, has what was committed to another broker meanwhile, if it could be asked."""
     held: dict[int, dict[int, int]] = {}
-    down_since: dict[int, float] = {}
+    none_since = 0.0
     for event in story.history.events:
         match event:
             case OffsetsSeen(broker=broker, offsets=offsets):
                 held.setdefault(broker, {}).update(offsets)
-            case MemberEnded(broker=broker, at=at):
+            case MemberEnded(broker=broker):
                 held.pop(broker, None)
-                down_since[broker] = at
-            case MemberStarted(broker=0, at=at, offsets=offsets):
-                if tail_losses(story) or not can_ask(story, down_since[0], at):
+            case ReignEnded(at=at):
+                none_since = at
+            case ReignBegan(offsets=offsets):
+                if tail_losses(story) or not can_ask(story, none_since, event):
                     continue
                 found = dict(offsets)
                 for broker, queues in held.items():
@@ -129,15 +132,16 @@ def returning_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
                 pass
 
 
-def can_ask(story: Story, ended: float, started: float) -> bool:
-    """Whether the master could reach its name server and slaves, and they had registered there."""
+def can_ask(story: Story, ended: float, began: ReignBegan) -> bool:
+    """Whether a new master could reach its name server and slaves, and they had registered there."""
     clients = ("consumer", "producer")
+    itself = "master" if began.broker == 0 else f"slave-{began.broker}"
     return not any(
-        fault.at <= started and fault.at + fault.lasts >= ended - REGISTERED_AFTER
+        fault.at <= began.at and fault.at + fault.lasts >= ended - REGISTERED_AFTER
         for fault in story.schedule.faults
         if not fault.who.startswith(clients)
         and not fault.other.startswith(clients)
-        and (fault.who != "master" or fault.other or fault.kind in ("silence", "full disk"))
+        and (fault.who != itself or fault.other or fault.kind in ("silence", "full disk"))
     )
 
 

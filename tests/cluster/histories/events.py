@@ -1,7 +1,7 @@
 """What happened in one run, in the order it happened, with virtual times: the history that the checker reads.
 
 Every event is a value that compares by its content, so that two runs of one seed can be compared whole.
-`broker` is a broker id: 0 is the master.
+`broker` is a member of the cluster by its number, whatever its role and id: 0 began as master.
 """
 
 import attrs
@@ -37,9 +37,10 @@ class SendStarted(Event):
 
 @attrs.frozen(kw_only=True)
 class SendAnswered(Event):
-    """The master has stored it, as safely as the status says."""
+    """A master has stored it, as safely as the status says."""
 
     producer: str
+    broker: int
     queue_id: int
     bodies: tuple[bytes, ...]
     waits: bool
@@ -47,7 +48,7 @@ class SendAnswered(Event):
     status: str
     queue_offset: int
     end_offset: int
-    """A physical address that the last message of it begins at, or lies behind."""
+    """An address inside the last record: who has it has the record, as records come whole."""
     held_by: tuple[tuple[int, int, int], ...]
     """At this moment: each broker, where its log ends, and how far it is on its disk."""
 
@@ -142,6 +143,7 @@ class MemberEnded(Event):
     """A broker is down."""
 
     broker: int
+    role: str
     how: str
     """`stop`, `kill` (as -9: written bytes stay) or `power cut` (what was not synced may be lost)."""
     log_end: int
@@ -154,11 +156,32 @@ class MemberStarted(Event):
     """A broker serves again."""
 
     broker: int
+    role: str
     log_end: int
     kept: int
     """Where what it had when it ended, and has again, ends."""
     others: tuple[tuple[int, int, int], ...]
     """Before it started: all brokers, where their logs end, and how far they are on their disks."""
+    offsets: tuple[tuple[int, int], ...]
+
+
+@attrs.frozen(kw_only=True)
+class ReignEnded(Event):
+    """The master takes nothing more: it is down, or became a slave."""
+
+    broker: int
+    log_end: int
+
+
+@attrs.frozen(kw_only=True)
+class ReignBegan(Event):
+    """There is a master again: it came back, or a slave became it."""
+
+    broker: int
+    kept: int
+    """Where what the last master had when its reign ended, and this one has, ends."""
+    others: tuple[tuple[int, int, int], ...]
+    """Before it was started or told: all brokers, where their logs end, and how far they are on their disks."""
     offsets: tuple[tuple[int, int], ...]
 
 

@@ -57,15 +57,11 @@ class RecordingAPI(ClientAPI):
 
 def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body) -> None:
     """What a broker answered to a pull."""
-    host = addr.rpartition(":")[0]
-    broker_ids = [
-        member.config.broker_id for member in world.cluster.members if member.host == host
-    ]
     world.history.add(
         Pulled(
             at=now(),
             reader=reader,
-            broker=broker_ids[0],
+            broker=world.number(addr.rpartition(":")[0]),
             queue_id=queue_id,
             messages=tuple(
                 (message.queue_offset, message.body.rstrip(FILL))

@@ -35,7 +35,7 @@ class Fault:
     lasts: float
     kind: FaultKind
     who: str = ""
-    """A member: `master`, `slave-1`, `name server`, `producer-0`, `consumer-0`."""
+    """A member: `master`, `slave-1`, `name server`, `producer-0`, `consumer-0`; brokers by what they are at first."""
     other: str = ""
     amount: float = 0.0
     """Seconds of a delay or of a slow disk; after a power cut the share of unsynced changes that stayed."""
@@ -54,6 +54,16 @@ class Visit:
     crashes: bool
     """It is gone without a word, as its network is; otherwise it takes leave."""
     auto_commit: bool
+
+
+@attrs.frozen
+class Switch:
+    """Another broker is made master."""
+
+    at: float
+    to: str
+    is_careful: bool
+    """The operator waits until it has all that the old one had."""
 
 
 @attrs.frozen
@@ -84,11 +94,13 @@ class Schedule:
     resets: tuple[float, ...]
     """When an operator resets the movable queue."""
     faults_end: float
+    switches: tuple[Switch, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.mode}"]
         lines += [f"  at {fault.at:g}: {fault}" for fault in self.faults]
         lines += [f"  consumer-{i}: {visits}" for i, visits in enumerate(self.consumers)]
+        lines += [f"  {switch}" for switch in self.switches]
         return "\n".join([*lines, f"  resets: {self.resets}"])
 
 
@@ -125,6 +137,18 @@ def make_schedule(seed: int) -> Schedule:
         sending_ends=length,
         resets=tuple(resets),
         faults_end=length,
+        switches=_switches(random.Random(f"switches {seed}"), length, mode.slaves),
+    )
+
+
+def _switches(rng: random.Random, length: float, slaves: int) -> tuple[Switch, ...]:
+    names = ["master", *(f"slave-{number + 1}" for number in range(slaves))]
+    # There and back again: one to a broker that is master already changes nothing.
+    return tuple(
+        Switch(at, rng.choice(names), is_careful=rng.random() < 0.5)
+        for at in sorted(
+            round(rng.uniform(FIRST_FAULT, length - 10), 3) for _ in range(rng.choice((0, 0, 1, 4)))
+        )
     )
 
 

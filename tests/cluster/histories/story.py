@@ -15,6 +15,7 @@ from tests.cluster.histories.deterministic import run_deterministically
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
 from tests.cluster.histories.readers import audit
+from tests.cluster.histories.roles import switch_masters
 from tests.cluster.histories.schedule import QUEUES, Schedule
 from tests.cluster.histories.workload import make_topics, operate, produce, visit
 from tests.cluster.histories.world import (
@@ -100,6 +101,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
                     broken.start_soon(inject_faults, world)
                     broken.start_soon(operate, world)
                     broken.start_soon(make_topics, world)
+                    broken.start_soon(switch_masters, world)
                     for number in range(schedule.producers):
                         broken.start_soon(produce, world, number)
                 world.is_ending = True
@@ -110,7 +112,8 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
             world.look_at_offsets()
             nursery.cancel_scope.cancel()
         history.add(Note(at=now(), who="schedule", text="the last look"))
-        return FinalState(tuple(_state(world, member) for member in cluster.members), came_to_rest)
+        members = sorted(cluster.members, key=lambda member: member is not world.master)
+        return FinalState(tuple(_state(world, member) for member in members), came_to_rest)
 
 
 async def _rest(world: World) -> bool:
@@ -123,12 +126,12 @@ async def _rest(world: World) -> bool:
 
 
 def _is_at_rest(world: World) -> bool:
-    master = world.cluster.master.broker.store
+    master = world.master.broker.store
     is_level = all(
-        slave.broker.store.dispatched.value == master.max_physical_offset
-        for slave in world.cluster.slaves
+        member.broker.store.dispatched.value == master.max_physical_offset
+        for member in world.cluster.members
     )
-    committed = dict(world.offsets(world.cluster.master))
+    committed = dict(world.offsets(world.master))
     ends = (master.queue_bounds(TOPIC, queue_id) or (0, 0) for queue_id in range(QUEUES))
     return is_level and all(
         committed.get(queue_id, 0) == end for queue_id, (_, end) in enumerate(ends)
@@ -141,7 +144,7 @@ def _state(world: World, member: Member) -> BrokerState:
     log_begin, log = whole_log(store)
     slave = broker.statistics().slave
     return BrokerState(
-        broker=member.config.broker_id,
+        broker=world.number(member.host),
         log_begin=log_begin,
         log=log,
         queues=tuple(

@@ -1,24 +1,24 @@
-"""When a master came back without its tail: after a power cut, with no slave that could give it back.
+"""When a reign began without what the last one had: after a power cut, with no slave that could give it back.
 
-A master gets from its slaves what it lacks before it takes writes (`returning_master_got_its_tail_back`); where that
-could not be, a slave that had more follows again once it has cut what only it had (ha_divergent_tail is cut in these
-clusters), or waits, saying so, while its master appends nothing.
+A master gets from its slaves what it lacks before it takes writes (`new_master_got_the_whole_log`), whether it comes
+back or was a slave until then; where that could not be, a slave that had more follows again once it has cut what only
+it had (ha_divergent_tail is cut in these clusters), or waits, saying so, while its master appends nothing.
 """
 
 from collections.abc import Iterator
 
 import attrs
-from tests.cluster.histories.events import MemberEnded, MemberStarted
+from tests.cluster.histories.events import ReignBegan, ReignEnded
 from tests.cluster.histories.story import Story
 
 
 @attrs.frozen
 class TailLoss:
-    """The master came back with less than it had: messages nobody promised more for are gone."""
+    """A master began with less than the last one had: messages nobody promised more for are gone."""
 
     ended: float
     started: float
-    """A little before it the master served already; how long is not in the history."""
+    """A little before it the new reign served already; how long is not in the history."""
 
     def lies_between(self, earlier: float, later: float) -> bool:
         """Whether what was seen at two times may differ because of it."""
@@ -27,7 +27,7 @@ class TailLoss:
 
 def tail_losses(story: Story) -> list[TailLoss]:
     """All of a story."""
-    return [TailLoss(ended.at, started.at) for started, ended in _shorter_masters(story)]
+    return [TailLoss(ended.at, began.at) for began, ended in _shorter_reigns(story)]
 
 
 def first_tail_loss(story: Story) -> float:
@@ -36,39 +36,40 @@ def first_tail_loss(story: Story) -> float:
 
 
 def may_be_divergent(story: Story, broker: int) -> bool:
-    """Whether a slave had, and for a while served, bytes that its master came back without."""
+    """Whether a broker had, and for a while served, bytes that a later master began without."""
     return any(number == broker for _, _, number in more_than_the_master(story))
 
 
 def any_divergent(story: Story) -> bool:
-    """Whether some slave may be."""
-    return any(may_be_divergent(story, slave.broker) for slave in story.final.brokers[1:])
+    """Whether some broker may be."""
+    return any(may_be_divergent(story, state.broker) for state in story.final.brokers)
 
 
 def lost_by_master(story: Story, started: float, end_offset: int) -> bool:
     """Whether a message that was sent at this time, and ends there, went with a tail."""
     return any(
-        ended.at >= started and member.kept <= end_offset
-        for member, ended in _shorter_masters(story)
+        ended.at >= started and began.kept <= end_offset for began, ended in _shorter_reigns(story)
     )
 
 
-def more_than_the_master(story: Story) -> Iterator[tuple[MemberStarted, MemberEnded, int]]:
-    """Each return without a tail, with a slave that had more of it."""
-    for started, ended in _shorter_masters(story):
-        for number, end, _ in started.others:
-            if number and end > started.kept:
-                yield started, ended, number
+def more_than_the_master(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded, int]]:
+    """Each reign that began without a tail, with a broker that had more of it."""
+    for began, ended in _shorter_reigns(story):
+        for number, end, _ in began.others:
+            if number != began.broker and end > began.kept:
+                yield began, ended, number
 
 
-def _shorter_masters(story: Story) -> list[tuple[MemberStarted, MemberEnded]]:
-    found = []
-    ended: MemberEnded | None = None
+def reigns(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded]]:
+    """Each reign that began, with the end of the one before."""
+    ended: ReignEnded | None = None
     for event in story.history.events:
-        if isinstance(event, MemberEnded) and event.broker == 0:
+        if isinstance(event, ReignEnded):
             ended = event
-        elif isinstance(event, MemberStarted) and event.broker == 0:
+        elif isinstance(event, ReignBegan):
             assert ended is not None
-            if event.kept < ended.log_end:
-                found.append((event, ended))
-    return found
+            yield event, ended
+
+
+def _shorter_reigns(story: Story) -> list[tuple[ReignBegan, ReignEnded]]:
+    return [(began, ended) for began, ended in reigns(story) if began.kept < ended.log_end]

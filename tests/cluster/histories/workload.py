@@ -33,7 +33,6 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     Producer,
-    SendResult,
     open_admin,
     open_consumer,
     open_producer,
@@ -44,6 +43,8 @@ from rocketrio_protocol.message_id import parse_offset_message_id
 SEND_PAUSE: Final = 0.9
 """Mean seconds between two sends of a producer."""
 SEND_TIMEOUT: Final = 3.0
+LAST_SEND_LIMIT: Final = 60.0
+"""Seconds after the last fault within which a producer reaches a master: routes are looked at every 30 s."""
 BATCH: Final = 8
 LATE_TOPICS: Final = 2
 IDLE: Final = 2.0
@@ -74,6 +75,12 @@ async def produce(world: World, number: int) -> None:
             count += size
             await _send(world, name, producer, rng.randrange(QUEUES), bodies, rng.random() < 0.85)
             await trio.sleep(rng.expovariate(1 / SEND_PAUSE))
+        # Once more when all is mended: whoever is master then is to be found.
+        await trio.sleep_until(world.schedule.faults_end)
+        with trio.move_on_after(LAST_SEND_LIMIT):
+            last = (f"{number}.last".encode(),)
+            while not await _send(world, name, producer, 0, last, waits=True):  # noqa: ASYNC110
+                await trio.sleep(SEND_PAUSE)
 
 
 def _body(rng: random.Random, name: str) -> bytes:
@@ -88,7 +95,8 @@ async def _send(
     queue_id: int,
     bodies: tuple[bytes, ...],
     waits: bool,
-) -> None:
+) -> bool:
+    """Send them as one; whether it was answered."""
     started = now()
     messages = [Message(TOPIC, body, wait_store_ok=waits) for body in bodies]
     last_size = len(bodies[-1])
@@ -112,27 +120,24 @@ async def _send(
                 error=f"{type(error).__name__}: {error}",
             )
         )
-        return
+        return False
+    host, _, physical_offset = parse_offset_message_id(result.offset_message_ids[-1])
     world.history.add(
         SendAnswered(
             at=now(),
             producer=name,
+            broker=world.number(host),
             queue_id=queue_id,
             bodies=bodies,
             waits=waits,
             started=started,
             status=result.status.name,
             queue_offset=result.queue_offset,
-            end_offset=_end_offset(result, last_size),
+            end_offset=physical_offset + last_size,
             held_by=world.log_ends(),
         )
     )
-
-
-def _end_offset(result: SendResult, last_size: int) -> int:
-    """An address inside the last record: who has it has the record, as records come whole."""
-    _, _, physical_offset = parse_offset_message_id(result.offset_message_ids[-1])
-    return physical_offset + last_size
+    return True
 
 
 # -------------------------------------------------------------------------------------------------- consumers
@@ -283,9 +288,7 @@ async def operate(world: World) -> None:
             header = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, MOVABLE_QUEUE, offset)
             with _lowering(world, "operator", offset) as outcome:
                 try:
-                    await client.api.call(
-                        f"{world.cluster.master.host}:10911", header, what="reset"
-                    )
+                    await client.api.call(f"{world.master.host}:10911", header, what="reset")
                     outcome.text = "done"
                 except Error as error:
                     outcome.text = str(error)

@@ -14,6 +14,8 @@ from tests.cluster.histories.events import (
     MemberEnded,
     MemberStarted,
     OffsetsSeen,
+    ReignBegan,
+    ReignEnded,
     StartFailed,
     now,
 )
@@ -81,6 +83,9 @@ class World:
     )  # they may serve already, and nobody knows how far they are
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
     _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
+    _reigning: int | None = 0
+    _last_reign: int = 0
+    _reign_log: bytes = b""  # of the last master, when it was that no more
     _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
 
     def rng(self, who: str) -> random.Random:
@@ -105,10 +110,24 @@ class World:
         return host
 
     def member(self, name: str) -> Member:
-        """A broker of the schedule."""
+        """A broker of the schedule, by the name of what it was at first."""
         if name == "master":
             return self.cluster.master
         return self.cluster.slaves[int(name.removeprefix("slave-")) - 1]
+
+    def number(self, host: str) -> int:
+        """Which member is at this host."""
+        return [member.host for member in self.cluster.members].index(host)
+
+    @property
+    def last_log_end(self) -> int:
+        """How much the last master had when it was that no more."""
+        return len(self._reign_log)
+
+    @property
+    def master(self) -> Member:
+        """Who is master now, or was last."""
+        return self.cluster.members[self._last_reign]
 
     async def create_topic(self) -> None:
         """The topic of the run, before anything breaks."""
@@ -138,7 +157,7 @@ class World:
         if member.is_running:
             store = member.broker.store
             return store.max_physical_offset, store.flushed.value
-        return self._ends.get(member.config.broker_id, (0, 0))
+        return self._ends.get(self.number(member.host), (0, 0))
 
     def offsets(self, member: Member) -> tuple[tuple[int, int], ...]:
         """Queue id and offset of the group, as the broker has them in memory; nothing while it is down."""
@@ -150,8 +169,8 @@ class World:
     def all_offsets(self) -> tuple[tuple[int, int, int], ...]:
         """Broker, queue id, offset."""
         return tuple(
-            (member.config.broker_id, queue_id, offset)
-            for member in self.cluster.members
+            (number, queue_id, offset)
+            for number, member in enumerate(self.cluster.members)
             for queue_id, offset in self.offsets(member)
         )
 
@@ -168,37 +187,38 @@ class World:
 
     def look_at_offsets(self) -> None:
         """One look."""
-        for member in self.cluster.members:
-            broker_id = member.config.broker_id
+        for number, member in enumerate(self.cluster.members):
             changed = tuple(
                 (queue_id, offset)
                 for queue_id, offset in self.offsets(member)
-                if self._seen.get((broker_id, queue_id)) != offset
+                if self._seen.get((number, queue_id)) != offset
             )
             if changed:
                 for queue_id, offset in changed:
-                    self._seen[broker_id, queue_id] = offset
-                self.history.add(OffsetsSeen(at=now(), broker=broker_id, offsets=changed))
+                    self._seen[number, queue_id] = offset
+                self.history.add(OffsetsSeen(at=now(), broker=number, offsets=changed))
 
     # ------------------------------------------------------------------------------- ends and starts
 
     async def end(self, member: Member, how: str, *, seed: int = 0, kept: float = 1.0) -> None:
         """Take a running broker down."""
         self.look_at_offsets()
-        broker_id, store = member.config.broker_id, member.broker.store
+        number, store = self.number(member.host), member.broker.store
         log_end, flushed = store.max_physical_offset, store.flushed.value
         self.history.add(
             MemberEnded(
                 at=now(),
-                broker=broker_id,
+                broker=number,
+                role=member.broker.role,
                 how=how,
                 log_end=log_end,
                 flushed=flushed,
                 offsets=self.offsets(member),
             )
         )
-        self._ends[broker_id] = (flushed if how == "power cut" else log_end), flushed
-        self._logs[broker_id] = whole_log(store)[1]
+        self._ends[number] = (flushed if how == "power cut" else log_end), flushed
+        self._logs[number] = whole_log(store)[1]
+        self.end_reign(member)
         if how == "stop":
             await member.stop()
             return
@@ -212,33 +232,59 @@ class World:
 
     async def start(self, member: Member) -> None:
         """Bring a broker back; one that cannot start now, as its disk is full, is tried again."""
-        broker_id = member.config.broker_id
+        number = self.number(member.host)
         others = self.log_ends()
         with trio.fail_after(START_LIMIT):
             while not member.is_running:
-                self._starting.add(broker_id)
+                self._starting.add(number)
                 try:
                     await member.start()
                 except* OSError as error:
                     assert isinstance(member.disk, ScheduledDisk)
                     if not member.disk.is_full:
                         raise
-                    self.history.add(StartFailed(at=now(), broker=broker_id, error=_text(error)))
+                    self.history.add(StartFailed(at=now(), broker=number, error=_text(error)))
                     await trio.sleep(START_AGAIN_PAUSE)
-        self._starting.discard(broker_id)
+        self._starting.discard(number)
         for queue_id in range(QUEUES):
-            self._seen.pop((broker_id, queue_id), None)
+            self._seen.pop((number, queue_id), None)
         self.history.add(
             MemberStarted(
                 at=now(),
-                broker=broker_id,
+                broker=number,
+                role=member.broker.role,
                 log_end=self._log_end(member)[0],
-                kept=_common_size(self._logs[broker_id], whole_log(member.broker.store)[1]),
+                kept=_common_size(self._logs[number], whole_log(member.broker.store)[1]),
                 others=others,
                 offsets=self.offsets(member),
             )
         )
+        if not member.broker.config.is_slave:
+            self.begin_reign(member, others)
         self.look_at_offsets()
+
+    # ------------------------------------------------------------------------------- who is master
+
+    def end_reign(self, member: Member) -> None:
+        """If this broker was the master, it takes nothing more from now on."""
+        number = self.number(member.host)
+        if self._reigning == number:
+            self._reigning = None
+            self._reign_log = whole_log(member.broker.store)[1]
+            log_end = member.broker.store.max_physical_offset
+            self.history.add(ReignEnded(at=now(), broker=number, log_end=log_end))
+
+    def begin_reign(self, member: Member, others: tuple[tuple[int, int, int], ...]) -> None:
+        """This broker is master; `others` is how far all were when it was told so."""
+        number = self.number(member.host)
+        if self._reigning == number:
+            return
+        self._reigning = self._last_reign = number
+        kept = _common_size(self._reign_log, whole_log(member.broker.store)[1])
+        offsets = self.offsets(member)
+        self.history.add(
+            ReignBegan(at=now(), broker=number, kept=kept, others=others, offsets=offsets)
+        )
 
 
 def whole_log(store: MessageStore) -> tuple[int, bytes]:
