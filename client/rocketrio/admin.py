@@ -22,6 +22,7 @@ from rocketrio.instance import ClientInstance, ClientOptions, given_or_own
 from rocketrio.offset_store import check_offset
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
+from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
@@ -99,7 +100,6 @@ class Admin(BrokerAdmin):
         """
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
-        names = sorted(broker.broker_name for broker in route.broker_datas)
         for broker in route.broker_datas:
             master = broker.broker_addrs.get(MASTER_ID)
             if master is None:
@@ -114,7 +114,7 @@ class Admin(BrokerAdmin):
                     await self._delete_on_slave(addr, topic)
         await self.client.name_servers.delete_topic(topic)
         self.client.routing.topic_route_table.pop(topic, None)
-        return names
+        return broker_names(route)
 
     async def _delete_on_slave(self, addr: str, topic: str) -> None:
         # Apache's 4.9 slaves refuse it and copy what the master has; those of other versions need it.

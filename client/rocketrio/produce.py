@@ -11,7 +11,7 @@ from typing import Final, Unpack
 import trio
 
 from rocketrio.delays import DELAY_LEVELS, check_levels
-from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, open_client
+from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, given_or_own
 from rocketrio.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.producer import Producer
 from rocketrio.publish_route import PublishRoutes
@@ -58,7 +58,7 @@ async def open_producer(
     table = LATENCIES_5X if avoid_slow_brokers is True else avoid_slow_brokers
     slow_brokers = SlowBrokers(table) if isinstance(table, LatencyTable) else None
     levels = check_levels(delay_levels)
-    async with _one_client(client, client_options) as chosen:
+    async with given_or_own(client, client_options) as chosen:
         producers = chosen.heartbeat.producers
         producers[group] = producers.get(group, 0) + 1
         producer = Producer(
@@ -77,17 +77,3 @@ async def open_producer(
         finally:
             with trio.move_on_after(CLOSE_GRACE, shield=True):
                 await chosen.leave_producer(group)
-
-
-@asynccontextmanager
-async def _one_client(
-    client: ClientInstance | None, options: ClientOptions
-) -> AsyncGenerator[ClientInstance]:
-    """The client given, or one for this block alone."""
-    if client is None:
-        async with open_client(**options) as own:
-            yield own
-        return
-    if options:
-        raise ConfigError(f"give either client= or {', '.join(options)}=, not both")
-    yield client
