@@ -31,6 +31,7 @@ from rocketrio_broker.ha.errors import (
     DivergedHistoryError,
     HistoryMismatchError,
     MissingHistoryError,
+    NoRoomError,
     SilentPeerError,
 )
 from rocketrio_broker.ha.history import HistoryCheck
@@ -328,16 +329,24 @@ class HAClient:
             check_fits_file(part, store.config.mapped_file_size_commit_log, master)
             if store.dispatched.value == end or not end:
                 check_is_record(part, master)
-            store.append_raw(part.physical_offset, part.body)
+            try:
+                store.append_raw(part.physical_offset, part.body)
+            except OSError as error:
+                raise NoRoomError(
+                    f"The log in {store.directory.root} cannot take what the master sends: {error}",
+                    broker_addr=master,
+                ) from error
             self._bytes_received += size
         self._master_offset = part.transfer_end
-        self._transfers_taken += 1
         self._has_taken = True
         if self._level_clock is not None and part.physical_offset + size == part.transfer_end:
             self._level_clock.took(part.transfer_end - part.transfer_start, part.transfer_end)
-        if self.problem is not None:
-            logger.info("replication goes on master=%s offset=%d", master, part.physical_offset)
-            self.problem = None
+        # That a whole log was compared does not show that what follows can be taken.
+        if size or part.is_heartbeat or isinstance(self.problem, NotReachable | None):
+            self._transfers_taken += 1
+            if self.problem is not None:
+                logger.info("replication goes on master=%s offset=%d", master, part.physical_offset)
+                self.problem = None
 
     def _position(self) -> int:
         """What may be reported: what was compared so far, then what there is or what the disk has of it."""

@@ -108,3 +108,9 @@ class MissingHistoryError(ReplicationError):
         super().__init__(message, broker_addr=broker_addr)
         self.is_told = is_told
         """The master said where it begins; otherwise it only sends nothing, and may as well be empty."""
+
+
+class NoRoomError(Error):
+    """A slave's disk does not take what its master sends."""
+
+    remedy = "Make room on this slave's disk: replication then goes on by itself"

@@ -18,6 +18,7 @@ from tests.broker.ha.support import (
     Slave,
     fill,
     log_bytes,
+    master,
     slave,
 )
 from tests.broker.store.support import opened
@@ -312,13 +313,46 @@ async def test_full_disk_is_reported_and_tried_again(
         peer = await theirs.accept()
         await peer.send_transfer(0, log)
         await peer.wait_ended()
-        assert "No space left" in caplog.text
+        assert "cannot take what the master sends: [Errno 28] No space left" in caplog.text
+        assert "Make room" in caplog.text
         assert ours.store.max_physical_offset == 0
         disk.is_full = False
         peer = await theirs.accept()
         assert await peer.read_report() == 0
         await peer.send_transfer(0, log)
         await ours.wait_end(len(log))
+
+
+async def test_full_disk_is_one_warning_and_ever_longer_pauses(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is here already is compared well each time; that is no progress."""
+    caplog.set_level(logging.INFO)
+
+    class FullDisk(MemoryDisk):
+        is_full = False
+
+        def open(self, path: Any, *, create: bool = False) -> Any:
+            if self.is_full and create and "commitlog" in str(path):
+                raise OSError(28, "No space left on device")
+            return super().open(path, create=create)
+
+    disk = FullDisk()
+    network = MemoryNetwork()
+    async with master(network=network) as leader, slave(network, disk=disk) as ours:
+        await ours.wait_end(fill(leader.store, 10))
+        disk.is_full = True
+        fill(leader.store, 300)
+        await trio.sleep(1)
+        assert 0 < ours.store.max_physical_offset < leader.store.max_physical_offset
+        await trio.sleep(59)
+        assert caplog.text.count("replication interrupted") == 1
+        assert "replication goes on" not in caplog.text
+        assert "Make room" in (ours.client.statistics().last_problem or "")
+        assert leader.service.accepted.value < 20
+        disk.is_full = False
+        await ours.wait_end(leader.store.max_physical_offset)
+        assert caplog.text.count("replication goes on") == 1
 
 
 async def test_statistics_tell_how_far_the_master_is(autojump_clock: MockClock) -> None:
