@@ -9,6 +9,7 @@ Answers to: nothing of Java's; there one looks at the size of the directory.
 
 import logging
 from collections import deque
+from math import inf
 from typing import Final
 
 import attrs
@@ -128,10 +129,12 @@ class CopyWatch:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled."""
         task_status.started()
-        connections = 0
+        connections, pause = 0, inf
         while True:
-            connections = await self._client.connected.wait_past(connections)
+            with trio.move_on_after(pause):
+                connections = await self._client.connected.wait_past(connections)
             goal = await self._master_end()
+            pause = TELL_INTERVAL if goal is None else inf  # It may only be busy.
             if goal is not None and goal - self._position() >= LEAST_COPY:
                 await self._watch(goal)
 
@@ -166,8 +169,9 @@ class CopyWatch:
 
     async def _master_end(self) -> int | None:
         """Where the master's log ends; None if it does not say."""
-        addr = self._master.value
-        if addr is None or self._client.state is HAClientState.DIVERGED:
+        # Known a moment later than its replication port, where that is configured.
+        addr = await self._master.wait_known()
+        if self._client.state is HAClientState.DIVERGED:
             return None
         try:
             return await ask_log_end(self._call, addr)

@@ -113,6 +113,30 @@ async def test_slave_tells_how_far_its_copy_is(
         nursery.cancel_scope.cancel()
 
 
+async def test_master_that_answers_later_is_asked_again(
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its address may be learnt after its replication port was configured, and it may be busy."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(copy_progress, "LEAST_COPY", 1000)
+    answers, address = Answers(), MasterAddress()
+    async with slave(MemoryNetwork(), master_addr=None) as ours, trio.open_nursery() as nursery:
+        watch = CopyWatch(ours.client, ours.store, call=answers, master=address)
+        await nursery.start(watch.run)
+        ours.client.connected.advance(1)
+        await wait_all_tasks_blocked()
+        assert answers.asked == 0
+        address.update("10.0.0.1:10911")
+        await trio.sleep(1)
+        assert answers.asked == 1
+        answers.end = END
+        await trio.sleep(copy_progress.TELL_INTERVAL)
+        assert f"copying from the master begin=0 bytes={END}" in caplog.text
+        nursery.cancel_scope.cancel()
+
+
 async def test_short_way_and_silent_master_are_no_copy(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
