@@ -107,8 +107,8 @@ def wait_text(wait: LastWait) -> str:
     if wait.slave_seconds is not None:
         slave = f" (last report: {wait.slave})" if wait.slave else ""
         parts.append(f"{wait.slave_seconds * 1000:,.1f} ms for slaves{slave}")
-    waited = " and ".join(parts) or "for nothing"
-    return f"the last send that had to wait got {wait.status} after {waited}"
+    waited = f"after {' and '.join(parts)}" if parts else "at once"
+    return f"the last send that had to wait got {wait.status} {waited}"
 
 
 def _wait_json(wait: LastWait) -> dict[str, Any]:

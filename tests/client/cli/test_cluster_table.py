@@ -82,6 +82,13 @@ def test_what_sends_waited_for_stands_below() -> None:
     assert "broker-a 1: acknowledges what its disk has" in told
 
 
+def test_a_send_that_found_no_slave_waited_for_nothing() -> None:
+    nobody = attrs.evolve(
+        MASTER, last_wait=LastWait(status="SLAVE_NOT_AVAILABLE", end_offset=9), answered=None
+    )
+    assert "the last send that had to wait got SLAVE_NOT_AVAILABLE at once" in shown(nobody)[-1]
+
+
 def test_a_problem_is_told_and_the_unknown_is_called_so() -> None:
     refusing = attrs.evolve(
         MASTER, state=NO_WRITES, problem="another live master", last_wait=None, answered=None
