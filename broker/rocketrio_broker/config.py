@@ -101,6 +101,11 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = _field(
         True, "Whether members of a group are told when one comes or goes."
     )
+    enable_property_filter: bool = _field(
+        True,
+        "Whether SQL92 subscriptions are taken; each message in their way is then looked at "
+        "(Apache's default is false).",
+    )
     store_reply_message_enable: bool = _field(
         True, "Whether replies to requests are stored too, in <cluster_name>_REPLY_TOPIC."
     )

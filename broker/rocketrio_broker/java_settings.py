@@ -65,6 +65,7 @@ CHANGEABLE: Final = frozenset(
         "short_polling_time",
         "slave_read_enable",
         "notify_consumer_ids_changed_enable",
+        "enable_property_filter",
         "store_reply_message_enable",
         "max_pull_message_size",
         "reject_transaction_message",

@@ -24,6 +24,7 @@ import trio
 
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetStatus
+from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
@@ -53,6 +54,8 @@ class HeldPull:
     checked_offset: int
     """Where the filter looks next: what lies between the pull's offset and here it rejected."""
     is_over: bool = False
+    matches: PropertiesFilter | None = None
+    """What chooses messages in place of their tags."""
 
     @property
     def key(self) -> QueueKey:
@@ -217,10 +220,10 @@ class PullRequestHoldService:
         return self._store.next_queue_offset(*pull.key) > pull.header.queue_offset
 
     def _is_wanted(self, pull: HeldPull) -> bool:
-        if pull.tags_codes is None:
+        if pull.tags_codes is None and pull.matches is None:
             return self._has_grown(pull)
         found = self._store.get_message(
-            *pull.key, pull.checked_offset, 1, tags_codes=pull.tags_codes
+            *pull.key, pull.checked_offset, 1, tags_codes=pull.tags_codes, matches=pull.matches
         )
         if found.status is GetStatus.NO_MATCHED_MESSAGE:
             pull.checked_offset = found.next_begin_offset

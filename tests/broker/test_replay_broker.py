@@ -52,14 +52,10 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def needs_unbuilt(exchange: Exchange) -> bool:
-    """Half and delayed messages, SQL92: requests of built codes that ask for what is not built."""
+    """Half and delayed messages: requests of built codes that ask for what is not built."""
     fields = exchange.request.ext_fields
     properties = fields.get("i", "")
-    return (
-        "TRAN_MSG\x01" in properties
-        or "DELAY\x01" in properties
-        or fields.get("expressionType") == "SQL92"
-    )
+    return "TRAN_MSG\x01" in properties or "DELAY\x01" in properties
 
 
 def comparable(exchanges: list[Exchange]) -> list[Exchange]:
@@ -85,15 +81,10 @@ def test_unbuilt_codes_are_refused_plainly(played: Played) -> None:
 
 def test_what_needs_unbuilt_features_is_not_stored_nor_guessed(played: Played) -> None:
     asked = [e for e in played.result.exchanges if needs_unbuilt(e)]
-    assert len(asked) == 5  # one delayed, three half messages, one SQL92 pull
+    assert len(asked) == 4  # one delayed, three half messages
     for exchange in asked:
-        assert exchange.theirs.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY)
-        expected = (
-            ResponseCode.SYSTEM_ERROR
-            if exchange.request.code == RequestCode.PULL_MESSAGE
-            else ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        )
-        assert exchange.ours.code == expected, exchange
+        assert exchange.theirs.code == ResponseCode.SUCCESS
+        assert exchange.ours.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, exchange
 
 
 def test_codes_are_apaches(played: Played) -> None:

@@ -22,6 +22,8 @@ from rocketrio_broker.clients import (
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.processor.sql_expression import sql_filter
+from rocketrio_broker.processor.tag_expression import is_tag_type
 from rocketrio_broker.route_info_manager import UNIT_SUB
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
@@ -35,8 +37,6 @@ from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.topic_names import retry_topic, topic_name_problem
 
 logger = logging.getLogger("rocketrio_broker.clients")
-
-TAG_EXPRESSION = "TAG"
 
 
 class _CheckClientBody(msgspec.Struct, rename="camel"):
@@ -106,13 +106,9 @@ class ClientManageProcessor:
     def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         body = fastjson.loads(request.body, _CheckClientBody, what="subscription to check")
         wanted = body.subscription_data
-        if wanted is None or wanted.expression_type in (None, "", TAG_EXPRESSION):
-            return request.response()
-        return request.response(
-            code=ResponseCode.SYSTEM_ERROR,
-            remark=f"The broker does not support consumer to filter message by "
-            f"{wanted.expression_type}",
-        )
+        if wanted is not None and not is_tag_type(wanted.expression_type):
+            sql_filter(wanted.expression_type, wanted.sub_string, self._config.broker)
+        return request.response()
 
     def notify(self, groups: Iterable[str]) -> None:
         """Tell the members of these groups that their number changed, where the group wants that."""

@@ -27,9 +27,11 @@ from rocketrio_broker.long_polling import HeldPull, HeldPulls
 from rocketrio_broker.processor.answers import pull_answer_frame
 from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
 from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.sql_expression import sql_filter
 from rocketrio_broker.processor.tag_expression import ALL, is_tag_type, tags_codes
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetResult, GetStatus
+from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -127,13 +129,14 @@ class PullMessageProcessor:
     ) -> RemotingCommand | None:
         broker = self._config.broker
         group = self._check(header, broker)
-        codes = self._tags_codes(header, group)
+        codes, matches = self._filter(header, group, broker)
         result = self._store.get_message(
             header.topic,
             header.queue_id,
             header.queue_offset,
             max(1, min(header.max_msg_nums, broker.max_pull_message_size)),
             tags_codes=codes,
+            matches=matches,
             max_bytes=min(header.max_msg_bytes or ANSWER_SIZE_LIMIT, ANSWER_SIZE_LIMIT),
             limited_by_bytes=bool(header.limited_by_bytes),
         )
@@ -152,7 +155,7 @@ class PullMessageProcessor:
             code is _NOT_FOUND
             and is_first
             and header.sys_flag & _SUSPEND
-            and self._hold(channel, request, header, codes, broker)
+            and self._hold(channel, request, header, codes, matches, broker)
         ):
             return None
         suggested = suggest_which_broker_id(
@@ -195,6 +198,7 @@ class PullMessageProcessor:
         request: RemotingCommand,
         header: PullMessageRequestHeader,
         codes: frozenset[int] | None,
+        matches: PropertiesFilter | None,
         broker: BrokerConfig,
     ) -> bool:
         """Let the pull wait; false when it may not, or when too many wait already."""
@@ -206,7 +210,10 @@ class PullMessageProcessor:
         if seconds <= 0 or self._held.is_full:
             return False
         deadline = trio.current_time() + seconds
-        self._held.add(HeldPull(channel, request, header, codes, deadline, header.queue_offset))
+        pull = HeldPull(
+            channel, request, header, codes, deadline, header.queue_offset, matches=matches
+        )
+        self._held.add(pull)
         return True
 
     # --------------------------------------------------------------------------------- checks, in order
@@ -253,13 +260,17 @@ class PullMessageProcessor:
             )
         return group
 
-    def _tags_codes(
-        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> frozenset[int] | None:
+    def _filter(
+        self,
+        header: PullMessageRequestHeader,
+        group: SubscriptionGroupConfig,
+        broker: BrokerConfig,
+    ) -> tuple[frozenset[int] | None, PropertiesFilter | None]:
+        """What the reader wants: tags, or what judges properties, or neither for everything."""
         if header.sys_flag & _SUBSCRIPTION:
             if not is_tag_type(header.expression_type):
-                raise self._filter_refused(header.expression_type)
-            return tags_codes(header.subscription)
+                return None, sql_filter(header.expression_type, header.subscription, broker)
+            return tags_codes(header.subscription), None
         members = self._consumers.group(header.consumer_group)
         if members is None:
             raise Refused(
@@ -280,17 +291,15 @@ class PullMessageProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
         if not is_tag_type(subscription.expression_type):
-            raise self._filter_refused(subscription.expression_type)
+            return None, sql_filter(
+                subscription.expression_type,
+                subscription.sub_string,
+                broker,
+                wrong=ResponseCode.FILTER_DATA_NOT_EXIST,
+            )
         if subscription.sub_string == ALL or not subscription.code_set:
-            return None
-        return frozenset(subscription.code_set)
-
-    @staticmethod
-    def _filter_refused(expression_type: str | None) -> Refused:
-        return Refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}",
-        )
+            return None, None
+        return frozenset(subscription.code_set), None
 
     @staticmethod
     def _log_moved(channel: Channel, header: PullMessageRequestHeader, result: GetResult) -> None:

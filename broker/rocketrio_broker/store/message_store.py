@@ -35,6 +35,7 @@ from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
 from rocketrio_broker.store.queue_reader import QueueReader
 from rocketrio_broker.store.read import GetResult
+from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.store.recovery import recover
 from rocketrio_broker.store.replicated_log import ReplicatedLog
 from rocketrio_broker.store.reput import ReputMessageService
@@ -360,12 +361,16 @@ class MessageStore(StoreLookups):
         max_messages: int,
         *,
         tags_codes: frozenset[int] | None = None,
+        matches: PropertiesFilter | None = None,
         max_bytes: int | None = None,
         limited_by_bytes: bool = False,
     ) -> GetResult:
-        """Messages of a queue with one of the tags codes; `limited_by_bytes` lifts the limits by count."""
+        """Messages of a queue with one of the tags codes, or with properties that `matches` chooses.
+
+        `limited_by_bytes` lifts the limits by count.
+        """
         return self._reader.get_message(
-            topic, queue_id, offset, max_messages, tags_codes, max_bytes, limited_by_bytes
+            topic, queue_id, offset, max_messages, tags_codes, max_bytes, limited_by_bytes, matches
         )
 
     def delete_topic(self, topic: str) -> bool:

@@ -10,6 +10,7 @@ from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.read import GetResult, GetStatus, get_message
+from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.store.statistics import StoreStatisticsService
 
 
@@ -45,8 +46,9 @@ class QueueReader:
         tags_codes: frozenset[int] | None,
         max_bytes: int | None,
         limited_by_bytes: bool,
+        matches: PropertiesFilter | None = None,
     ) -> GetResult:
-        """The messages of a queue from `offset` on whose tags code is among `tags_codes`."""
+        """The messages of a queue from `offset` on whose tags code is among `tags_codes`, or that `matches` chooses."""
         queue = self._table.by_key.get((topic, queue_id))
         if queue is None:
             return self._outside(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0, 0)
@@ -67,6 +69,7 @@ class QueueReader:
             config=self._config,
             memory_size=self._memory_size,
             tags_codes=tags_codes,
+            matches=matches,
             max_bytes=max_bytes,
             limited_by_bytes=limited_by_bytes,
         )

@@ -10,6 +10,7 @@ Unlike Java: a scan goes on into the next queue file.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from enum import Enum
 from functools import lru_cache
 from itertools import accumulate
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE, StoreConfig
 from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE, FILLER_SIZE, ConsumeQueue
+from rocketrio_broker.store.record_filter import CHOSEN, Entry, PropertiesFilter, judged
 
 _STRUCT_CACHE_SIZE: Final = 64
 GATHER_LEAST: Final = 32
@@ -81,12 +83,13 @@ def get_message(
     config: StoreConfig,
     memory_size: int,
     tags_codes: frozenset[int] | None,
+    matches: PropertiesFilter | None,
     max_bytes: int | None,
     limited_by_bytes: bool,
 ) -> GetResult:
     """The messages from `offset` on; the bounds have been checked."""
     scan = _Scan(log, config, memory_size, max_messages, max_bytes, limited_by_bytes)
-    if tags_codes is None:
+    if tags_codes is None and matches is None:
         count = max(scan.count_in_memory, scan.count_in_disk)
         taken = scan.take_run(queue.entries(offset, count))
         if taken:
@@ -95,7 +98,10 @@ def get_message(
     entries = queue.entries(offset, window // QUEUE_ENTRY_SIZE)
     if not entries:
         return scan.result(GetStatus.OFFSET_FOUND_NULL, queue, queue.next_file_offset(offset))
-    status = scan.take_matching(entries, tags_codes)
+    each: Iterable[Entry] = ENTRY.iter_unpack(entries)
+    if matches is not None:
+        each, tags_codes = judged(log, each, matches), CHOSEN
+    status = scan.take_matching(each, tags_codes)
     return scan.result(status, queue, offset + scan.examined)
 
 
@@ -211,12 +217,14 @@ class _Scan:
             self.buffers.append(view)
         return True
 
-    def take_matching(self, entries: bytes, tags_codes: frozenset[int] | None) -> GetStatus:
+    def take_matching(
+        self, entries: Iterable[Entry], tags_codes: frozenset[int] | None
+    ) -> GetStatus:
         """Entry by entry: with a filter, and where messages are missing."""
         status = GetStatus.NO_MATCHED_MESSAGE
         log_min = self._log.min_offset
         run_start = run_end = 0
-        for physical_offset, size, code in ENTRY.iter_unpack(entries):
+        for physical_offset, size, code in entries:
             if self.message_count and self._is_full(physical_offset, size):
                 break
             self.examined += 1

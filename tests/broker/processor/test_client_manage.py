@@ -138,13 +138,25 @@ async def test_a_unit_mode_group_has_a_unit_retry_topic(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize(
-    ("expression_type", "code"), [("TAG", 0), (None, 0), ("SQL92", ResponseCode.SYSTEM_ERROR)]
+    ("expression_type", "expression", "enabled", "code"),
+    [
+        ("TAG", "a", True, 0),
+        (None, "a", True, 0),
+        ("SQL92", "a > 5", True, 0),
+        ("SQL92", "a > 5", False, ResponseCode.SYSTEM_ERROR),
+        ("SQL92", "a >", True, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("XPATH", "a", True, ResponseCode.SYSTEM_ERROR),
+    ],
 )
-async def test_only_tag_expressions_are_allowed(
-    autojump_clock: MockClock, expression_type: str | None, code: int
+async def test_expressions_are_checked_before_a_consumer_starts(
+    autojump_clock: MockClock,
+    expression_type: str | None,
+    expression: str,
+    enabled: bool,
+    code: int,
 ) -> None:
-    async with asking() as one:
-        subscription = SubscriptionData("T", "a", expression_type=expression_type)
+    async with asking(enable_property_filter=enabled) as one:
+        subscription = SubscriptionData("T", expression, expression_type=expression_type)
         body = fastjson.dumps({"clientId": "c1", "group": "G", "subscriptionData": subscription})
         answer = await one.ask(client.CheckClientConfigRequestHeader(), body)
         assert answer.code == code

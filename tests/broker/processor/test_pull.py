@@ -125,7 +125,7 @@ async def test_tag_expression_filters(
         ({"topic": "nowhere"}, {}, ResponseCode.TOPIC_NOT_EXIST),
         ({"queue_id": 4}, {}, ResponseCode.SYSTEM_ERROR),
         ({"queue_id": -1}, {}, ResponseCode.SYSTEM_ERROR),
-        ({"expression_type": "SQL92"}, {}, ResponseCode.SYSTEM_ERROR),
+        ({"expression_type": "XPATH"}, {}, ResponseCode.SYSTEM_ERROR),
         ({"sys_flag": 0}, {}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
     ],
 )

@@ -1,0 +1,174 @@
+"""SQL92 expressions: which messages they choose, and which texts are none. Compared with Java in tests/interop."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketrio_broker.filter.sql92 import (
+    DEPTH_LIMIT,
+    EXPRESSION_SIZE_LIMIT,
+    ExpressionError,
+    compile_sql92,
+)
+from rocketrio_protocol.properties import encode_properties
+
+
+def chooses(text: str, **properties: str) -> bool:
+    return compile_sql92(text)(encode_properties(properties).encode())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 5",
+        "a = '5'",
+        "a <> 6 AND a > 4 AND a >= 5 AND a < 6 AND a <= 5",
+        "a = 6 or a = 5",
+        "a = 5 OR missing = 5 AND a = 6",
+        "NOT (a = 6)",
+        "a BETWEEN 2 AND 10",
+        "a between -2 and +10 AND a not between 6 and 9",
+        "a IN ('4', '5')",
+        "a not in ('6')",
+        "missing IS NULL",
+        "a is not null",
+        "region = 'eu'",
+        "region = 'eu' = TRUE",
+        "flag = TRUE",
+        "region contains 'u' and region startswith 'e' and region endswith 'u'",
+        "region not contains 'x' and region not startswith 'u' and region not endswith 'e'",
+        "TRUE",
+        "missing = 'x' OR TRUE",
+        "5 = 5.0",
+        "5 <= a",
+        "- 5 < a",
+        "a > 4.5",
+        "a = 5. AND a > .5 AND a < 5E1",
+        "'it''s' = quoted",
+        "missing = other_missing",
+        "'x' <> missing",
+        "a /* five */ = 5 -- or so\n",
+        "$odd = '1' AND _under = '2'",
+        "a = 5 AND INDEX is null",
+    ],
+)
+def test_a_message_is_chosen(text: str) -> None:
+    properties = {
+        "a": "5",
+        "region": "eu",
+        "flag": "True",
+        "quoted": "it's",
+        "$odd": "1",
+        "_under": "2",
+    }
+    assert chooses(text, **properties)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 6",
+        "a <> 5",
+        "missing = 'x'",
+        "missing <> 'x'",
+        "'x' = missing",
+        "NOT (missing = 'x')",
+        "missing > 5 OR missing < 6",
+        "missing IN ('5')",
+        "missing NOT IN ('5')",
+        "missing not contains 'x'",
+        "a contains ''",
+        "a not contains ''",
+        "a",
+        "NOT a = 5",
+        "NULL",
+        "FALSE OR NULL",
+        "region = 5",
+        "region > 5",
+        "region <> 5",
+        "region = 5 OR a = '5'",
+        "a = '05'",
+        "decimal = 5",
+        "decimal > 5",
+        "TRUE = flag",
+        "a = TRUE",
+        "- a < 0",
+        "a IS NULL",
+        "a > region",
+    ],
+)
+def test_a_message_is_passed_over(text: str) -> None:
+    assert not chooses(text, a="5", region="eu", flag="true", decimal="5.0")
+
+
+@pytest.mark.parametrize("text", ["a = '5' OR region > 5", "a = 6 AND region > 5 OR TRUE"])
+def test_what_is_not_looked_at_cannot_fail(text: str) -> None:
+    assert chooses(text, a="5", region="eu")
+
+
+def test_an_unknown_left_side_looks_at_the_right_which_may_fail() -> None:
+    assert not chooses("missing = 'x' AND region > 5 OR TRUE", region="eu")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "its end"),
+        ("a >", "its end"),
+        ("a b", "character 3"),
+        ("a = 5 5", "character 7"),
+        ("a != 5", "character 3"),
+        ("a LIKE 'x'", "character 3"),
+        ("a and between 2 and 10", "character 7"),
+        ("in = 5", "character 1"),
+        ("a contains x", "character 12"),
+        ("a in (5)", "character 7"),
+        ("a in ()", "character 7"),
+        ("a = 'x", "character 5"),
+        ("a + 5 > 6", "character 3"),
+        ("5", "condition is needed"),
+        ("'x' OR TRUE", "condition is needed"),
+        ("NOT 5", "condition is needed"),
+        ("a = NULL", "IS NULL"),
+        ("a > 'x'", "numbers and properties"),
+        ("a > TRUE", "numbers and properties"),
+        ("(a = 5) > 5", "numbers and properties"),
+        ("a between 'a' and 'b'", "numbers and properties"),
+        ("a between 10 and 0", "fall"),
+        ("a between NULL and 0", "no bound"),
+        ("TRUE = 'x'", "cannot be compared"),
+        ("5 in ('5')", "only a property"),
+        ("a > 9223372036854775808", "64 bits"),
+        ("a > " + "9" * 5000, "64 bits"),
+        ("a > 1e999", "too large"),
+        ("a = 5 OR " * 4000 + "TRUE", f"{EXPRESSION_SIZE_LIMIT} is the limit"),
+        ("NOT " * DEPTH_LIMIT + "a = 5", "inside each other"),
+    ],
+)
+def test_what_is_no_expression_says_where_or_why(text: str, why: str) -> None:
+    with pytest.raises(ExpressionError, match=why):
+        compile_sql92(text)
+
+
+def test_long_expressions_of_few_levels_are_judged() -> None:
+    text = " OR ".join(f"a = {number}" for number in range(2000))
+    assert chooses(text, a="1999")
+    assert not chooses("(" * 2000 + "a = 5" + ")" * 2000, a="6")
+
+
+_WORDS = (
+    *("a", "b", "5", "5.5", "'x'", "''", "NULL", "TRUE", "FALSE", "AND", "OR", "NOT", "IS", "IN"),
+    *("BETWEEN", "CONTAINS", "=", "<>", "<", ">", "(", ")", ",", "+", "-"),
+)
+
+
+@given(
+    st.lists(st.sampled_from(_WORDS), max_size=12).map(" ".join),
+    st.dictionaries(st.sampled_from("ab"), st.text(min_size=1).filter(lambda t: t.isprintable())),
+)
+def test_any_text_is_refused_or_judges(text: str, properties: dict[str, str]) -> None:
+    try:
+        matches = compile_sql92(text)
+    except ExpressionError:
+        return
+    assert matches(encode_properties(properties).encode()) in (True, False)

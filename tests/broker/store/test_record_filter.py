@@ -1,0 +1,68 @@
+"""Reads that choose by properties: what they take, where they go on, and how properties are found in a record."""
+
+import attrs
+import pytest
+from tests.broker.store.support import SMALL, opened, put_of, stored
+
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.read import GetStatus
+from rocketrio_broker.store.record_filter import stored_properties_of
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.message_codec import decode_messages, encode_record
+
+
+def record_of(properties: bytes, *, born: str = "10.0.0.1", topic: str = "orders") -> bytes:
+    return encode_record(
+        topic=topic.encode(),
+        queue_id=0,
+        flag=0,
+        queue_offset=0,
+        physical_offset=0,
+        sys_flag=0,
+        born_timestamp_ms=1,
+        born_host=pack_host(born, 1),
+        store_timestamp_ms=1,
+        store_host=pack_host("10.0.0.1", 1),
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body=b"body",
+        properties=properties,
+    )
+
+
+@pytest.mark.parametrize("born", ["10.0.0.1", "::1"])
+@pytest.mark.parametrize("topic", ["orders", "t" * 200])
+@pytest.mark.parametrize("properties", [b"", b"a\x011\x02b\x012"])
+def test_properties_are_found_in_every_form_of_record(
+    born: str, topic: str, properties: bytes
+) -> None:
+    record = record_of(properties, born=born, topic=topic)
+    assert stored_properties_of(memoryview(record)) == properties
+
+
+def test_a_record_that_contradicts_itself_has_none() -> None:
+    record = bytearray(record_of(b"a\x011"))
+    record[84:88] = (1 << 30).to_bytes(4)
+    assert stored_properties_of(memoryview(record)) == b""
+
+
+async def test_a_read_takes_what_is_chosen_and_moves_on() -> None:
+    def is_even(properties: bytes) -> bool:
+        return properties[-1] % 2 == 0
+
+    async with opened(
+        MemoryDisk(), attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
+    ) as store:
+        for number in range(30):
+            stored(store.append(put_of(properties=f"n\1{number}".encode())))
+        result = store.get_message("orders", 0, 0, 32, matches=is_even)
+        assert (result.status, result.message_count) == (GetStatus.FOUND, 15)
+        assert result.next_begin_offset == 30
+        offsets = [
+            message.queue_offset for buffer in result.buffers for message in decode_messages(buffer)
+        ]
+        assert offsets == list(range(0, 30, 2))
+        some = store.get_message("orders", 0, 0, 5, matches=is_even)
+        assert (some.message_count, some.next_begin_offset) == (5, 9)
+        none = store.get_message("orders", 0, 0, 32, matches=lambda properties: False)
+        assert (none.status, none.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
