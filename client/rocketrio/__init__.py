@@ -33,6 +33,7 @@ from rocketrio.send_result import SendResult, SendStatus
 from rocketrio.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
+    BodyUnreadable,
     BrokerError,
     ClosedError,
     ConfigError,
@@ -52,6 +53,7 @@ __all__ = [
     "NOT_FOUND",
     "Admin",
     "AllocateStrategy",
+    "BodyUnreadable",
     "BrokerError",
     "ClientInstance",
     "ClosedError",

@@ -10,6 +10,7 @@ A class carries what a caller decides by (`retryable`, `stale_route`, `remedy`);
     ├── NotReachable              └── RequestTimeout
     ├── RouteNotFound
     ├── TooManyRequests           a limit of our own: nothing was sent
+    ├── BodyUnreadable            a message's body is not what the reader expects
     ├── ClosedError
     └── ConfigError               a setting that cannot be used
 """
@@ -106,6 +107,10 @@ class TooManyRequests(Error):
 
     retryable = True
     remedy = "Keep fewer requests in flight, or look at why the peer does not take them"
+
+
+class BodyUnreadable(Error, ValueError):
+    """A message's body cannot be read as what its reader expects; the message itself is whole."""
 
 
 class ClosedError(Error):

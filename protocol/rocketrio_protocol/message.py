@@ -8,14 +8,16 @@ Unlike Java: a MessageExt is a view that keeps its whole chunk alive; `copy()` d
 
 import zlib
 from collections.abc import Mapping, Sequence, Set
+from datetime import UTC, datetime, timedelta
 from enum import IntFlag
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 import attrs
+import msgspec
 
 from rocketrio_protocol.compression import decompress
-from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.errors import BodyUnreadable, LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.host_address import unpack_host
 from rocketrio_protocol.message_id import offset_message_id
 from rocketrio_protocol.properties import decode_properties, encode_properties, property_value
@@ -63,12 +65,17 @@ COMPRESSION_TYPE_MASK: Final = 0x700
 COMPRESSION_TYPE_SHIFT: Final = 8
 HOSTS_IPV6_MASK: Final = 0x30
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 _COMPRESSED: Final = (
     0x1  # plain numbers where every message passes: IntFlag arithmetic costs a microsecond
 )
 _BORN_HOST_IPV6: Final = 0x10
 _STORE_HOST_IPV6: Final = 0x20
 _UNUSUAL_BODY: Final = _COMPRESSED | HOSTS_IPV6_MASK
+
+
+T = TypeVar("T")
 
 
 @attrs.frozen(order=True)
@@ -199,6 +206,11 @@ class MessageExt:
         return self._i64(40)
 
     @property
+    def born_time(self) -> datetime:
+        """When the producer made it, by its clock."""
+        return _EPOCH + timedelta(milliseconds=self.born_timestamp_ms)
+
+    @property
     def born_host(self) -> tuple[str, int]:
         """IP and port of the producer."""
         return unpack_host(
@@ -208,6 +220,11 @@ class MessageExt:
     @property
     def store_timestamp_ms(self) -> int:
         return self._i64(68 if self.sys_flag & _BORN_HOST_IPV6 else 56)
+
+    @property
+    def store_time(self) -> datetime:
+        """When the master stored it, by its clock."""
+        return _EPOCH + timedelta(milliseconds=self.store_timestamp_ms)
 
     @property
     def store_host(self) -> tuple[str, int]:
@@ -294,6 +311,20 @@ class MessageExt:
             kind = (sys_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT
             self._body = decompress(self.stored_body, kind)
             return self._body
+
+    @overload
+    def json(self) -> Any: ...
+
+    @overload
+    def json(self, as_type: type[T]) -> T: ...
+
+    def json(self, as_type: Any = Any) -> Any:
+        """The body read as JSON; with a type (a dataclass, attrs or msgspec class, `list[int]`, ...) checked and made
+        one of it. Raises BodyUnreadable, which names the place in the body."""
+        try:
+            return msgspec.json.decode(self.body, type=as_type)
+        except msgspec.DecodeError as error:
+            raise BodyUnreadable(f"the body of {self!r} is not the JSON wanted: {error}") from error
 
     @property
     def topic(self) -> str:

@@ -5,14 +5,16 @@ import pickle
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol.records import plain_fields, record_fields
 
-from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.errors import BodyUnreadable, LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue, SysFlag
 from rocketrio_protocol.message_codec import encode_record
@@ -184,3 +186,29 @@ def test_lengths_beyond_the_record_do_not_read_the_next_message() -> None:
 def test_keys_that_are_no_texts_are_refused(keys: Any) -> None:
     with pytest.raises(LocalProtocolError, match="keys must be text"):
         Message("t", b"", keys=keys)
+
+
+@attrs.frozen
+class Order:
+    id: int
+    items: list[str]
+
+
+def test_body_is_read_as_json() -> None:
+    message = _message(body=b'{"id": 7, "items": ["cup"]}')
+    assert message.json() == {"id": 7, "items": ["cup"]}
+    assert message.json(Order) == Order(7, ["cup"])
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"id": "seven", "items": []}', b"\xff", b"[1]"])
+def test_body_of_another_kind_says_where(body: bytes) -> None:
+    message = _message(body=body)
+    with pytest.raises(BodyUnreadable, match=r"the body of <MessageExt .* is not the JSON wanted"):
+        message.json(Order)
+    assert message.body == body
+
+
+def test_times_are_aware() -> None:
+    message = _message(born_timestamp_ms=1_700_000_000_123, store_timestamp_ms=-1)
+    assert message.born_time == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+    assert message.store_time == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
