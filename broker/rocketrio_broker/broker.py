@@ -21,24 +21,18 @@ from functools import partial
 import attrs
 import trio
 
-from rocketrio_broker.addresses import listening
+from rocketrio_broker.addresses import BrokerAddresses, listening
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
-from rocketrio_broker.ha.client import HAClient
-from rocketrio_broker.ha.config import HAConfig
-from rocketrio_broker.ha.copy_progress import CopyWatch
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
-from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.other_master import find_other_master
 from rocketrio_broker.ha.peers import Peers
-from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
-from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.processor import PULL_CODES
@@ -47,12 +41,13 @@ from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
+from rocketrio_broker.slave_parts import ha_config, slave_replication
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.statistics import StoreStatistics
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
+from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import (
     Dial,
     Listen,
@@ -216,7 +211,7 @@ async def open_broker(
                 store,
                 bound.ha,
                 wall_clock=wall_clock,
-                config=_ha_config(config),
+                config=ha_config(config),
                 group_transfer=group_transfer,
                 security=security,
             )
@@ -228,39 +223,20 @@ async def open_broker(
             )
             parts.live_slaves.watch(ha_service.connections)
             listing = SlaveListing(parts.live_slaves, accepted=ha_service.accepted, peers=peers)
-            gather = partial(
-                gather_slave_offsets,
-                peers=peers,
-                consumer_offsets=parts.consumer_offsets,
-                tables=SlaveTables(parts.topics, parts.groups),
-                queue_end=store.next_queue_offset,
-            )
-            missing_tail = MissingTail(
-                store,
-                peers=peers,
-                dial=secured_dial(dial, security),
-                wall_clock=wall_clock,
-                config=_ha_config(config),
-                rule=lambda: ReturnRule(
-                    serves_without=parts.config.broker.ha_return == "serve",
-                    wait=parts.config.broker.ha_return_wait,
-                ),
-            )
+            ha_dial = secured_dial(dial, security)
             role = RoleService(
                 parts,
                 registration=registration,
                 group_transfer=group_transfer,
-                follow=partial(
-                    _slave_replication,
-                    config,
-                    parts,
-                    registration,
-                    pool,
-                    secured_dial(dial, security),
-                    wall_clock,
+                follow=partial(slave_replication, config, parts, registration, pool, ha_dial),
+                fetch=_missing_tail(parts, peers, ha_dial).fetch,
+                gather=partial(
+                    gather_slave_offsets,
+                    peers=peers,
+                    consumer_offsets=parts.consumer_offsets,
+                    tables=SlaveTables(parts.topics, parts.groups),
+                    queue_end=store.next_queue_offset,
                 ),
-                fetch=missing_tail.fetch,
-                gather=gather,
                 find_other_master=partial(find_other_master, peers),
             )
             for service in (*parts.services(), ha_service, listing, role):
@@ -269,23 +245,7 @@ async def open_broker(
                 ha_service.statistics, lambda: parts.waiting_answers.statistics().answered
             )
             await nursery.start(watch.run)
-            table = parts.processor_table(
-                registration,
-                address=bound.address,
-                ha_address=bound.ha_address,
-                slave=role.slave_statistics,
-            )
-            table |= RoleProcessor(role.change).processors()
-            table |= HAStatusProcessor(
-                config=parts.config,
-                store=store,
-                ha_service=ha_service,
-                waiting=parts.waiting_answers,
-                live_slaves=parts.live_slaves,
-                slave=role.slave_statistics,
-                level_clock=parts.level_clock,
-                wall_clock=wall_clock,
-            ).processors()
+            table = _processor_table(parts, registration, ha_service, role, bound)
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
             await nursery.start(registration.run)
             logger.info("serving role=%s address=%s", config.role, bound.address)
@@ -298,6 +258,48 @@ async def open_broker(
                 registration=registration,
                 connections=observer.connections,
             )
+
+
+def _missing_tail(parts: BrokerParts, peers: Peers, ha_dial: Dial) -> MissingTail:
+    return MissingTail(
+        parts.store,
+        peers=peers,
+        dial=ha_dial,
+        wall_clock=parts.wall_clock,
+        config=ha_config(parts.config.broker),
+        rule=lambda: ReturnRule(
+            serves_without=parts.config.broker.ha_return == "serve",
+            wait=parts.config.broker.ha_return_wait,
+        ),
+    )
+
+
+def _processor_table(
+    parts: BrokerParts,
+    registration: BrokerRegistration,
+    ha_service: HAService,
+    role: RoleService,
+    bound: BrokerAddresses,
+) -> dict[int, Processor]:
+    """All that a broker answers."""
+    table = parts.processor_table(
+        registration,
+        address=bound.address,
+        ha_address=bound.ha_address,
+        slave=role.slave_statistics,
+    )
+    table |= RoleProcessor(role.change).processors()
+    table |= HAStatusProcessor(
+        config=parts.config,
+        store=parts.store,
+        ha_service=ha_service,
+        waiting=parts.waiting_answers,
+        live_slaves=parts.live_slaves,
+        slave=role.slave_statistics,
+        level_clock=parts.level_clock,
+        wall_clock=parts.wall_clock,
+    ).processors()
+    return table
 
 
 async def _serve(
@@ -316,65 +318,10 @@ async def _serve(
         task_status.started()
 
 
-def _ha_config(config: BrokerConfig) -> HAConfig:
-    return HAConfig(
-        send_heartbeat_interval=config.ha_send_heartbeat_interval,
-        housekeeping_interval=config.ha_housekeeping_interval,
-        transfer_batch_size=config.ha_transfer_batch_size,
-        full_history_start=config.ha_full_history_start,
-        acknowledge=config.ha_acknowledge,
-    )
-
-
 def _link_security(config: BrokerConfig) -> LinkSecurity:
     return load_link_security(
         secret_file=config.ha_secret_file,
         certificate_file=config.ha_tls_certificate_file,
         key_file=config.ha_tls_key_file,
         authority_file=config.ha_tls_authority_file,
-    )
-
-
-def _slave_replication(
-    config: BrokerConfig,
-    parts: BrokerParts,
-    registration: BrokerRegistration,
-    pool: ChannelPool,
-    ha_dial: Dial,
-    wall_clock: WallClock,
-) -> SlaveReplication:
-    master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
-    client = HAClient(
-        parts.store,
-        address=ha_master,
-        dial=ha_dial,
-        wall_clock=wall_clock,
-        config=_ha_config(config),
-        level_clock=parts.level_clock,
-        rules=lambda: HistoryRules(
-            divergent_tail=parts.config.broker.ha_divergent_tail,
-            missing_history=parts.config.broker.ha_missing_history,
-        ),
-    )
-    parts.level_clock.forget()
-    synchronize = SlaveSynchronize(
-        call=pool.call,
-        master=master,
-        topics=parts.topics,
-        groups=parts.groups,
-        consumer_offsets=parts.consumer_offsets,
-        delay_offset_file=parts.delay_offsets.file,
-        flushed=parts.store.flushed,
-        connected=client.connected,
-        own_name=lambda: (parts.config.broker.broker_id, client.local_addr),
-        period=config.slave_sync_period,
-    )
-    return SlaveReplication(
-        client,
-        synchronize,
-        CopyWatch(client, parts.store, call=pool.call, master=master),
-        registration=registration,
-        master=master,
-        ha_master=ha_master,
-        ha_master_is_fixed=config.ha_master_address is not None,
     )
