@@ -21,6 +21,7 @@ from rocketrio.connections import Connections
 from rocketrio.fault import AddressFaults
 from rocketrio.heartbeat import HEARTBEAT_INTERVAL, ConsumerMembership, HeartbeatService
 from rocketrio.name_servers import NameServers, name_server_addresses
+from rocketrio.patience import patience
 from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
 from rocketrio.silence import SilenceWatch
@@ -296,8 +297,8 @@ class ClientInstance:
     ) -> T:
         """What `ask` brings from the queue's master, or from a slave when the master cannot be reached.
 
-        With `insist_on_master` a master that failed a moment ago is tried first all the same: for what a slave may
-        know only an older state of. Raises what `ask` raises; NotReachable and RouteNotFound when nobody is left.
+        With `insist_on_master` a master that failed a moment ago is tried first all the same, for a second: for what a
+        slave may know only an older state of. Raises what `ask` raises; NotReachable and RouteNotFound when nobody is left.
         """
         tried: set[str] = set()
         failure: Error | None = None
@@ -317,7 +318,8 @@ class ClientInstance:
                 tried.add(found.addr)
                 started = trio.current_time()
                 try:
-                    answer = await ask(found)
+                    with patience(found, candidates, self._is_avoided):
+                        answer = await ask(found)
                 except NotReachable as error:
                     failure = error
                     self.mark_unreachable(found.addr, spent=trio.current_time() - started)
@@ -338,7 +340,8 @@ class ClientInstance:
                 f"this client is a member of group {member.group} already; open another"
             )
         self.heartbeat.consumers[member.group] = member
-        await self.heartbeat.send_all()
+        for addr in await self.heartbeat.send_all():
+            self.mark_unreachable(addr, spent=0.0)  # Others are asked first who else is a member.
 
     async def leave_all(self) -> None:
         """Tell the brokers that no group lives here any more."""

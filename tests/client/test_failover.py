@@ -6,7 +6,7 @@ import pytest
 import trio
 from tests.client.orders import TOPIC, send
 
-from rocketrio import NOT_FOUND, ClientInstance, Consumer, Error, open_consumer
+from rocketrio import NOT_FOUND, ClientInstance, Consumer, Error, open_client, open_consumer
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
 COUNT = 2000
@@ -55,6 +55,29 @@ async def test_reading_goes_on_and_no_offset_goes_back(
     assert set(received.values()) == {1}
     assert all(offsets == sorted(offsets) for offsets in seen.values())
     assert {offsets[-1] for offsets in seen.values()} == {COUNT // 4, COUNT // 4 - 1}
+
+
+@pytest.mark.parametrize(("is_known", "seconds"), [(True, 4.0), (False, 5.0)])
+async def test_consumer_that_starts_while_the_master_is_silent_reads_at_the_slave(
+    client: ClientInstance, cluster: EmbeddedCluster, is_known: bool, seconds: float
+) -> None:
+    await send(client, 20)
+    if is_known:
+        async with open_consumer(TOPIC, group="g", client=client, start_from="first") as consumer:
+            for _ in range(10):
+                await consumer.receive()
+    await trio.sleep(12)  # The slave has copied the tables.
+    cluster.memory_network.silence(cluster.master.host)
+    started = trio.current_time()
+    async with (
+        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as late,
+        open_consumer(TOPIC, group="g", client=late, start_from="first") as consumer,
+    ):
+        for _ in range(10 if is_known else 20):
+            await consumer.receive()
+        # Its heartbeat is waited for, then a second for the group's offset, and one for the queue's beginning.
+        assert trio.current_time() - started == pytest.approx(seconds, abs=0.01)
+        assert await consumer.lag() == dict.fromkeys(consumer.assignment, 0)
 
 
 async def test_silent_master_holds_reading_up_for_two_seconds(

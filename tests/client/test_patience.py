@@ -1,0 +1,45 @@
+"""How long a broker is waited for that failed a moment ago."""
+
+from math import inf
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketrio import NotReachable
+from rocketrio.patience import INSIST_LIMIT, patience
+from rocketrio.routing import FindBrokerResult
+
+MASTER, SLAVE = FindBrokerResult("10.0.0.10:10911", 0), FindBrokerResult("10.0.0.11:10911", 1)
+
+
+@pytest.mark.parametrize(
+    ("failed", "limit"),
+    [
+        ((), inf),
+        ((SLAVE.addr,), inf),
+        ((MASTER.addr,), INSIST_LIMIT),
+        ((MASTER.addr, SLAVE.addr), inf),  # Nobody is better: a slow network is not a dead one.
+    ],
+)
+async def test_who_failed_gets_a_second_where_another_is_healthy(
+    failed: tuple[str, ...], limit: float, autojump_clock: MockClock
+) -> None:
+    started = trio.current_time()
+    with trio.move_on_after(60):
+        if limit == inf:
+            with patience(MASTER, [MASTER, SLAVE], failed.__contains__):
+                await trio.sleep_forever()
+        else:
+            with (
+                pytest.raises(NotReachable, match="within 1 s") as caught,
+                patience(MASTER, [MASTER, SLAVE], failed.__contains__),
+            ):
+                await trio.sleep_forever()
+            assert caught.value.broker_addr == MASTER.addr
+    assert trio.current_time() - started == min(limit, 60)
+
+
+async def test_error_of_the_block_comes_out_as_it_is(autojump_clock: MockClock) -> None:
+    with pytest.raises(KeyError), patience(MASTER, [MASTER, SLAVE], MASTER.addr.__eq__):
+        raise KeyError
