@@ -19,6 +19,7 @@ from tests.cluster.histories.events import (
     ReignEnded,
     SendAnswered,
     SendStarted,
+    StrangerAnswered,
     TopicCreated,
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, Mode, Schedule
@@ -182,6 +183,7 @@ def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
         ("read and never sent", [received(10.0, b"nobody's", 2)]),
         ("two messages at one place", [received(10.0, SECOND, 0)]),
         ("created and gone", [TopicCreated(at=10.0, topic="late")]),
+        ("a stranger was served", [StrangerAnswered(at=10.0, broker=0, size=12)]),
         ("skipped", [received(10.0, SECOND, 3)]),
         ("offset went back", [seen(10.0, 0, 1)]),
         ("committed and never received", [seen(10.0, 0, 3)]),

@@ -21,6 +21,7 @@ from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
 from rocketrio_broker.ha.history import HistoryCheck
+from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.missing_tail import MissingTail
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.slave_tables import SlaveTables
@@ -31,6 +32,7 @@ from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.replicated_log import ReplicatedLog
+from rocketrio_protocol.remoting.ports import Transport
 
 ROOT = Path(__file__).parents[2]
 SEEDS = int(os.environ.get("ROCKETRIO_SEEDS", "200"))
@@ -61,7 +63,7 @@ def test_no_seed_breaks_a_promise() -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", [3, 8, 9, 12])
 def test_seed_has_one_history(seed: int) -> None:
     first, second = run_story(make_schedule(seed)), run_story(make_schedule(seed))
     assert first.history == second.history
@@ -155,6 +157,22 @@ def test_new_master_without_the_last_message_is_seen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ReplicatedLog, "end_replication", forgetting)
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     assert "a slave still had the tail" in broken_promises(switching(SWITCH))
+
+
+@pytest.mark.parametrize("link", ["secret", "tls"])
+def test_stranger_that_is_let_in_is_seen(
+    monkeypatch: pytest.MonkeyPatch, link: Literal["secret", "tls"]
+) -> None:
+    plain = schedule_of()
+    closed = attrs.evolve(plain, mode=attrs.evolve(plain.mode, link=link))
+    assert broken_promises(closed) == set()
+
+    async def whoever(_: LinkSecurity, transport: Transport) -> Transport:
+        return transport
+
+    for end in ("accept", "connect"):
+        monkeypatch.setattr(LinkSecurity, end, whoever)
+    assert broken_promises(closed) == {"a stranger was served"}
 
 
 def test_slave_that_alters_a_byte_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

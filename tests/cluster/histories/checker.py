@@ -22,6 +22,7 @@ from tests.cluster.histories.events import (
     ReignEnded,
     SendAnswered,
     SendStarted,
+    StrangerAnswered,
     TopicCreated,
 )
 from tests.cluster.histories.story import BrokerState, Story
@@ -37,6 +38,7 @@ from tests.cluster.histories.tail_losses import (
 from tests.cluster.histories.violation import Violation, events_of
 
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_protocol.ha import TRANSFER_HEADER_SIZE as HEADER_SIZE
 
 
 def check(story: Story) -> list[Violation]:
@@ -235,6 +237,13 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
                 yield Violation(f"{name} differ", only)
 
 
+def strangers_get_nothing(story: Story) -> Iterator[Violation]:
+    """Where replication is closed, who proves nothing is told at most that (a TLS alert is shorter than a header)."""
+    for answer in events_of(story, StrangerAnswered):
+        if answer.size >= HEADER_SIZE:
+            yield Violation("a stranger was served", "", answer)
+
+
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
     """Their file is synced before a request for one is answered, and a new master asks the last one for its table."""
     names = {text.split()[0] for text in story.final.brokers[0].topics}
@@ -277,4 +286,5 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     started_members_have_what_they_must,
     new_master_got_the_whole_log,
     producers_find_the_master,
+    strangers_get_nothing,
 )

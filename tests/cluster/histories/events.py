@@ -186,6 +186,14 @@ class ReignBegan(Event):
 
 
 @attrs.frozen(kw_only=True)
+class StrangerAnswered(Event):
+    """Bytes came from a replication port for somebody who has proved nothing."""
+
+    broker: int
+    size: int
+
+
+@attrs.frozen(kw_only=True)
 class StartFailed(Event):
     """A broker did not come up, and is started again a little later."""
 

@@ -79,6 +79,8 @@ class Mode:
     """Whether readers that are a little behind are sent to a slave."""
     acknowledge: Literal["memory", "disk"] = "memory"
     """What a slave's acknowledgement means."""
+    link: Literal["open", "secret", "tls"] = "open"
+    """What brokers prove to each other before they replicate."""
 
 
 @attrs.frozen
@@ -114,6 +116,7 @@ def make_schedule(seed: int) -> Schedule:
         flush_interval=rng.choice((0.5, 4.0)),
         reads_at_slaves=rng.random() < 0.5,
         acknowledge=rng.choice(("memory", "disk")),
+        link=random.Random(f"link {seed}").choice(("open", "open", "secret", "tls")),
     )
     is_long = rng.random() < 0.03
     length = LONG_LENGTH if is_long else USUAL_LENGTH

@@ -17,6 +17,7 @@ from tests.cluster.histories.injector import inject_faults
 from tests.cluster.histories.readers import audit
 from tests.cluster.histories.roles import switch_masters
 from tests.cluster.histories.schedule import QUEUES, Schedule
+from tests.cluster.histories.stranger import knock
 from tests.cluster.histories.workload import make_topics, operate, produce, visit
 from tests.cluster.histories.world import (
     FILL,
@@ -94,6 +95,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.watch_offsets)
             nursery.start_soon(audit, world)
+            nursery.start_soon(knock, world)
             async with trio.open_nursery() as consumers:
                 for number, visits in enumerate(schedule.consumers):
                     consumers.start_soon(visit, world, number, visits)

@@ -19,6 +19,7 @@ from tests.cluster.histories.events import (
     StartFailed,
     now,
 )
+from tests.cluster.histories.link_files import link_settings
 from tests.cluster.histories.schedule import QUEUES, Schedule
 
 from rocketrio import open_admin, open_client
@@ -64,6 +65,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         role=mode.role,
         ha_acknowledge=mode.acknowledge,
         ha_divergent_tail="cut",
+        **link_settings(mode),
     )
 
 

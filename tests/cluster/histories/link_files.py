@@ -1,0 +1,40 @@
+"""What a broker needs to have its replication closed to strangers: a secret, or certificates.
+
+The files are real ones, made once in a process. What is random in a handshake changes bytes, not when anything
+happens: histories stay equal.
+"""
+
+import atexit
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import trustme
+from tests.cluster.histories.schedule import Mode
+
+
+def link_settings(mode: Mode) -> dict[str, Any]:
+    """The settings of a broker."""
+    if mode.link == "open":
+        return {}
+    directory = _files()
+    if mode.link == "secret":
+        return {"ha_secret_file": directory / "secret"}
+    return {
+        "ha_tls_certificate_file": directory / "broker.pem",
+        "ha_tls_authority_file": directory / "authority.pem",
+    }
+
+
+@cache
+def _files() -> Path:
+    kept = tempfile.TemporaryDirectory(prefix="rocketrio-histories-")
+    atexit.register(kept.cleanup)
+    directory = Path(kept.name)
+    (directory / "secret").write_text("a secret of more than sixteen bytes\n")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(directory / "authority.pem")
+    certificate = authority.issue_cert("broker-a")
+    certificate.private_key_and_cert_chain_pem.write_to_path(directory / "broker.pem")
+    return directory
