@@ -21,7 +21,7 @@ from rocketrio_protocol.commands.client import (
     ProducerData,
     SubscriptionData,
 )
-from rocketrio_protocol.errors import Error
+from rocketrio_protocol.errors import Error, NotReachable
 
 HEARTBEAT_INTERVAL: Final = 30.0  # heartbeatBrokerInterval; brokers forget a client after 120 s
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
@@ -91,19 +91,23 @@ class HeartbeatService:
             return self.routing.addresses()
         return self.routing.addresses(masters_only=True) if self.producers else []
 
-    async def send_all(self) -> None:
-        """One heartbeat to every broker, at the same time; returns when each answered or failed."""
+    async def send_all(self) -> list[str]:
+        """One heartbeat to every broker, at the same time; returns, when each answered or failed, who did not answer."""
         data, targets = self.data(), self.targets()
+        silent: list[str] = []
         self.heard_by.intersection_update(self.routing.addresses())
         async with trio.open_nursery() as nursery:
             for addr in targets:
-                nursery.start_soon(self._send, addr, data)
+                nursery.start_soon(self._send, addr, data, silent)
+        return silent
 
-    async def _send(self, addr: str, data: HeartbeatData) -> None:
+    async def _send(self, addr: str, data: HeartbeatData, silent: list[str]) -> None:
         try:
             await self.api.heartbeat(addr, data)
         except Error as error:
             logger.info("heartbeat failed addr=%s error=%s", addr, error.what)
+            if isinstance(error, NotReachable):
+                silent.append(addr)
         else:
             self.heard_by.add(addr)
 
