@@ -298,7 +298,8 @@ class ClientInstance:
         """What `ask` brings from the queue's master, or from a slave when the master cannot be reached.
 
         With `insist_on_master` a master that failed a moment ago is tried first all the same, for a second: for what a
-        slave may know only an older state of. Raises what `ask` raises; NotReachable and RouteNotFound when nobody is left.
+        slave may know only an older state of. Raises what `ask` raises; NotReachable and RouteNotFound when nobody is
+        left.
         """
         tried: set[str] = set()
         failure: Error | None = None
