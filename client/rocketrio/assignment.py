@@ -92,6 +92,20 @@ class Assignment:
         """Let a queue go on elsewhere."""
         self._fetchers[queue].seek(offset)
 
+    def pause(self, queue: MessageQueue) -> None:
+        """Pull no more of a queue until `resume`; what was pulled and not handed out is forgotten."""
+        process_queue = self.queues[queue]
+        process_queue.is_paused = True
+        process_queue.rewind()
+        process_queue.budget.forget(process_queue)
+        self._fetchers[queue].give_up_pull()
+
+    def resume(self, queue: MessageQueue) -> None:
+        """Pull again."""
+        process_queue = self.queues[queue]
+        process_queue.is_paused = False
+        process_queue.room.wake()
+
     def stop(self) -> None:
         """Pull no more."""
         for fetcher in self._fetchers.values():

@@ -20,6 +20,7 @@ from rocketrio.fetch import StartFrom
 from rocketrio.instance import ClientInstance, ClientOptions, given_or_own
 from rocketrio.process_queue import PULL_THRESHOLD_FOR_QUEUE, PULL_THRESHOLD_SIZE_FOR_QUEUE
 from rocketrio.pull import PULL_BATCH_SIZE
+from rocketrio.pull_budget import PULL_THRESHOLD_SIZE
 from rocketrio.routing import ReadFrom, ReadPolicy
 from rocketrio_protocol.message import MessageQueue
 
@@ -37,6 +38,7 @@ async def open_consumer(
     pull_batch_size: int = PULL_BATCH_SIZE,
     pull_threshold_for_queue: int = PULL_THRESHOLD_FOR_QUEUE,
     pull_threshold_size_for_queue: int = PULL_THRESHOLD_SIZE_FOR_QUEUE,
+    pull_threshold_size: int = PULL_THRESHOLD_SIZE,
     read_from: ReadFrom = "suggested",
     max_staleness: float | None = None,
     max_staleness_messages: int | None = None,
@@ -64,7 +66,8 @@ async def open_consumer(
     `read_from` is "suggested" (RocketMQ's way), "master", "nearest" or "replica", a slave that is at most
     `max_staleness` seconds or `max_staleness_messages` messages behind; see docs/client.md.
 
-    A queue is pulled ahead up to a threshold in messages or bytes. The consumer uses `client`, or opens one with the
+    A queue is pulled ahead up to a threshold in messages or bytes, all of them together up to `pull_threshold_size`
+    bytes, and one message a queue more where messages are large. The consumer uses `client`, or opens one with the
     remaining arguments (see `open_client`). Raises RouteNotFound for an unknown topic, NotReachable without a cluster.
     """
     options = ConsumerOptions(
@@ -77,6 +80,7 @@ async def open_consumer(
         pull_batch_size=pull_batch_size,
         pull_threshold_for_queue=pull_threshold_for_queue,
         pull_threshold_size_for_queue=pull_threshold_size_for_queue,
+        pull_threshold_size=pull_threshold_size,
         policy=ReadPolicy(read_from, max_staleness, max_staleness_messages),
         strategy=strategy,
     )

@@ -7,7 +7,8 @@ Answers to: DefaultMQPushConsumer, DefaultLitePullConsumer.
 Unlike Java: one consumer for both, and no listener: the loop is the caller's.
 """
 
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from rocketrio.api import Offset
@@ -20,7 +21,14 @@ from rocketrio.instance import ClientInstance
 from rocketrio.offset_store import RemoteBrokerOffsetStore, check_offset
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PullAPIWrapper
-from rocketrio.queue_questions import committed_offset, end_offset, of_each
+from rocketrio.queue_questions import (
+    begin_offset,
+    committed_offset,
+    end_offset,
+    known,
+    of_each,
+    offset_at,
+)
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
@@ -127,6 +135,47 @@ class Consumer:
         self._offsets.reset_offset(queue, offset)
         self.assigned.seek(queue, offset)
 
+    async def seek_to_time(
+        self, time: datetime, queues: Iterable[MessageQueue] | None = None
+    ) -> dict[MessageQueue, int]:
+        """Go to the first message stored at `time` or later, in all assigned queues or some; where each goes on.
+
+        A queue without such a message goes on at its end. Brokers before 5.0 may say the message before. Raises the
+        first error when a master cannot be asked: then no queue has moved. A cancel moves none either.
+        """
+        if time.tzinfo is None:
+            raise ConfigError(f"time={time!r} has no time zone")
+        answers = await of_each(
+            self._chosen(queues), lambda queue: offset_at(self.client, queue, time)
+        )
+        for answer in answers.values():
+            if isinstance(answer, Error):
+                raise answer
+        moved = {queue: at for queue, at in known(answers).items() if at is not None}
+        for queue, offset in moved.items():
+            if queue in self.assigned.queues:  # Not moved to another member meanwhile.
+                self.seek(queue, offset)
+        return moved
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Receive nothing more of these queues, or of all, until `resume`; they stay this member's.
+
+        What was pulled of them is forgotten, and pulled again later. Ends too when a queue moves to another member.
+        """
+        for queue in self._chosen(queues):
+            self.hand_out.put_back(self.assigned.queues[queue])
+            self.assigned.pause(queue)
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Receive from these queues again, or from all."""
+        for queue in self._chosen(queues):
+            self.assigned.resume(queue)
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The assigned queues that are paused."""
+        return [queue for queue in self.assignment if self.assigned.queues[queue].is_paused]
+
     @property
     def assignment(self) -> list[MessageQueue]:
         """The queues that this consumer reads now."""
@@ -140,16 +189,28 @@ class Consumer:
         """What the broker has stored for the group, or NOT_FOUND. Raises Error when none answers."""
         return await committed_offset(self.client, self.group, queue)
 
+    async def beginning_offsets(self) -> dict[MessageQueue, int | None]:
+        """Offset of the oldest message of each assigned queue, asked of the brokers; None where unknown."""
+        return known(await of_each(self.assignment, lambda queue: begin_offset(self.client, queue)))
+
+    async def end_offsets(self) -> dict[MessageQueue, int | None]:
+        """The offset that the next message of each assigned queue gets; None where unknown."""
+        return known(await of_each(self.assignment, lambda queue: end_offset(self.client, queue)))
+
     async def lag(self) -> dict[MessageQueue, int | None]:
         """Messages behind the end of each assigned queue, asked of the brokers; None where unknown."""
-        ends = await of_each(self.assignment, lambda queue: end_offset(self.client, queue))
         found: dict[MessageQueue, int | None] = {}
-        for queue, end in ends.items():
+        for queue, end in (await self.end_offsets()).items():
             process_queue = self.assigned.queues.get(queue)
             position = None if process_queue is None else self.hand_out.position(process_queue)
             # A slave may not have got as far as we have.
             found[queue] = None if position is None or end is None else max(0, end - position)
         return found
+
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        if queues is None:
+            return self.assignment
+        return [self._process_queue(queue).queue for queue in queues]
 
     def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
         process_queue = self.assigned.queues.get(queue)

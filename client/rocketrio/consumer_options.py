@@ -34,6 +34,7 @@ class ConsumerOptions:
     pull_batch_size: int
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
+    pull_threshold_size: int
     policy: ReadPolicy
     strategy: AllocateStrategy
 
@@ -55,6 +56,7 @@ class ConsumerOptions:
             "pull_batch_size",
             "pull_threshold_for_queue",
             "pull_threshold_size_for_queue",
+            "pull_threshold_size",
         )
 
     def _check_positive(self, *names: str) -> None:

@@ -17,6 +17,7 @@ from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.offset_store import RemoteBrokerOffsetStore
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PullAPIWrapper
+from rocketrio.pull_budget import PullBudget
 from rocketrio.rebalance import RebalanceService
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
@@ -40,10 +41,15 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         client, group, offsets=offsets, pulls=pulls, auto_commit=options.auto_commit
     )
 
+    budget = PullBudget(options.pull_threshold_size)
+
     def new_fetcher(queue: MessageQueue) -> QueueFetcher:
         return QueueFetcher(
             ProcessQueue(
-                queue, options.pull_threshold_for_queue, options.pull_threshold_size_for_queue
+                queue,
+                options.pull_threshold_for_queue,
+                options.pull_threshold_size_for_queue,
+                budget,
             ),
             pulls,
             offsets,
@@ -60,6 +66,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
             consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
             pulls.nodes.keep(consumer.assigned.queues)
+            budget.queue_count = max(1, len(consumer.assigned.queues))
 
         for topic in options.subscriptions:
             await client.topic_route(topic)  # Raises for the caller, where a task could only log.

@@ -71,6 +71,10 @@ class QueueFetcher:
         """Go to an offset; a pull under way is given up."""
         self.process_queue.start(offset)
         self.process_queue.room.wake()
+        self.give_up_pull()
+
+    def give_up_pull(self) -> None:
+        """A pull under way counts for nothing."""
         if self._pull_scope is not None:
             self._pull_scope.cancel()
 
@@ -134,8 +138,7 @@ class QueueFetcher:
     async def _pull(self) -> float:
         """One pull; the seconds to wait before the next."""
         process_queue = self.process_queue
-        while not process_queue.has_room:
-            await process_queue.room.wait(PULL_ERROR_PAUSE)
+        max_bytes, reserved = await self._room()
         epoch, offset = process_queue.epoch, process_queue.fetch_offset
         assert offset is not None
         try:
@@ -143,8 +146,10 @@ class QueueFetcher:
                 process_queue.queue,
                 offset,
                 max_messages=self.max_messages,
+                max_bytes=max_bytes,
                 subscription=self.subscription,
-                suspend_timeout=SUSPEND_TIMEOUT,
+                # The first one only looks: held at the end of a queue it would keep its reservation.
+                suspend_timeout=0.0 if process_queue.max_offset is None else SUSPEND_TIMEOUT,
             )
             # In here too: an answer whose messages cannot be read is a pull that failed.
             return self._accept(result, offset) if process_queue.epoch == epoch else 0.0
@@ -153,6 +158,20 @@ class QueueFetcher:
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
             )
             return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
+        finally:
+            process_queue.budget.give(reserved)
+
+    async def _room(self) -> tuple[int, int]:
+        """Wait until more may be pulled; how many bytes at once, and how many of them are reserved."""
+        process_queue = self.process_queue
+        while True:
+            if process_queue.has_room:
+                granted = process_queue.budget.reserve(
+                    process_queue, is_lagging=process_queue.is_lagging
+                )
+                if granted is not None:
+                    return granted
+            await process_queue.room.wait(PULL_ERROR_PAUSE)
 
     def _accept(self, result: PullResult, offset: int) -> float:
         process_queue = self.process_queue

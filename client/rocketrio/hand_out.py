@@ -177,6 +177,18 @@ class HandOut:
         if process_queue in self._ready:
             self._ready.remove(process_queue)
 
+    def put_back(self, process_queue: ProcessQueue) -> None:
+        """Hand out nothing more of what was pulled; what is in work stays so until it is settled."""
+        if process_queue is self._current:
+            position, done_offset = self.position(process_queue), self.done_offset(process_queue)
+            self._handed_out += self._index - self._settled
+            if self._index > self._settled:
+                self._in_work.add(process_queue)
+            process_queue.position, process_queue.done_offset = position, done_offset
+            self._forget_chunk()
+        if process_queue in self._ready:
+            self._ready.remove(process_queue)
+
     def close(self) -> None:
         """Hand out nothing more; a waiting receive ends with ClosedError."""
         self.is_closed = True

@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from rocketrio.pull_budget import PullBudget
 from rocketrio.pull_result import PullResult
 from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.message import MessageExt, MessageQueue
@@ -31,6 +32,8 @@ class Chunk:
     messages: list[MessageExt]
     next_offset: int
     size: int
+    is_held: bool = True
+    """Counted by the budget."""
 
 
 @attrs.define(eq=False)
@@ -40,6 +43,9 @@ class ProcessQueue:
     queue: MessageQueue
     threshold_messages: int = PULL_THRESHOLD_FOR_QUEUE
     threshold_bytes: int = PULL_THRESHOLD_SIZE_FOR_QUEUE
+    budget: PullBudget = attrs.Factory(PullBudget)
+    """Of all queues of the consumer."""
+    is_paused: bool = False
     is_dropped: bool = False
     """Another member owns it now: nothing more is handed out."""
     epoch: int = 0
@@ -62,20 +68,46 @@ class ProcessQueue:
         self._forget()
         self.fetch_offset = self.position = self.done_offset = offset
 
+    def rewind(self) -> None:
+        """What was pulled and not handed out is to be pulled again."""
+        self._forget()
+        self.fetch_offset = self.position
+
     def drop(self) -> None:
         """The queue is no longer ours."""
         self.is_dropped = True
         self._forget()
+        self.budget.forget(self)
 
     def _forget(self) -> None:
         self.epoch += 1
+        for chunk in self.chunks:
+            self._release(chunk)
+        if self.current is not None:
+            self._release(self.current)
         self.chunks.clear()
         self.current = None
         self.message_count = self.size = 0
 
+    def _release(self, chunk: Chunk) -> None:
+        if chunk.is_held:
+            chunk.is_held = False
+            self.budget.give(chunk.size)
+
+    @property
+    def is_lagging(self) -> bool:
+        """Whether a pull will bring something at once, as far as is known."""
+        return (
+            self.max_offset is None
+            or self.fetch_offset is None
+            or self.fetch_offset < self.max_offset
+        )
+
     @property
     def has_room(self) -> bool:
         """Whether more should be pulled."""
+        if self.is_paused:
+            return False
         return self.message_count < self.threshold_messages and self.size < self.threshold_bytes
 
     def put(self, result: PullResult) -> bool:
@@ -88,6 +120,7 @@ class ProcessQueue:
             self.chunks.append(chunk)
             self.message_count += len(messages)
             self.size += chunk.size
+            self.budget.take(chunk.size)
             return True
         # Nothing of it was wanted: the queue stands behind it once all before it is handed out.
         last = self.chunks[-1] if self.chunks else self.current
@@ -113,4 +146,5 @@ class ProcessQueue:
         """All of the current chunk is handed out."""
         assert self.current is not None
         self.position = self.current.next_offset
+        self._release(self.current)
         self.current = None

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from rocketrio.instance import ClientInstance
+from rocketrio.pull_budget import PULL_MAX_BYTES
 from rocketrio.pull_result import PullResult
 from rocketrio.replica_looks import ReplicaLooks
 from rocketrio.routing import FindBrokerResult, PullNodes, PullReason, ReadPolicy
@@ -32,8 +33,6 @@ PULL_GRACE: Final = 5.0
 """Seconds beyond the suspension until a pull counts as lost; a broker looks at held pulls every 5 s."""
 PULL_BATCH_SIZE: Final = 1024
 """Messages asked for at once. Apache answers with 32 at most (maxTransferCountOnMessageInMemory)."""
-PULL_MAX_BYTES: Final = 1024 * 1024
-"""Body bytes asked for at once, of brokers that let the client say so (5.x and ours)."""
 DIAL_LIMIT: Final = 2.0
 """Seconds until a connection that does not come about is waited for no longer: another replica may be there."""
 HOLD_ELSEWHERE: Final = 5.0
