@@ -101,6 +101,7 @@ class BrokerRegistration:
     def hold(self) -> None:
         """Tell the name servers nothing more until `register_now`; what they know of this broker stays."""
         self._is_held = True
+        self.other_masters.clear()
 
     def register_now(self) -> None:
         """Register at once and from then on: the role has changed, or may be taken now."""

@@ -27,6 +27,7 @@ from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.topic_config import TopicConfig
 
 logger = logging.getLogger("rocketrio_broker")
@@ -35,7 +36,7 @@ OTHER_MASTER_LOOK: Final = 5.0
 """Seconds until a master that stands aside looks again whether the other one is gone."""
 
 LEAST_QUEUES: Final = 4
-"""Of a topic whose messages came from a slave, where nothing says how many it had (clients' defaultTopicQueueNums)."""
+"""Of a topic whose messages came from a broker that did not say how many it had (clients' defaultTopicQueueNums)."""
 
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: registration is then through."""
@@ -53,11 +54,12 @@ class RoleService:
         follow: Callable[[], SlaveReplication],
         fetch: Callable[[Callable[[str], None]], Awaitable[object]],
         gather: Callable[[], Awaitable[object]],
-        find_other_master: Callable[[], Awaitable[str | None]],
+        find_other_master: Callable[[str | None], Awaitable[str | None]],
     ) -> None:
         """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
         `fetch` gets what only slaves have of the log; it is given what to call when that takes long.
+        `find_other_master` is given where one was last.
         """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
@@ -73,6 +75,8 @@ class RoleService:
         self._gather = gather
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._find_other_master = find_other_master
+        self._last_master: str | None = None
+        self._topics_known_to: int | None = None
         self._scope = trio.CancelScope()
         self._turn = trio.Lock()
 
@@ -102,7 +106,10 @@ class RoleService:
         """
         async with self._turn:
             before = self._config.broker
-            after: BrokerConfig = attrs.evolve(before, role=role, broker_id=broker_id)
+            try:
+                after: BrokerConfig = attrs.evolve(before, role=role, broker_id=broker_id)
+            except ValueError as error:
+                raise ConfigError(f"No broker has this role and id: {error}") from error
             if after == before:
                 return
             if not after.is_slave and not before.is_slave:
@@ -114,6 +121,10 @@ class RoleService:
                 return
             if after.is_slave:
                 self._store.refuse_writes("this broker becomes a slave")
+            else:
+                self._last_master = self._registration.master.addr
+                # Not before it takes writes: an Apache name server would list it at once.
+                self._registration.hold()
             settled = self.settled.value
             self._parts.waiting_answers.answer_all()
             self._config.replace(after)
@@ -129,6 +140,7 @@ class RoleService:
                 await nursery.start(self.slave.run)
                 self._settle()
         finally:
+            self._topics_known_to = self.slave.synchronize.topics_known_to
             self.slave = None
 
     async def _lead(self) -> None:
@@ -143,11 +155,14 @@ class RoleService:
             self._settle()
             await trio.sleep(OTHER_MASTER_LOOK)
         refusals = registration.refusals.value
-        begin = store.max_physical_offset
+        known_to = store.max_physical_offset
+        if self._topics_known_to is not None:
+            known_to = min(known_to, self._topics_known_to)
         await self._fetch(self._stand_by)
         self._expect_acknowledgements()
         await self._gather()
-        self._make_topics(begin)
+        self._make_topics(known_to)
+        self._topics_known_to = None
         store.take_writes()
         logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()
@@ -170,12 +185,20 @@ class RoleService:
         )
 
     async def _other_master(self) -> str | None:
-        """Who else is master: as a name server says that refused this one, or as all of them are asked."""
-        refusing = self._registration.other_masters
-        if refusing:
-            # It goes on trying to register: that tells when the name is free.
-            return min(refusing.values())
-        return await self._find_other_master()
+        """Who else is master: one that lives, or one for whose sake a name server refused this one."""
+        registration = self._registration
+        live = await self._find_other_master(self._last_master)
+        if live is not None:
+            self._last_master = live
+            registration.hold()
+            return live
+        refusing = registration.other_masters
+        if not refusing:
+            return None
+        # It goes on trying to register: that tells when the name is free.
+        registration.register_now()
+        self._last_master = min(refusing.values())
+        return self._last_master
 
     def _stand_aside(self, other: str) -> None:
         name = self._config.broker.broker_name
@@ -185,20 +208,18 @@ class RoleService:
         if self._store.refusal != reason:
             logger.error("no writes are taken reason=%s", reason)
         self._store.refuse_writes(reason)
-        if not self._registration.other_masters:
-            self._registration.hold()
 
-    def _make_topics(self, begin: int) -> None:
-        """Topics of messages that were fetched, from this address on: a power cut may have taken them too."""
+    def _make_topics(self, known_to: int) -> None:
+        """Topics of messages from this address on that came from another broker, and that nobody told of."""
         topics = self._parts.topics
         for topic, queues in self._store.queues().items():
             is_known = topics.topic_config(topic) is not None
-            if is_known or all(queue.last_physical_end <= begin for queue in queues.values()):
+            if is_known or all(queue.last_physical_end <= known_to for queue in queues.values()):
                 continue
             count = max(*queues, LEAST_QUEUES - 1) + 1
             topics.update(TopicConfig(topic, read_queue_nums=count, write_queue_nums=count))
             logger.warning(
-                "topic of fetched messages was not known and is made topic=%s queues=%d",
+                "topic of replicated messages was not known and is made topic=%s queues=%d",
                 topic, count,
             )  # fmt: skip
 

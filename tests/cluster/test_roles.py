@@ -16,7 +16,10 @@ from rocketrio_broker.route_info_manager import RouteInfoManager
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
+from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
+    DeleteTopicInBrokerRequestHeader,
+)
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
 from rocketrio_protocol.remoting.ports import join_addr
 from rocketrio_protocol.route import ClusterInfo
@@ -103,6 +106,39 @@ async def test_second_master_takes_over_when_the_first_is_gone(autojump_clock: M
         assert await listed(cluster) == {0: rival.broker.address}
 
 
+@pytest.mark.parametrize("outage", [0.5, 3.0, 6.0, 21.0, 70.0])
+async def test_second_master_stands_aside_through_an_outage_of_the_name_server(
+    autojump_clock: MockClock, outage: float
+) -> None:
+    """It lists nobody when it comes back, and the first registers again a little later."""
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        first, rival = cluster.master, rival_of(cluster)
+        await rival.start()
+        await cluster.kill_name_server()
+        await trio.sleep(outage)
+        await cluster.restart_name_server()
+        for _ in range(600):
+            await trio.sleep(0.1)
+            assert first.broker.store.writable
+            assert not rival.broker.store.writable
+        assert await listed(cluster) == {0: first.broker.address}
+        await first.kill()
+        await trio.sleep(2 * OTHER_MASTER_LOOK)
+        assert (await call.send(rival.broker.address, b"now it is mine")).code == 0
+
+
+async def test_slave_asks_the_master_it_followed_before_it_takes_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        slave = cluster.slaves[0].broker
+        await trio.sleep(1)
+        await cluster.kill_name_server()
+        await change(call, slave, "async-master", 0)
+        assert not slave.store.writable
+        assert cluster.master.broker.store.writable
+
+
 async def test_masters_that_start_together_do_not_both_take_writes(
     autojump_clock: MockClock,
 ) -> None:
@@ -176,12 +212,47 @@ async def test_master_and_slave_change_places_under_load(
                 assert read == sorted(read, key=int)
 
 
+async def test_what_was_acknowledged_can_be_read_at_the_successor_however_new_its_topic(
+    autojump_clock: MockClock,
+) -> None:
+    """A slave copies the topics every ten seconds; the message that created one is there at once."""
+    async with (
+        EmbeddedCluster(slaves=1, role="sync-master") as cluster,
+        caller_of(cluster) as call,
+    ):
+        successor = cluster.slaves[0].broker
+        await trio.sleep(3)
+        sent = await call.send(cluster.master.broker.address, b"first of all", topic="new")
+        assert sent.code == ResponseCode.SUCCESS
+        await cluster.kill_master()
+        assert successor.parts.topics.topic_config("new") is None
+        await change(call, successor, "async-master", 0)
+        assert bodies(await call.pull(successor.address, 0, topic="new")) == [b"first of all"]
+        assert await listed(cluster) == {0: successor.address}
+
+
+async def test_topic_that_was_deleted_stays_so_at_the_successor(
+    autojump_clock: MockClock,
+) -> None:
+    """Its messages are in the log as before."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        master, successor = cluster.master.broker, cluster.slaves[0].broker
+        await call.send(master.address, b"rubbish", topic="gone")
+        await trio.sleep(11)
+        assert successor.parts.topics.topic_config("gone") is not None
+        await call.pool.call(master.address, DeleteTopicInBrokerRequestHeader("gone"))
+        await trio.sleep(11)
+        await cluster.kill_master()
+        await change(call, successor, "async-master", 0)
+        assert successor.parts.topics.topic_config("gone") is None
+
+
 async def test_role_that_cannot_be_is_refused_and_nothing_changes(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
         master = cluster.master.broker
-        for role, broker_id in (("slave", 0), ("async-master", 1), ("emperor", 0)):
+        for role, broker_id in (("slave", 0), ("slave", -1), ("async-master", 1), ("emperor", 0)):
             answer = await change(call, master, role, broker_id)
             assert answer.code == ResponseCode.INVALID_PARAMETER
             assert answer.remark

@@ -1,9 +1,11 @@
 """Is there another live master of this broker's name? Asked before a broker takes writes.
 
 Each name server is asked (106) whom it lists under id 0, and whoever that is, whether it is the master of this name
-(26). Only a broker that answers so counts: what a name server lists may have died a moment ago.
+(26). Only a broker that answers so counts: what a name server lists may have died a moment ago. A master that was found
+before, or followed, is asked directly: a name server that was started anew lists nobody for a moment.
 
 Invariant: a broker that cannot be asked is not another master; two masters that cannot see each other are beyond this.
+Invariant: of two masters that see each other one goes on, the one that a name server lists.
 Unlike Java: an Apache broker that starts as a second master overwrites the first in the name server's list.
 """
 
@@ -20,21 +22,37 @@ ASK_LIMIT: Final = CALL_TIMEOUT
 """Seconds for all name servers and the brokers they name together."""
 
 
-async def find_other_master(peers: Peers) -> str | None:
-    """The address of another live master of this name; None when nobody knows of one. Never fails."""
-    found: list[str] = []
+async def find_other_master(peers: Peers, known: str | None = None) -> str | None:
+    """The address of another live master of this name; None when nobody knows of one. Never fails.
+
+    `known` is where one was last.
+    """
+    listed: set[str] = set()
+    live: set[str] = set()
+
+    async def ask_broker(addr: str) -> None:
+        with suppress(Error):
+            if await _is_master(peers, addr):
+                live.add(addr)
 
     async def ask_name_server(name_server: str) -> None:
         with suppress(Error):
             addr = (await peers.listed(name_server)).get(MASTER_ID)
-            if addr not in (None, peers.own_addr) and await _is_master(peers, addr):
-                found.append(addr)
+            if addr is None:
+                return
+            listed.add(addr)
+            if addr not in (peers.own_addr, known):
+                await ask_broker(addr)
 
     with trio.move_on_after(ASK_LIMIT):
         async with trio.open_nursery() as nursery:
+            if known is not None:
+                nursery.start_soon(ask_broker, known)
             for name_server in peers.name_servers:
                 nursery.start_soon(ask_name_server, name_server)
-    return min(found, default=None)
+    if known is not None and known not in listed and peers.own_addr in listed:
+        live.discard(known)
+    return min(live, default=None)
 
 
 async def _is_master(peers: Peers, addr: str) -> bool:

@@ -110,6 +110,8 @@ class SlaveSynchronize:
         self._last_round_time: float | None = None
         self.rounds = Watermark()
         """Counts the rounds that went through: whoever needs the tables copied waits on it."""
+        self.topics_known_to = flushed.value
+        """The topics of all messages before this address are known here, but for those deleted since."""
 
     def __repr__(self) -> str:
         return f"<SlaveSynchronize from {self._master.value or 'nobody yet'}>"
@@ -148,9 +150,11 @@ class SlaveSynchronize:
 
     async def sync_all(self, addr: str) -> None:
         """One round. Raises what stopped it; what was copied before that stays."""
+        known_to = self._flushed.value
         topics = await self._ask(addr, GetAllTopicConfigRequestHeader())
         if self._topics.replace(fastjson.loads(topics, TopicConfigSerializeWrapper, what="topics")):
             logger.info("topics copied master=%s", addr)
+        self.topics_known_to = known_to
         await self._copy_consumer_offsets(addr)
         await self._copy_delay_offsets(addr)
         groups = await self._ask(addr, GetAllSubscriptionGroupConfigRequestHeader())
