@@ -1,4 +1,4 @@
-"""Administration: topics, progress of groups, single messages; and brokers, by `broker_admin`.
+"""Administration: topics and single messages; groups by `group_admin`, brokers by `broker_admin`.
 
 Invariant: what could not be asked is None or an error, never zero.
 Invariant: a change is done when every broker it concerns has confirmed it; an error names the first that did not.
@@ -7,19 +7,17 @@ Unlike Java: statistics are asked of a slave where the master is away, and say s
 """
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final, Unpack
 
 import attrs
-import trio
 
 from rocketrio.admin_calls import AdminCalls
-from rocketrio.admin_values import QueueOffsets, TopicDescription
-from rocketrio.api import NOT_FOUND
-from rocketrio.broker_admin import BrokerAdmin
-from rocketrio.instance import ClientInstance, ClientOptions, given_or_own
-from rocketrio.offset_store import check_offset
+from rocketrio.admin_values import TopicDescription
+from rocketrio.connect import ClientOptions, given_or_own
+from rocketrio.group_admin import GroupAdmin
+from rocketrio.instance import ClientInstance
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio.routing.queues import broker_names
@@ -27,7 +25,6 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
-    Error,
     NotReachable,
     QueryNotFound,
     RouteNotFound,
@@ -35,7 +32,6 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.ports import join_addr
-from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats
 from rocketrio_protocol.topic_config import READ_WRITE
 from rocketrio_protocol.topic_names import (
     DEAD_LETTER_PREFIX,
@@ -61,10 +57,10 @@ async def open_admin(
 
 
 @attrs.define(eq=False)
-class Admin(BrokerAdmin):
+class Admin(GroupAdmin):
     """Made by `open_admin`. Every method raises NotReachable when no name server answers.
 
-    What concerns brokers rather than what they hold is in `broker_admin.py`.
+    What concerns consumer groups is in `group_admin.py`, what concerns brokers in `broker_admin.py`.
     """
 
     # --------------------------------------------------------------------------------------- topics
@@ -141,97 +137,6 @@ class Admin(BrokerAdmin):
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
         return TopicDescription(topic, route, await self._bounds(subscribe_queues(topic, route)))
-
-    async def offsets(self, topic: str, group: str) -> list[QueueOffsets]:
-        """Bounds of every queue, and how far a group has committed. Raises RouteNotFound.
-
-        A number that no broker could tell is None, and so is the committed offset of a group without one. Brokers
-        before 5.0 answer 0 instead where the queue's first messages are still in memory.
-        """
-        await self.client.refresh_topic_route(topic)
-        route = await self.client.topic_route(topic)
-        return await self._bounds(subscribe_queues(topic, route), group)
-
-    async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Put a group elsewhere, queue by queue: back or forward, and newer than what its members committed anywhere.
-
-        Members that run keep their position. Of a queue set back they commit nothing more until it is taken over
-        again, which starts there: stop them first, or let them `seek`. To an Apache broker it is one more commit, which
-        the next one of a running member overwrites. Raises NotReachable, BrokerError for the first queue that could
-        not be reset, ConfigError for a number that is no offset. A cancel leaves open which queues are.
-        """
-        for queue, offset in offsets.items():
-            check_offset(queue, offset)
-
-            async def reset(
-                broker: FindBrokerResult, queue: MessageQueue = queue, offset: int = offset
-            ) -> None:
-                await self.client.api.update_consumer_offset(
-                    broker.addr, group, queue, offset, reset=True
-                )
-
-            await self.client.topic_route(queue.topic)
-            await self.client.ask_broker(queue, reset, insist_on_master=True)
-
-    async def _bounds(
-        self, queues: Sequence[MessageQueue], group: str | None = None
-    ) -> list[QueueOffsets]:
-        found: dict[MessageQueue, QueueOffsets] = {}
-
-        async def look(queue: MessageQueue) -> None:
-            found[queue] = await self._queue_offsets(queue, group)
-
-        async with trio.open_nursery() as nursery:
-            for queue in queues:
-                nursery.start_soon(look, queue)
-        return [found[queue] for queue in queues]
-
-    async def _queue_offsets(self, queue: MessageQueue, group: str | None) -> QueueOffsets:
-        api = self.client.api
-
-        async def ask_committed(broker: FindBrokerResult) -> int | None:
-            assert group is not None
-            offset = await api.query_consumer_offset(broker.addr, group, queue, zero_if_young=False)
-            return None if offset is NOT_FOUND else offset
-
-        async def ask_min(broker: FindBrokerResult) -> int | None:
-            return await api.min_offset(broker.addr, queue)
-
-        async def ask_max(broker: FindBrokerResult) -> int | None:
-            return await api.max_offset(broker.addr, queue)
-
-        questions = [ask_min, ask_max] + ([] if group is None else [ask_committed])
-        answers: list[int | None] = [None, None, None]
-        for index, question in enumerate(questions):
-            try:
-                answers[index] = await self.client.ask_broker(
-                    queue, question, insist_on_master=question is ask_committed
-                )
-            except Error as error:
-                logger.warning("offset unknown queue=%s error=%s", queue, error)
-        return QueueOffsets(queue, *answers)
-
-    # --------------------------------------------------------------------------------------- groups
-
-    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
-        """Progress of a group as all masters see it. Raises BrokerError when one refuses."""
-        stats = ConsumeStats()
-        for addr in (await self._masters(None)).values():
-            found = await self.calls.consume_stats(addr, group, topic)
-            stats.offset_table.update(found.offset_table)
-            stats.consume_tps += found.consume_tps
-        return stats
-
-    async def consumer_connections(self, group: str) -> ConsumerConnection:
-        """Who is connected for a group, as the first master says that knows any. Raises ConsumerNotOnline."""
-        failure: Error | None = None
-        for addr in (await self._masters(None)).values():
-            try:
-                return await self.calls.consumer_connections(addr, group)
-            except BrokerError as error:
-                failure = error
-        assert failure is not None
-        raise failure
 
     # ------------------------------------------------------------------------------------- messages
 

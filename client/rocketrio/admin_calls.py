@@ -4,22 +4,27 @@ Answers to: the administrative half of MQClientAPIImpl; RocketMQ reference, sect
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import msgspec
 
 from rocketrio.api import ClientAPI
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
     CreateTopicRequestHeader,
+    DeleteSubscriptionGroupRequestHeader,
     DeleteTopicInBrokerRequestHeader,
+    GetAllSubscriptionGroupConfigRequestHeader,
     GetBrokerConfigRequestHeader,
     GetBrokerHAStatusRequestHeader,
     GetBrokerRuntimeInfoRequestHeader,
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsRequestHeader,
+    GetProducerConnectionListRequestHeader,
     GetTopicStatsInfoRequestHeader,
+    QueryTopicConsumeByWhoRequestHeader,
     UpdateAndCreateSubscriptionGroupRequestHeader,
     UpdateBrokerConfigRequestHeader,
 )
@@ -31,13 +36,23 @@ from rocketrio_protocol.java_properties import format_properties, parse_properti
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.route import KVTable
-from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, TopicStatsTable
-from rocketrio_protocol.topic_config import READ_WRITE, SubscriptionGroupConfig
+from rocketrio_protocol.stats import (
+    ConsumerConnection,
+    ConsumeStats,
+    GroupList,
+    ProducerConnection,
+    TopicStatsTable,
+)
+from rocketrio_protocol.topic_config import READ_WRITE
 
 ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
 ROLE_TIMEOUT: Final = 70.0
 """Seconds a change of role may take: a broker of ours answers after 60 at the latest."""
 _END_OF_TIME: Final = 2**63 - 1
+
+
+class _RawGroups(msgspec.Struct, rename="camel"):
+    subscription_group_table: dict[str, dict[str, Any]] = {}
 
 
 @attrs.define
@@ -77,12 +92,40 @@ class AdminCalls:
         answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
         return TopicStatsTable.from_json(answer.body)
 
-    async def update_group(self, addr: str, config: SubscriptionGroupConfig) -> None:
-        """Create or change a consumer group on a master."""
+    async def groups(self, addr: str) -> dict[str, dict[str, Any]]:
+        """Settings of a broker's consumer groups, by name, with all that its version knows."""
+        header = GetAllSubscriptionGroupConfigRequestHeader()
+        answer = await self.api.call(addr, header, what="groups not read", timeout=self.timeout)
+        table = fastjson.loads(answer.body, _RawGroups, what="group settings")
+        return table.subscription_group_table
+
+    async def update_group(self, addr: str, settings: Mapping[str, Any]) -> None:
+        """Create or change a consumer group on a master; `settings` are those of `groups`."""
         header = UpdateAndCreateSubscriptionGroupRequestHeader()
-        what = f"group {config.group_name} not changed"
-        body = fastjson.dumps(config)
+        what = f"group {settings['groupName']} not changed"
+        body = fastjson.dumps(settings)
         await self.api.call(addr, header, body, what=what, timeout=self.timeout)
+
+    async def delete_group(self, addr: str, group: str, *, with_offsets: bool) -> None:
+        """Remove a group from a master."""
+        # 4.9 reads the one name, 5.x the other.
+        header = DeleteSubscriptionGroupRequestHeader(group, with_offsets, with_offsets)
+        what = f"group {group} not deleted"
+        await self.api.call(addr, header, what=what, timeout=self.timeout)
+
+    async def groups_of(self, addr: str, topic: str) -> list[str]:
+        """Groups that consume a topic, by what one broker knows."""
+        header = QueryTopicConsumeByWhoRequestHeader(topic=topic)
+        what = "groups of the topic not read"
+        answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
+        return GroupList.from_json(answer.body).group_list
+
+    async def producer_connections(self, addr: str, group: str) -> ProducerConnection:
+        """Who is connected to one broker for a producer group."""
+        header = GetProducerConnectionListRequestHeader(producer_group=group)
+        what = f"clients of producer group {group} not read"
+        answer = await self.api.call(addr, header, what=what, timeout=self.timeout)
+        return ProducerConnection.from_json(answer.body)
 
     async def runtime_info(self, addr: str) -> dict[str, str]:
         """What a broker says about its running self."""

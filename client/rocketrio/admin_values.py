@@ -29,6 +29,16 @@ class QueueOffsets:
 
 
 @attrs.frozen
+class OffsetReset:
+    """Where a group was on a queue, and where it was put, or would be."""
+
+    queue: MessageQueue
+    committed: int | None
+    """None where nothing was committed, or no broker could tell."""
+    target: int
+
+
+@attrs.frozen
 class TopicDescription:
     """One topic."""
 
