@@ -3,6 +3,7 @@
 The tables are plain: they take the time as an argument, return what changed, and send nothing.
 
 Invariant: a channel stands in a group at most once; a group without channels is not in the table.
+Invariant: a static member whose connection ended stays among the client ids for its grace time (static_members.py).
 Answers to: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelInfo; RocketMQ reference, section 2.6.
 """
 
@@ -12,6 +13,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from rocketrio_broker.static_members import AwayMembers
 from rocketrio_protocol.codes import LanguageCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import ConsumerData, SubscriptionData
@@ -20,6 +22,8 @@ logger = logging.getLogger("rocketrio_broker.clients")
 
 CHANNEL_EXPIRED_TIMEOUT: Final = 120.0  # channelExpiredTimeout of ConsumerManager
 SCAN_INTERVAL: Final = 10.0  # ClientHousekeepingService
+BROADCASTING: Final = "BROADCASTING"
+"""The message model of a group whose every member reads everything."""
 
 
 class ClientChannel(Protocol):
@@ -44,6 +48,8 @@ class ClientChannelInfo:
     version: int
     last_update: float = 0.0
     """Time of the last heartbeat, on the clock of deadlines."""
+    static_grace: float = 0.0
+    """Seconds it stays a member after its connection ended; 0 for all but static members."""
 
 
 @attrs.define(eq=False)
@@ -60,6 +66,13 @@ class ConsumerGroupInfo:
     def client_ids(self) -> list[str]:
         """The members, each once."""
         return list(dict.fromkeys(info.client_id for info in self.channels.values()))
+
+    def is_shared(self, client: ClientChannelInfo) -> bool:
+        """Whether another connection has the same client id."""
+        return any(
+            other.client_id == client.client_id and other.channel is not client.channel
+            for other in self.channels.values()
+        )
 
     def update_subscription(self, subscriptions: list[SubscriptionData]) -> bool:
         """Take over what a member subscribes to; true when a topic came or went.
@@ -87,6 +100,7 @@ class ConsumerManager:
 
     def __init__(self) -> None:
         self.consumer_table: dict[str, ConsumerGroupInfo] = {}
+        self._away = AwayMembers()
 
     def group(self, group: str) -> ConsumerGroupInfo | None:
         """The group, if a member is connected."""
@@ -98,9 +112,10 @@ class ConsumerManager:
         return None if info is None else info.subscription_table.get(topic)
 
     def client_ids(self, group: str) -> list[str]:
-        """Client ids of the group's members."""
+        """Client ids of the group's members, those that are away included."""
         info = self.consumer_table.get(group)
-        return [] if info is None else info.client_ids()
+        present = [] if info is None else info.client_ids()
+        return present + self._away.client_ids(group)
 
     def channels(self, group: str) -> list[ClientChannel]:
         """Connections of the group's members."""
@@ -128,7 +143,12 @@ class ConsumerManager:
         info.message_model = str(data.message_model)
         info.consume_from_where = str(data.consume_from_where)
         known = info.channels.get(client.channel)
+        is_new = known is None
         if known is None or known.client_id != client.client_id:
+            was_away = self._away.come_back(data.group_name, client.client_id)
+            if client.static_grace:
+                # The list of members stays as it is, so nobody has to look at it again.
+                is_new = not was_away and not info.is_shared(client)
             logger.info(
                 "consumer connected group=%s client_id=%s addr=%s",
                 data.group_name, client.client_id, client.channel.remote_addr,
@@ -136,32 +156,50 @@ class ConsumerManager:
             info.channels[client.channel] = attrs.evolve(client, last_update=now)
         else:
             known.last_update = now
+            known.static_grace = client.static_grace
         changed = info.update_subscription(data.subscription_data_set)
-        return known is None or changed
+        return is_new or changed
 
     def unregister(self, group: str, channel: ClientChannel) -> bool:
-        """One member leaves; true when the others have to be told."""
+        """One member leaves for good, a static one too; true when the others have to be told."""
+        return self._remove(group, channel) is not None
+
+    def _remove(self, group: str, channel: ClientChannel) -> ClientChannelInfo | None:
         info = self.consumer_table.get(group)
-        if info is None or info.channels.pop(channel, None) is None:
-            return False
+        client = None if info is None else info.channels.pop(channel, None)
+        if info is None or client is None:
+            return None
         logger.info("consumer gone group=%s addr=%s", group, channel.remote_addr)
         if not info.channels:
             del self.consumer_table[group]
-        return True
+        return client
 
-    def channel_closed(self, channel: ClientChannel) -> list[str]:
+    def _lose(self, group: str, channel: ClientChannel, now: float) -> bool:
+        """A member's connection is gone; true when the others have to be told."""
+        client = self._remove(group, channel)
+        if client is None:
+            return False
+        if not client.static_grace:
+            return True
+        info = self.consumer_table.get(group)
+        if info is not None and info.is_shared(client):
+            return False  # It has come back already, on another connection.
+        return not self._away.leave(group, client.client_id, until=now + client.static_grace)
+
+    def channel_closed(self, channel: ClientChannel, *, now: float) -> list[str]:
         """A connection ended; returns the groups whose members have to be told."""
-        return [group for group in list(self.consumer_table) if self.unregister(group, channel)]
+        return [group for group in list(self.consumer_table) if self._lose(group, channel, now)]
 
     def scan_not_active(self, now: float) -> tuple[list[str], list[ClientChannel]]:
-        """Forget who has been silent for too long; returns the groups to tell and the connections to close."""
+        """Forget who has been silent or away for too long; returns the groups to tell and the connections to close."""
         silent = [
             (group, client.channel)
             for group, info in self.consumer_table.items()
             for client in info.channels.values()
             if now - client.last_update > CHANNEL_EXPIRED_TIMEOUT
         ]
-        groups = [group for group, channel in silent if self.unregister(group, channel)]
+        groups = [group for group, channel in silent if self._lose(group, channel, now)]
+        groups += self._away.expire(now)
         return list(dict.fromkeys(groups)), [channel for _, channel in silent]
 
 

@@ -101,6 +101,12 @@ class BrokerConfig:
     notify_consumer_ids_changed_enable: bool = _field(
         True, "Whether members of a group are told when one comes or goes."
     )
+    static_member_grace_limit: float = _field(
+        300.0,
+        "Most seconds a member that asks for it stays in the list of its group after its "
+        "connection ended; 0 grants nobody any.",
+        _not_negative,
+    )
     enable_property_filter: bool = _field(
         True,
         "Whether SQL92 subscriptions are taken; each message in their way is then looked at "

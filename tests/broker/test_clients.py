@@ -7,6 +7,7 @@ from rocketrio_broker.clients import (
     ConsumerManager,
     ProducerManager,
 )
+from rocketrio_broker.static_members import AWAY_LIMIT
 from rocketrio_protocol.codes import LanguageCode
 from rocketrio_protocol.commands.client import ConsumerData, SubscriptionData
 
@@ -73,7 +74,7 @@ def test_the_last_member_takes_the_group_with_it(consumers: ConsumerManager) -> 
     assert consumers.unregister("G", first)
     assert consumers.client_ids("G") == ["c2"]
     assert not consumers.unregister("G", first)
-    assert consumers.channel_closed(second) == ["G"]
+    assert consumers.channel_closed(second, now=0) == ["G"]
     assert consumers.group("G") is None
 
 
@@ -117,3 +118,90 @@ def test_only_a_live_connection_of_a_producer_group_is_asked() -> None:
     assert producers.available_channel("P", choose=lambda some: some[0]) is None
     producers.register("P", client(alive), now=0)
     assert producers.available_channel("P", choose=lambda some: some[0]) is alive
+
+
+# ---------------------------------------------------------------------------------- static members
+
+
+def static(channel: RecordingChannel, client_id: str = "c1") -> ClientChannelInfo:
+    return ClientChannelInfo(channel, client_id, LanguageCode.PYTHON, 407, static_grace=30.0)
+
+
+@pytest.fixture
+def other(consumers: ConsumerManager) -> RecordingChannel:
+    channel = RecordingChannel()
+    consumers.register(consumer("T"), client(channel, "other"), now=0)
+    return channel
+
+
+def test_a_static_member_that_comes_back_in_time_was_never_gone(
+    consumers: ConsumerManager, other: RecordingChannel
+) -> None:
+    first = RecordingChannel()
+    assert consumers.register(consumer("T"), static(first), now=0)
+    assert consumers.channel_closed(first, now=10) == []
+    assert sorted(consumers.client_ids("G")) == ["c1", "other"]
+    assert consumers.channels("G") == [other]
+    assert not consumers.register(consumer("T", version=2), static(RecordingChannel()), now=39)
+    assert consumers.scan_not_active(41) == ([], [])
+    assert sorted(consumers.client_ids("G")) == ["c1", "other"]
+
+
+def test_a_static_member_is_gone_when_its_grace_is_over(
+    consumers: ConsumerManager, other: RecordingChannel
+) -> None:
+    first = RecordingChannel()
+    consumers.register(consumer("T"), static(first), now=0)
+    consumers.channel_closed(first, now=10)
+    assert consumers.scan_not_active(39.9) == ([], [])
+    assert consumers.scan_not_active(40) == (["G"], [])
+    assert consumers.client_ids("G") == ["other"]
+    assert consumers.register(consumer("T"), static(RecordingChannel()), now=50)
+
+
+def test_a_static_member_that_says_goodbye_is_gone_at_once(
+    consumers: ConsumerManager, other: RecordingChannel
+) -> None:
+    first = RecordingChannel()
+    consumers.register(consumer("T"), static(first), now=0)
+    assert consumers.unregister("G", first)
+    assert consumers.client_ids("G") == ["other"]
+
+
+def test_a_new_connection_before_the_end_of_the_old_one_is_no_change(
+    consumers: ConsumerManager, other: RecordingChannel
+) -> None:
+    old, new = RecordingChannel(), RecordingChannel()
+    consumers.register(consumer("T"), static(old), now=0)
+    assert not consumers.register(consumer("T"), static(new), now=1)
+    assert consumers.channel_closed(old, now=2) == []
+    assert consumers.scan_not_active(100) == ([], [])
+    assert consumers.client_ids("G") == ["other", "c1"]
+
+
+def test_a_silent_static_member_has_its_grace_too(consumers: ConsumerManager) -> None:
+    first = RecordingChannel()
+    consumers.register(consumer("T"), static(first), now=0)
+    assert consumers.scan_not_active(121) == ([], [first])
+    assert consumers.client_ids("G") == ["c1"]
+    assert consumers.scan_not_active(151) == (["G"], [])
+    assert consumers.client_ids("G") == []
+
+
+def test_the_only_member_of_a_group_may_be_away(consumers: ConsumerManager) -> None:
+    first = RecordingChannel()
+    consumers.register(consumer("T"), static(first), now=0)
+    assert consumers.channel_closed(first, now=0) == []
+    assert consumers.group("G") is None
+    assert consumers.client_ids("G") == ["c1"]
+
+
+def test_so_many_may_be_away_and_no_more(
+    consumers: ConsumerManager, other: RecordingChannel
+) -> None:
+    for number in range(AWAY_LIMIT + 1):
+        channel = RecordingChannel()
+        consumers.register(consumer("T"), static(channel, f"c{number}"), now=0)
+        told = consumers.channel_closed(channel, now=0)
+        assert told == ([] if number < AWAY_LIMIT else ["G"])
+    assert len(consumers.client_ids("G")) == AWAY_LIMIT + 1

@@ -1,6 +1,7 @@
 """Heartbeats and group members: 34, 35, 38, 46, and the notification 40 that they cause.
 
-Invariant: members are told of a change (40) before the heartbeat that made it is answered, the new one too.
+Invariant: members are told of a change (40) before the heartbeat that made it is answered, the new one too. Groups
+that broadcast are told nothing, as in 5.x.
 Answers to: ClientManageProcessor, ConsumerManageProcessor, ClientHousekeepingService,
 DefaultConsumerIdsChangeListener; RocketMQ reference, section 2.6.
 """
@@ -13,6 +14,7 @@ import msgspec
 import trio
 
 from rocketrio_broker.clients import (
+    BROADCASTING,
     SCAN_INTERVAL,
     ClientChannel,
     ClientChannelInfo,
@@ -75,6 +77,9 @@ class ClientManageProcessor:
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         heartbeat = fastjson.loads(request.body, client.HeartbeatData, what="heartbeat")
         info = ClientChannelInfo(channel, heartbeat.client_id, request.language, request.version)
+        asked = request.header(client.HeartBeatRequestHeader).static_grace
+        if asked is not None:
+            info.static_grace = max(0.0, min(asked, self._config.broker.static_member_grace_limit))
         now = trio.current_time()
         for consumer in heartbeat.consumer_data_set:
             notify = self._prepare_group(consumer)
@@ -82,7 +87,9 @@ class ClientManageProcessor:
                 self.notify([consumer.group_name])
         for producer in heartbeat.producer_data_set:
             self._producers.register(producer.group_name, info, now=now)
-        return request.response()
+        if asked is None:
+            return request.response()
+        return request.response(client.HeartBeatResponseHeader(int(info.static_grace)))
 
     def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(client.UnregisterClientRequestHeader)
@@ -118,8 +125,11 @@ class ClientManageProcessor:
             known = self._groups.subscription_group_table.get(group)
             if known is not None and not known.notify_consumer_ids_changed_enable:
                 continue
+            members = self._consumers.group(group)
+            if members is None or members.message_model == BROADCASTING:
+                continue  # Who broadcasts shares no queues: nothing to divide anew.
             order = client.NotifyConsumerIdsChangedRequestHeader(group)
-            for channel in self._consumers.channels(group):
+            for channel in list(members.channels):
                 told = RemotingCommand.request(order, oneway=True)
                 tell(channel, told, what="notification", group=group)
 
@@ -131,7 +141,7 @@ class ClientManageProcessor:
     def channel_closed(self, channel: Channel) -> None:
         """A connection ended: its groups lose a member."""
         self._producers.channel_closed(channel)
-        self.notify(self._consumers.channel_closed(channel))
+        self.notify(self._consumers.channel_closed(channel, now=trio.current_time()))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Drop clients that have been silent for too long."""

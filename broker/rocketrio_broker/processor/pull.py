@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
-from rocketrio_broker.clients import ConsumerManager
+from rocketrio_broker.clients import BROADCASTING, ConsumerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
@@ -48,8 +48,6 @@ logger = logging.getLogger("rocketrio_broker.pull")
 
 ANSWER_SIZE_LIMIT: Final = FRAME_SIZE_LIMIT - (64 << 10)
 """Bytes of messages in one answer, whatever the settings allow: a frame must hold them, with its header."""
-
-BROADCASTING: Final = "BROADCASTING"
 
 # Plain numbers where every pull passes: IntFlag arithmetic costs a microsecond.
 _COMMIT_OFFSET: Final = int(PullSysFlag.COMMIT_OFFSET)

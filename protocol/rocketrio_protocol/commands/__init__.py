@@ -33,7 +33,7 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     offset.GetEarliestMsgStoretimeRequestHeader: offset.TimestampResponseHeader,
     query.QueryMessageRequestHeader: query.QueryMessageResponseHeader,
     query.ViewMessageRequestHeader: EmptyHeader,
-    client.HeartBeatRequestHeader: EmptyHeader,
+    client.HeartBeatRequestHeader: client.HeartBeatResponseHeader,
     client.UnregisterClientRequestHeader: EmptyHeader,
     client.GetConsumerListByGroupRequestHeader: EmptyHeader,
     client.NotifyConsumerIdsChangedRequestHeader: EmptyHeader,

@@ -10,14 +10,25 @@ import attrs
 import msgspec
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.header_fields import RequestHeader, wire
+from rocketrio_protocol.header_fields import Header, RequestHeader, wire
 
 
 @attrs.define
 class HeartBeatRequestHeader(RequestHeader):
-    """No fields; the body is HeartbeatData."""
+    """The body is HeartbeatData. The field is ours, and read past by Apache.
+
+    `static_grace` is how many seconds the client stays a member of its groups after its connection ended.
+    """
 
     code: ClassVar = RequestCode.HEART_BEAT
+    static_grace: int | None = wire("rocketrioStaticGrace", default=None)
+
+
+@attrs.define
+class HeartBeatResponseHeader(Header):
+    """How many seconds of that the broker grants; absent in Apache's answers, who grant none."""
+
+    static_grace: int | None = wire("rocketrioStaticGrace", default=None)
 
 
 @attrs.define

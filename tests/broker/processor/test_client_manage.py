@@ -193,3 +193,48 @@ async def test_a_heartbeat_that_cannot_be_read_is_answered(
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark
         assert "heartbeat" in answer.remark
+
+
+async def static_beat(one: Asking, client_id: str, grace: int) -> int | None:
+    header = client.HeartBeatRequestHeader(static_grace=grace)
+    answer = await one.ask(header, heartbeat(client_id, "T"))
+    return answer.header(client.HeartBeatResponseHeader).static_grace
+
+
+async def test_a_static_member_restarts_without_anybody_being_told(
+    autojump_clock: MockClock,
+) -> None:
+    told = Notified()
+    async with asking() as one, one.other_client(told.processors) as a:
+        await beat(a, "c1", "T")
+        for _ in range(2):
+            async with one.other_client({}) as restarted:
+                assert await static_beat(restarted, "c2", 60) == 60
+            await trio.sleep(50)
+        assert told.groups == ["G"] * 2  # c1 itself and c2's first heartbeat
+        assert await members(one) == ["c1", "c2"]
+        await beat(a, "c1", "T")
+        await trio.sleep(25)
+        assert told.groups == ["G"] * 3
+        assert await members(one) == ["c1"]
+
+
+async def test_no_more_grace_is_granted_than_the_broker_is_set_to(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking(static_member_grace_limit=20.0) as one:
+        assert await static_beat(one, "c1", 3600) == 20
+        assert await static_beat(one, "c1", -5) == 0
+        plain = await beat(one, "c1", "T")
+        assert "rocketrioStaticGrace" not in plain.ext_fields
+
+
+async def test_a_group_that_broadcasts_is_told_nothing(autojump_clock: MockClock) -> None:
+    told = Notified()
+    async with asking() as one, one.other_client(told.processors) as a:
+        data = HeartbeatData("c1", [ConsumerData("G", message_model="BROADCASTING")])
+        for each in (a, one):
+            await each.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+        await trio.testing.wait_all_tasks_blocked()
+        assert told.groups == []
+        assert await members(one) == ["c1"]

@@ -1,0 +1,61 @@
+"""Members of consumer groups that are away: their connection ended, and their grace time has not.
+
+A client that asks for a grace time with its heartbeats (`rocketrioStaticGrace`) and is gone stays that long in the
+list of its group's members. Who divides the queues by that list leaves it its own: a restart under the same client
+id moves no queue. The table is plain, and takes the time as an argument.
+
+Answers to: nothing of Apache's (docs/decisions/0021-static-members.md); Kafka's group.instance.id.
+"""
+
+import logging
+from typing import Final
+
+logger = logging.getLogger("rocketrio_broker.clients")
+
+AWAY_LIMIT: Final = 1000
+"""Members of one group that may be away, more than a group sensibly has; one more is gone at once."""
+
+
+class AwayMembers:
+    """By group, who is away and until when."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, dict[str, float]] = {}
+
+    def leave(self, group: str, client_id: str, *, until: float) -> bool:
+        """A member's connection ended; False when too many are away already."""
+        away = self._until.setdefault(group, {})
+        if client_id not in away and len(away) >= AWAY_LIMIT:
+            logger.warning("too many members away group=%s client_id=%s", group, client_id)
+            return False
+        away[client_id] = until
+        logger.info("static member away group=%s client_id=%s", group, client_id)
+        return True
+
+    def come_back(self, group: str, client_id: str) -> bool:
+        """A member is there; whether it was away."""
+        away = self._until.get(group)
+        if away is None or away.pop(client_id, None) is None:
+            return False
+        if not away:
+            del self._until[group]
+        logger.info("static member back group=%s client_id=%s", group, client_id)
+        return True
+
+    def client_ids(self, group: str) -> list[str]:
+        """Who of the group is away."""
+        return list(self._until.get(group, ()))
+
+    def expire(self, now: float) -> list[str]:
+        """Forget whose time is over; the groups that lost a member by it."""
+        groups = []
+        for group, away in list(self._until.items()):
+            over = [client_id for client_id, until in away.items() if until <= now]
+            for client_id in over:
+                del away[client_id]
+                logger.info("static member gone group=%s client_id=%s", group, client_id)
+            if not away:
+                del self._until[group]
+            if over:
+                groups.append(group)
+        return groups
