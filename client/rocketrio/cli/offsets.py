@@ -1,10 +1,11 @@
 """`rocketrio offsets`."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import click
 
-from rocketrio.admin import open_admin
+from rocketrio.admin import Admin, open_admin
 from rocketrio.admin_values import QueueOffsets
 from rocketrio.cli.common import (
     GROUP,
@@ -18,7 +19,7 @@ from rocketrio.cli.common import (
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
 
-COLUMNS = ("broker", "queue", "min", "max", "committed", "lag")
+COLUMNS: tuple[str, ...] = ("broker", "queue", "min", "max", "committed", "lag")
 
 
 @click.command()
@@ -26,10 +27,14 @@ COLUMNS = ("broker", "queue", "min", "max", "committed", "lag")
 @click.option("--group", type=GROUP, required=True, help="The consumer group.")
 @click.option(
     "--reset-to",
-    metavar="first|last|OFFSET",
-    help="Put the group there first: back to the oldest message, past the newest, or to this offset.",
+    metavar="first|last|OFFSET|TIME",
+    help="Put the group there first: back to the oldest message, past the newest, to this offset, or to what was"
+    " stored from this time on (as 2026-11-21T08:00+01:00; without a zone, local time).",
 )
-@click.option("--queue", "queue_id", type=int, help="Reset only the queue of this number.")
+@click.option("--queue", "queue_id", type=int, help="Reset only the queues of this number.")
+@click.option(
+    "--dry-run", is_flag=True, help="Show where --reset-to would put the group; change nothing."
+)
 @json_option
 @namesrv_option
 def offsets(
@@ -37,6 +42,7 @@ def offsets(
     group: str,
     reset_to: str | None,
     queue_id: int | None,
+    dry_run: bool,
     as_json: bool,
     namesrv: tuple[str, ...],
     verbose: int,
@@ -56,15 +62,21 @@ def offsets(
       rocketrio offsets orders --group billing --json
       rocketrio offsets orders --group billing --reset-to first
       rocketrio offsets orders --group billing --reset-to 120 --queue 3
+      rocketrio offsets orders --group billing --reset-to 2026-11-21T08:00+01:00 --dry-run
     """
+    if dry_run and reset_to is None:
+        raise click.UsageError("--dry-run shows what --reset-to would do; give that too")
 
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
             found = await admin.offsets(topic, group)
+            targets: dict[MessageQueue, int] = {}
             if reset_to is not None:
-                await admin.reset_offsets(group, _targets(found, reset_to, queue_id))
+                targets = await _targets(admin, topic, group, _chosen(found, queue_id), reset_to)
+            if targets and not dry_run:
+                await admin.reset_offsets(group, targets)
                 found = await admin.offsets(topic, group)
-        rows = [
+        rows: list[tuple[object, ...]] = [
             (
                 queue.queue.broker_name,
                 queue.queue.queue_id,
@@ -75,23 +87,33 @@ def offsets(
             )
             for queue in found
         ]
+        columns = COLUMNS
+        if dry_run:
+            columns = (*COLUMNS, "reset_to")
+            rows = [(*row, targets.get(one.queue)) for row, one in zip(rows, found, strict=True)]
         if as_json:
-            print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+            print_json([dict(zip(columns, row, strict=True)) for row in rows])
         else:
-            print_table(COLUMNS, rows)
+            print_table(columns, rows)
 
     run(work, verbose=verbose)
 
 
-def _targets(
-    found: Sequence[QueueOffsets], reset_to: str, queue_id: int | None
-) -> dict[MessageQueue, int]:
-    """Where each queue goes. Raises ConfigError for what is no place, Error where a queue's bounds are not known."""
+def _chosen(found: Sequence[QueueOffsets], queue_id: int | None) -> list[QueueOffsets]:
     chosen = [one for one in found if queue_id in (None, one.queue.queue_id)]
     if not chosen:
         raise ConfigError(f"--queue {queue_id} is none of {len(found)} queues")
+    return chosen
+
+
+async def _targets(
+    admin: Admin, topic: str, group: str, chosen: Sequence[QueueOffsets], reset_to: str
+) -> dict[MessageQueue, int]:
+    """Where each queue goes. Raises ConfigError for what is no place, Error where one cannot be told."""
     if reset_to not in ("first", "last") and not reset_to.isdecimal():
-        raise ConfigError(f"--reset-to {reset_to} is neither first, last nor an offset")
+        resets = await admin.reset_to_time(topic, group, _time(reset_to), dry_run=True)
+        queues = {one.queue for one in chosen}
+        return {reset.queue: reset.target for reset in resets if reset.queue in queues}
     targets = {}
     for one in chosen:
         if one.min_offset is None or one.max_offset is None:
@@ -104,3 +126,13 @@ def _targets(
             )
         targets[one.queue] = target
     return targets
+
+
+def _time(text: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"--reset-to {text} is neither first, last, an offset nor a time like 2026-11-21T08:00+01:00"
+        ) from None
+    return when.astimezone() if when.tzinfo is None else when

@@ -64,6 +64,7 @@ async def test_round_trip_by_commands() -> None:
             await _topics(run)
             await _messages(run)
             await _resets(run)
+            await _groups(run)
             await _cluster(run, cluster)
             await _deletion(run)
 
@@ -119,6 +120,14 @@ async def _resets(run: Run) -> None:
     done = await run(*audit, "--reset-to", "last", "--json")
     [queues] = done.json
     assert all(queue["lag"] == 0 for queue in queues)
+    done = await run(*audit, "--reset-to", "2000-01-01", "--dry-run", "--json")
+    [queues] = done.json
+    assert [(queue["reset_to"], queue["lag"]) for queue in queues] == [(0, 0)] * len(queues)
+    done = await run(*audit, "--reset-to", "2000-01-01T00:00+01:00", "--json")
+    [queues] = done.json
+    assert all(queue["committed"] == 0 and "reset_to" not in queue for queue in queues)
+    done = await run(*audit, "--dry-run")
+    assert (done.code, done.out) == (2, "")
     for wrong in (
         ("--reset-to", "now"),
         ("--reset-to", "99999"),
@@ -127,6 +136,27 @@ async def _resets(run: Run) -> None:
         done = await run(*audit, *wrong)
         assert (done.code, done.out) == (2, "")
         assert f"Error: {wrong[-2]} {wrong[-1]} is n" in done.err
+
+
+async def _groups(run: Run) -> None:
+    done: Done = await run("group", "create", "billing", "--max-retries", "3", "--json")
+    assert done.json == [{"group": "billing", "brokers": ["broker-a"]}]
+    done = await run("group", "create", "billing", "--reads-from", "1")
+    assert (done.code, done.out) == (0, "created billing on broker-a\n")
+    done = await run("group", "show", "billing", "--json")
+    [[shown]] = done.json
+    assert (shown["retryMaxTimes"], shown["brokerId"]) == (3, 1)
+    done = await run("group", "list", "--json")
+    assert {"group": "billing"} in done.json[0]
+    done = await run("group", "members", "billing", "--json")
+    assert done.json == [[]]
+    done = await run("group", "delete", "billing")
+    assert (done.code, done.out) == (0, "deleted billing from broker-a\n")
+    done = await run("group", "show", "billing")
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    done = await run("group", "create", "billing", "--max-retries", "-2")
+    assert done.code == 2
 
 
 async def _cluster(run: Run, cluster: EmbeddedCluster) -> None:
