@@ -12,7 +12,7 @@ from typing import Literal
 import attrs
 import pytest
 from tests.cluster.histories.checker import check
-from tests.cluster.histories.events import ReignBegan
+from tests.cluster.histories.events import ReignBegan, RivalAnswered, RivalEnded
 from tests.cluster.histories.schedule import Fault, Mode, Schedule, Switch, Visit, make_schedule
 from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
@@ -26,12 +26,14 @@ from rocketrio_broker.ha.missing_tail import MissingTail
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offset_version import Version
+from rocketrio_broker.route_info_manager import RouteInfoManager
 from rocketrio_broker.store import flush
 from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.replicated_log import ReplicatedLog
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.ports import Transport
 
 ROOT = Path(__file__).parents[2]
@@ -157,6 +159,25 @@ def test_new_master_without_the_last_message_is_seen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ReplicatedLog, "end_replication", forgetting)
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     assert "a slave still had the tail" in broken_promises(switching(SWITCH))
+
+
+def test_second_master_that_asks_for_no_first_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rival = schedule_of(Fault(8.0, 4.0, "rival", "rival"))
+    ended = run_story(rival)
+    assert check(ended) == []
+    assert {event.code for event in events_of(ended, RivalAnswered)} == {
+        ResponseCode.SERVICE_NOT_AVAILABLE
+    }
+    assert events_of(ended, RivalEnded)
+
+    async def nobody(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(broker, "find_other_master", nobody)
+    assert "there were two masters" in broken_promises(rival)
+    # Without the name server's refusal either it goes on for longer.
+    monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
+    assert "a second master took a write" in broken_promises(rival)
 
 
 @pytest.mark.parametrize("link", ["secret", "tls"])

@@ -20,6 +20,8 @@ from tests.cluster.histories.events import (
     Pulled,
     Received,
     ReignEnded,
+    RivalAnswered,
+    RivalEnded,
     SendAnswered,
     SendStarted,
     StrangerAnswered,
@@ -38,6 +40,7 @@ from tests.cluster.histories.tail_losses import (
 from tests.cluster.histories.violation import Violation, events_of
 
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.ha import TRANSFER_HEADER_SIZE as HEADER_SIZE
 
 
@@ -237,6 +240,15 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
                 yield Violation(f"{name} differ", only)
 
 
+def second_master_takes_no_writes(story: Story) -> Iterator[Violation]:
+    """While the first of the name is there, and the name server sends nobody to another."""
+    for event in story.history.events:
+        if isinstance(event, RivalAnswered) and event.code == ResponseCode.SUCCESS:
+            yield Violation("a second master took a write", "", event)
+        elif isinstance(event, RivalEnded) and (event.log_end or event.is_listed):
+            yield Violation("there were two masters", "", event)
+
+
 def strangers_get_nothing(story: Story) -> Iterator[Violation]:
     """Where replication is closed, who proves nothing is told at most that (a TLS alert is shorter than a header)."""
     for answer in events_of(story, StrangerAnswered):
@@ -287,4 +299,5 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     new_master_got_the_whole_log,
     producers_find_the_master,
     strangers_get_nothing,
+    second_master_takes_no_writes,
 )

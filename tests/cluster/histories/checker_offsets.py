@@ -139,7 +139,8 @@ def can_ask(story: Story, ended: float, began: ReignBegan) -> bool:
     return not any(
         fault.at <= began.at and fault.at + fault.lasts >= ended - REGISTERED_AFTER
         for fault in story.schedule.faults
-        if not fault.who.startswith(clients)
+        if fault.kind != "rival"
+        and not fault.who.startswith(clients)
         and not fault.other.startswith(clients)
         and (fault.who != itself or fault.other or fault.kind in ("silence", "full disk"))
     )

@@ -186,6 +186,22 @@ class ReignBegan(Event):
 
 
 @attrs.frozen(kw_only=True)
+class RivalAnswered(Event):
+    """A second master of the name was sent a message, and answered."""
+
+    code: int
+
+
+@attrs.frozen(kw_only=True)
+class RivalEnded(Event):
+    """It is down again."""
+
+    log_end: int
+    is_listed: bool
+    """The name server sent clients to it."""
+
+
+@attrs.frozen(kw_only=True)
 class StrangerAnswered(Event):
     """Bytes came from a replication port for somebody who has proved nothing."""
 

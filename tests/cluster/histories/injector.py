@@ -1,32 +1,45 @@
 """Makes the faults of a schedule happen, and mends everything at its end."""
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import trio
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import FaultBegan, FaultEnded, now
+from tests.cluster.histories.rival import RivalMaster, hides_a_master
 from tests.cluster.histories.schedule import Fault
 from tests.cluster.histories.world import World
 
 
-async def inject_faults(world: World) -> None:
+async def inject_faults(world: World, rival: RivalMaster) -> None:
     """All faults of the schedule, each in its time; returns when the last is over and everything mended."""
     async with trio.open_nursery() as nursery:
         for number, fault in enumerate(world.schedule.faults):
-            nursery.start_soon(_inject, world, fault, number)
+            start = _start_rival if fault.kind == "rival" else _inject
+            nursery.start_soon(start, world, rival, fault, number)
         await trio.sleep_until(world.schedule.faults_end)
     world.cluster.memory_network.heal()
 
 
-async def _inject(world: World, fault: Fault, number: int) -> None:
+async def _inject(world: World, rival: RivalMaster, fault: Fault, number: int) -> None:
     await trio.sleep_until(fault.at)
     applied = _APPLIED[fault.kind]
-    async with applied(world, fault, number) as is_possible:
-        if not is_possible:
+    async with AsyncExitStack() as stack:
+        if hides_a_master(fault):
+            await stack.enter_async_context(rival.out_of_the_way())
+        if not await stack.enter_async_context(applied(world, fault, number)):
             return
         await trio.sleep(fault.lasts)
     world.history.add(FaultEnded(at=now(), fault=str(fault)))
+
+
+async def _start_rival(world: World, rival: RivalMaster, fault: Fault, _: int) -> None:
+    await trio.sleep_until(fault.at)
+    if await rival.start():
+        _note(world, fault)
+        with trio.move_on_after(fault.lasts):
+            await rival.send_to()
+        await rival.end()
 
 
 def _note(world: World, fault: Fault) -> None:

@@ -16,6 +16,7 @@ import attrs
 import trio
 from tests.cluster.histories.events import Note, now
 from tests.cluster.histories.readers import client_at
+from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.schedule import Switch
 from tests.cluster.histories.world import World
 
@@ -31,12 +32,13 @@ _LOOK_AGAIN: Final = 0.1
 HOST: Final = "10.0.3.4"
 
 
-async def switch_masters(world: World) -> None:
+async def switch_masters(world: World, rival: RivalMaster) -> None:
     """All switches of the schedule, one after the other."""
     async with client_at(world, HOST, "roles") as client, open_admin(client=client) as admin:
         for switch in world.schedule.switches:
             await trio.sleep_until(switch.at)
-            await _switch(world, admin, switch)
+            async with rival.out_of_the_way():
+                await _switch(world, admin, switch)
 
 
 async def _switch(world: World, admin: Admin, switch: Switch) -> None:

@@ -22,7 +22,8 @@ BROKER_FAULTS = Literal["kill", "power cut", "stop", "slow disk", "full disk"]
 PAIR_FAULTS = Literal["partition", "one way", "delay", "cut", "half close"]
 HOST_FAULTS = Literal["silence"]
 OTHER_FAULTS = Literal["name server down"]
-FaultKind = BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS
+MISTAKES = Literal["rival"]
+FaultKind = BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS | MISTAKES
 
 _WEIGHTS: Final[dict[str, int]] = {"kill": 4, "stop": 2, "power cut": 2, "partition": 3}
 
@@ -129,6 +130,7 @@ def make_schedule(seed: int) -> Schedule:
     if is_long:
         silent = f"consumer-{rng.randrange(consumer_count)}"
         faults.append(Fault(round(rng.uniform(4, 20), 3), 125.0, "silence", silent))
+    faults += _rivals(random.Random(f"rival {seed}"), length)
     visits = [_visits(rng, length) for _ in range(consumer_count)]
     resets = sorted(round(rng.uniform(5, length), 3) for _ in range(rng.choice((0, 0, 1, 2))))
     return Schedule(
@@ -144,6 +146,12 @@ def make_schedule(seed: int) -> Schedule:
     )
 
 
+def _rivals(rng: random.Random, length: float) -> list[Fault]:
+    """A second master is started a few times, for it must go whenever the first is out of sight."""
+    times = [rng.uniform(FIRST_FAULT, length - 5) for _ in range(rng.choice((0, 0, 3)))]
+    return [Fault(round(at, 3), round(rng.uniform(1.0, 5.0), 3), "rival", "rival") for at in times]
+
+
 def _switches(rng: random.Random, length: float, slaves: int) -> tuple[Switch, ...]:
     names = ["master", *(f"slave-{number + 1}" for number in range(slaves))]
     # There and back again: one to a broker that is master already changes nothing.
@@ -156,7 +164,11 @@ def _switches(rng: random.Random, length: float, slaves: int) -> tuple[Switch, .
 
 
 def _fault(rng: random.Random, length: float, slaves: int, consumers: int, producers: int) -> Fault:
-    kinds = [kind for literal in get_args(FaultKind) for kind in get_args(literal)]
+    kinds = [
+        kind
+        for literal in (BROKER_FAULTS, PAIR_FAULTS, HOST_FAULTS, OTHER_FAULTS)
+        for kind in get_args(literal)
+    ]
     kind = rng.choices(kinds, [_WEIGHTS.get(kind, 1) for kind in kinds])[0]
     at = round(rng.uniform(FIRST_FAULT, length - 10), 3)
     # Short, longer than a call's 3 s, longer than replication's 20 s of patience; over before the end.

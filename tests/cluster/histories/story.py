@@ -15,6 +15,7 @@ from tests.cluster.histories.deterministic import run_deterministically
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
 from tests.cluster.histories.readers import audit
+from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
 from tests.cluster.histories.schedule import QUEUES, Schedule
 from tests.cluster.histories.stranger import knock
@@ -91,6 +92,7 @@ def run_story(schedule: Schedule, history: History | None = None) -> Story:
 async def _run(schedule: Schedule, history: History) -> FinalState:
     async with open_cluster(schedule) as cluster:
         world = World(schedule, cluster, history)
+        rival = RivalMaster(world)
         await world.create_topic()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.watch_offsets)
@@ -100,10 +102,10 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
                 for number, visits in enumerate(schedule.consumers):
                     consumers.start_soon(visit, world, number, visits)
                 async with trio.open_nursery() as broken:
-                    broken.start_soon(inject_faults, world)
+                    broken.start_soon(inject_faults, world, rival)
                     broken.start_soon(operate, world)
                     broken.start_soon(make_topics, world)
-                    broken.start_soon(switch_masters, world)
+                    broken.start_soon(switch_masters, world, rival)
                     for number in range(schedule.producers):
                         broken.start_soon(produce, world, number)
                 world.is_ending = True

@@ -122,6 +122,11 @@ class World:
         return [member.host for member in self.cluster.members].index(host)
 
     @property
+    def has_master(self) -> bool:
+        """Somebody is master now."""
+        return self._reigning is not None
+
+    @property
     def last_log_end(self) -> int:
         """How much the last master had when it was that no more."""
         return len(self._reign_log)
