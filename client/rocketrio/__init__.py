@@ -18,10 +18,11 @@ from rocketrio.allocate import (
     allocate_sticky,
 )
 from rocketrio.api import NOT_FOUND
+from rocketrio.connect import open_client
 from rocketrio.consume import open_consumer
 from rocketrio.consumer import Consumer
 from rocketrio.delays import DELAY_LEVELS
-from rocketrio.instance import ClientInstance, open_client
+from rocketrio.instance import ClientInstance
 from rocketrio.pipeline import MessagesNotStored, SendPipeline
 from rocketrio.produce import open_producer
 from rocketrio.producer import Producer
@@ -31,6 +32,7 @@ from rocketrio.queue_claim import CommitRefused
 from rocketrio.routing import PullReason, ReadPolicy
 from rocketrio.send_result import SendResult, SendStatus
 from rocketrio.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
+from rocketrio.transaction import Transaction, TransactionNotBegun, TransactionState
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BodyUnreadable,
@@ -79,6 +81,9 @@ __all__ = [
     "SendPipeline",
     "SendResult",
     "SendStatus",
+    "Transaction",
+    "TransactionNotBegun",
+    "TransactionState",
     "allocate_averagely",
     "allocate_averagely_by_circle",
     "allocate_by_config",

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Unpack
 
 from rocketrio.allocate import AllocateStrategy, allocate_averagely
+from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.consumer import Consumer
 from rocketrio.consumer_options import (
     AUTO_COMMIT_INTERVAL,
@@ -17,7 +18,7 @@ from rocketrio.consumer_options import (
 )
 from rocketrio.consumer_parts import consuming
 from rocketrio.fetch import StartFrom
-from rocketrio.instance import ClientInstance, ClientOptions, given_or_own
+from rocketrio.instance import ClientInstance
 from rocketrio.process_queue import PULL_THRESHOLD_FOR_QUEUE, PULL_THRESHOLD_SIZE_FOR_QUEUE
 from rocketrio.pull import PULL_BATCH_SIZE
 from rocketrio.pull_budget import PULL_THRESHOLD_SIZE

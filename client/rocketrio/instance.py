@@ -10,23 +10,22 @@ Unlike Java: there is no registry of instances by name; sharing is an argument.
 import logging
 import os
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Final, TypedDict, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
 from rocketrio.api import ClientAPI
 from rocketrio.connections import Connections
 from rocketrio.fault import AddressFaults
-from rocketrio.heartbeat import HEARTBEAT_INTERVAL, ConsumerMembership, HeartbeatService
-from rocketrio.name_servers import NameServers, name_server_addresses
+from rocketrio.heartbeat import ConsumerMembership, HeartbeatService
+from rocketrio.name_servers import NameServers
 from rocketrio.patience import patience
 from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
 from rocketrio.silence import SilenceWatch
 from rocketrio.topic_routes import TopicRoutes
-from rocketrio_protocol.codes import MASTER_ID, RequestCode, SerializeType
+from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
@@ -34,146 +33,21 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.message_id import UniqueIdGenerator
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
-from rocketrio_protocol.remoting.ports import Dial, SystemWallClock, WallClock, split_addr
-from rocketrio_protocol.remoting.tasks import background_nursery, every
-from rocketrio_protocol.remoting.tcp import dial_tcp
+from rocketrio_protocol.remoting.pool import ChannelPool
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.route import TopicRouteData
+from rocketrio_protocol.topic_names import SELF_TEST_TOPIC
 
-POLL_NAME_SERVER_INTERVAL: Final = 30.0  # pollNameServerInterval
+if TYPE_CHECKING:
+    from rocketrio.transaction_checks import TransactionChecks
+
 CLOSE_GRACE: Final = 3.0
 """Seconds that leaving may take: one ordinary call."""
 
 T = TypeVar("T")
 
-
-class ClientOptions(TypedDict, total=False):
-    """The arguments of `open_client`, for those who pass them on."""
-
-    name_servers: str | Sequence[str] | None
-    client_id: str | None
-    connect_broker_by_user: bool
-    default_broker_id: int
-    poll_name_server_interval: float
-    heartbeat_broker_interval: float
-    serialize_type: SerializeType | str
-    dial: Dial
-    wall_clock: WallClock | None
-    rng: random.Random | None
-
-
 logger = logging.getLogger("rocketrio.instance")
-
-
-@asynccontextmanager
-async def open_client(
-    *,
-    name_servers: str | Sequence[str] | None = None,
-    client_id: str | None = None,
-    connect_broker_by_user: bool = False,
-    default_broker_id: int = MASTER_ID,
-    poll_name_server_interval: float = POLL_NAME_SERVER_INTERVAL,
-    heartbeat_broker_interval: float = HEARTBEAT_INTERVAL,
-    serialize_type: SerializeType | str = SerializeType.JSON,
-    dial: Dial = dial_tcp,
-    wall_clock: WallClock | None = None,
-    rng: random.Random | None = None,
-) -> AsyncGenerator["ClientInstance"]:
-    """A client that consumers, producers and admins can share.
-
-    `name_servers` is `["10.0.0.1:9876", ...]`, or text with semicolons; by default the environment variable
-    `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it is made of the
-    address, the process id and a random number. With `connect_broker_by_user` pulls go to the broker id
-    `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
-    written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees.
-
-    Nothing is asked before it is needed, so a cluster that is down shows at the first call. Leaving tells the brokers,
-    for three seconds at most, also when cancelled. An exception of the block comes out as it was raised.
-    """
-    addresses = name_server_addresses(name_servers)
-    header_codec = _serialize_type(serialize_type)
-    rng = rng or random.SystemRandom()
-
-    def members_changed(channel: Channel, request: RemotingCommand) -> None:
-        client.notify_consumer_ids_changed(request)
-
-    processors: dict[int, Processor] = {
-        int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED): members_changed
-    }
-    scope = trio.CancelScope(shield=True)
-
-    async def keep_connections(*, task_status: trio.TaskStatus[ChannelPool]) -> None:
-        # Shielded until all is told: a cancelled consumer still commits and leaves its group.
-        with scope:
-            async with open_channel_pool(
-                dial, processors=processors, serialize_type=header_codec
-            ) as pool:
-                task_status.started(pool)
-                await trio.sleep_forever()
-
-    async with background_nursery() as nursery:
-        # A task that shields itself cannot be started under a cancel: nobody would be left to end it.
-        with trio.CancelScope(shield=True):
-            pool: ChannelPool = await nursery.start(keep_connections)
-        try:
-            ip = await _local_ip(pool, addresses)
-            client = ClientInstance(
-                client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
-                addresses,
-                pool,
-                routing=Router(
-                    connect_broker_by_user=connect_broker_by_user,
-                    default_broker_id=default_broker_id,
-                ),
-                heartbeat_interval=heartbeat_broker_interval,
-                poll_name_server_interval=poll_name_server_interval,
-                wall_clock=wall_clock or SystemWallClock(),
-                ip=ip,
-                rng=rng,
-            )
-            nursery.start_soon(client.run)
-            try:
-                yield client
-            finally:
-                client.is_closed = True
-                with trio.move_on_after(CLOSE_GRACE, shield=True):
-                    await client.leave_all()
-        finally:
-            scope.cancel()
-
-
-@asynccontextmanager
-async def given_or_own(
-    client: "ClientInstance | None", options: ClientOptions
-) -> AsyncGenerator["ClientInstance"]:
-    """The client that a user gave, or one that is opened for the block. Raises ConfigError for both."""
-    if client is None:
-        async with open_client(**options) as own:
-            yield own
-        return
-    if options:
-        raise ConfigError(f"give either client= or {', '.join(options)}=, not both")
-    yield client
-
-
-async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
-    # How this host is seen from the cluster; only ids are made of it.
-    for address in addresses:
-        try:
-            channel = await pool.channel(address)
-        except NotReachable as error:
-            logger.warning("name server not reachable addr=%s error=%s", address, error.what)
-        else:
-            return split_addr(channel.local_addr)[0]
-    return "127.0.0.1"
-
-
-def _serialize_type(wanted: SerializeType | str) -> SerializeType:
-    try:
-        return SerializeType[wanted] if isinstance(wanted, str) else SerializeType(wanted)
-    except (KeyError, ValueError):
-        names = ", ".join(kind.name for kind in SerializeType)
-        raise ConfigError(f"serialize_type={wanted!r} is none of {names}") from None
 
 
 class ClientInstance:
@@ -191,6 +65,7 @@ class ClientInstance:
         wall_clock: WallClock,
         ip: str,
         rng: random.Random,
+        processors: dict[int, Processor],
     ) -> None:
         self.client_id = client_id
         self.pool = pool
@@ -208,6 +83,11 @@ class ClientInstance:
             wall_clock_ms=wall_clock.now_ms,
             instance_hash=rng.getrandbits(32),
         )
+        self.processors = processors
+        """What is done with the requests of brokers, by their code."""
+        processors[int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)] = self.notify_consumer_ids_changed
+        self.transaction_checks: TransactionChecks | None = None
+        """Who answers for the transactions of this client's producers; None until one has any."""
         self.is_closed = False
         self._poll_interval = poll_name_server_interval
         self.routes = TopicRoutes(self.name_servers, routing, changed=self._after_route_change)
@@ -344,6 +224,16 @@ class ClientInstance:
         for addr in await self.heartbeat.send_all():
             self.mark_unreachable(addr, spent=0.0)  # Others are asked first who else is a member.
 
+    async def be_known_everywhere(self) -> None:
+        """Get to know all brokers of the name servers and tell them of the groups here, for as long as it is open.
+
+        For what brokers ask of a client, or push to it, without a request of its own before: they must know it by then.
+        Returns when each has answered or failed. Raises NotReachable, RouteNotFound without a name server.
+        """
+        await self.topic_route(SELF_TEST_TOPIC)  # Every broker has it, whatever it was told.
+        if not self.heartbeat.heard_by.issuperset(self.heartbeat.targets()):
+            await self.heartbeat.send_all()
+
     async def leave_all(self) -> None:
         """Tell the brokers that no group lives here any more."""
         consumers, producers = list(self.heartbeat.consumers), list(self.heartbeat.producers)
@@ -377,7 +267,7 @@ class ClientInstance:
     async def _leave_producer_group(self, group: str) -> None:
         await self.heartbeat.leave(producer_group=group)
 
-    def notify_consumer_ids_changed(self, request: RemotingCommand) -> None:
+    def notify_consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
         """A broker says that a group's members changed."""
         group = request.header(NotifyConsumerIdsChangedRequestHeader).consumer_group
         member = self.heartbeat.consumers.get(group)

@@ -10,12 +10,14 @@ from typing import Final, Unpack
 
 import trio
 
+from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.delays import DELAY_LEVELS, check_levels
-from rocketrio.instance import CLOSE_GRACE, ClientInstance, ClientOptions, given_or_own
+from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.producer import Producer
 from rocketrio.publish_route import PublishRoutes
 from rocketrio.slow_brokers import LATENCIES_5X, LatencyTable, SlowBrokers
+from rocketrio.transaction_checks import CheckTransaction, checking_transactions
 from rocketrio_protocol.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.topic_names import group_name_problem
@@ -37,6 +39,7 @@ async def open_producer(
     auto_create_topic: bool = True,
     avoid_slow_brokers: bool | LatencyTable = False,
     delay_levels: Sequence[timedelta] = DELAY_LEVELS,
+    check_transaction: CheckTransaction | None = None,
     **client_options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Producer]:
     """A producer that lives as long as the block.
@@ -49,6 +52,11 @@ async def open_producer(
     With `avoid_slow_brokers` (Java's sendLatencyFaultEnable) a broker that took long to answer, or failed, gets no
     message without a key for a while, as long as there are others; `True` means the times of RocketMQ 5.
     `delay_levels` is what the brokers' delay levels mean, if they were told otherwise than by default.
+
+    `check_transaction` makes `producer.transaction` possible. It is asked, as `await check_transaction(message)`, what
+    became of a transaction of this `group` whose decision a broker has not heard, also of one of a process that died,
+    and says it by `TransactionState`. UNKNOWN, or an exception, lets the broker ask again: every 30 or 60 s, and 15
+    times in all by default; then it drops the message.
 
     Nothing is sent before the first message, so a cluster that is down shows there.
     """
@@ -71,9 +79,14 @@ async def open_producer(
             routes=PublishRoutes(chosen, auto_create_topic, slow_brokers),
             delay_levels=levels,
             slow_brokers=slow_brokers,
+            checks_transactions=check_transaction is not None,
         )
         try:
-            yield producer
+            if check_transaction is None:
+                yield producer
+            else:
+                async with checking_transactions(chosen, group, check_transaction):
+                    yield producer
         finally:
             with trio.move_on_after(CLOSE_GRACE, shield=True):
                 await chosen.leave_producer(group)

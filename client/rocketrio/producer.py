@@ -9,7 +9,7 @@ unknown topic can be an error instead of being created.
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -24,6 +24,7 @@ from rocketrio.publish_route import PublishRoutes, queue_for_key
 from rocketrio.send_request import SendRequest
 from rocketrio.send_result import SendResult, is_worth_another_broker, read_send_result
 from rocketrio.slow_brokers import SlowBrokers
+from rocketrio.transaction import Transaction, transaction
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
@@ -53,6 +54,8 @@ class Producer:
     delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
     slow_brokers: SlowBrokers | None = None
     """With `avoid_slow_brokers` only; `routes` knows it too."""
+    checks_transactions: bool = False
+    """Whether it was given `check_transaction`."""
     _announced_to: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
@@ -77,7 +80,7 @@ class Producer:
         RequestTimeout when none answers in time: then it may have been stored all the same, as after a cancel.
         """
         outgoing = self.outgoing(message)
-        return await self._send(outgoing, sharding_key, queue, timeout)
+        return await self.send_outgoing(outgoing, sharding_key, queue, timeout)
 
     async def send_batch(
         self,
@@ -99,7 +102,7 @@ class Producer:
             unique_ids=self.client.unique_ids.take(len(messages)),
             max_message_size=self.max_message_size,
         )
-        return await self._send(outgoing, sharding_key, queue, timeout)
+        return await self.send_outgoing(outgoing, sharding_key, queue, timeout)
 
     async def send_oneway(
         self,
@@ -150,6 +153,33 @@ class Producer:
                 pipeline.close()
             pipeline.raise_failures()
 
+    def transaction(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A message that consumers get if the work of the block was done, and only then.
+
+            async with producer.transaction(Message("orders", b"paid")) as transaction:
+                await database.mark_paid(order, transaction.message_id)
+
+        The message is stored where nobody sees it before the block begins. An exception of the block drops it; its
+        end delivers it, or what `transaction.rollback()` or `transaction.leave_open()` have said. Needs
+        `open_producer(check_transaction=...)`, which the broker asks as long as it has heard no decision.
+
+        A cancel inside the block decides nothing, for nobody knows how far the work got: the broker asks. One that
+        comes when the block is over waits, three seconds at most, until the decision is told. The same holds for a
+        process that dies, and for a broker that cannot be reached at the end: then nothing is raised.
+
+        Raises as `send`; TransactionNotBegun when the message is not stored as safely as the broker's modes ask;
+        LocalProtocolError for a delayed one. At the end BrokerError when the broker refuses the decision: the work
+        was done, and the message is not delivered.
+        """
+        return transaction(self, message, sharding_key=sharding_key, queue=queue, timeout=timeout)
+
     def delayed(self, message: Message, until: timedelta | datetime) -> Message:
         """A copy of `message` that consumers get after a delay, or at an aware time: never sooner.
 
@@ -190,13 +220,14 @@ class Producer:
             raise ConfigError(f"{queue} is no queue of {topic!r}, or sharding_key= is given too")
         return queue
 
-    async def _send(
+    async def send_outgoing(
         self,
         outgoing: Outgoing,
         sharding_key: str | None,
         queue: MessageQueue | None,
         timeout: float | None,
     ) -> SendResult:
+        """What `send` does with a message once it is encoded."""
         started = trio.current_time()
         if timeout is None:
             timeout = self.timeout

@@ -10,7 +10,8 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio.instance import ClientInstance, open_client
+from rocketrio.connect import open_client
+from rocketrio.instance import ClientInstance
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_result import PullStatus
 from rocketrio.routing import FindBrokerResult

@@ -53,7 +53,7 @@ async def open_channel_pool(
         pool = ChannelPool(
             dial,
             nursery=nursery,
-            processors=processors or {},
+            processors={} if processors is None else processors,  # One that is filled later too.
             serialize_type=serialize_type,
             connect_timeout=connect_timeout,
             idle_timeout=idle_timeout,

@@ -1,0 +1,150 @@
+"""Opening a client: its settings, its connections, and what is done when the block ends.
+
+Answers to: ClientConfig, MQClientInstance.start and shutdown.
+"""
+
+import logging
+import os
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, TypedDict
+
+import trio
+
+from rocketrio.heartbeat import HEARTBEAT_INTERVAL
+from rocketrio.instance import CLOSE_GRACE, ClientInstance
+from rocketrio.name_servers import name_server_addresses
+from rocketrio.routing import Router
+from rocketrio_protocol.codes import MASTER_ID, SerializeType
+from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
+from rocketrio_protocol.remoting.ports import Dial, SystemWallClock, WallClock, split_addr
+from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+POLL_NAME_SERVER_INTERVAL: Final = 30.0  # pollNameServerInterval
+
+logger = logging.getLogger("rocketrio.instance")
+
+
+class ClientOptions(TypedDict, total=False):
+    """The arguments of `open_client`, for those who pass them on."""
+
+    name_servers: str | Sequence[str] | None
+    client_id: str | None
+    connect_broker_by_user: bool
+    default_broker_id: int
+    poll_name_server_interval: float
+    heartbeat_broker_interval: float
+    serialize_type: SerializeType | str
+    dial: Dial
+    wall_clock: WallClock | None
+    rng: random.Random | None
+
+
+@asynccontextmanager
+async def open_client(
+    *,
+    name_servers: str | Sequence[str] | None = None,
+    client_id: str | None = None,
+    connect_broker_by_user: bool = False,
+    default_broker_id: int = MASTER_ID,
+    poll_name_server_interval: float = POLL_NAME_SERVER_INTERVAL,
+    heartbeat_broker_interval: float = HEARTBEAT_INTERVAL,
+    serialize_type: SerializeType | str = SerializeType.JSON,
+    dial: Dial = dial_tcp,
+    wall_clock: WallClock | None = None,
+    rng: random.Random | None = None,
+) -> AsyncGenerator[ClientInstance]:
+    """A client that consumers, producers and admins can share.
+
+    `name_servers` is `["10.0.0.1:9876", ...]`, or text with semicolons; by default the environment variable
+    `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it is made of the
+    address, the process id and a random number. With `connect_broker_by_user` pulls go to the broker id
+    `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
+    written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees.
+
+    Nothing is asked before it is needed, so a cluster that is down shows at the first call. Leaving tells the brokers,
+    for three seconds at most, also when cancelled. An exception of the block comes out as it was raised.
+    """
+    addresses = name_server_addresses(name_servers)
+    header_codec = _serialize_type(serialize_type)
+    rng = rng or random.SystemRandom()
+    processors: dict[int, Processor] = {}
+    scope = trio.CancelScope(shield=True)
+
+    async def keep_connections(*, task_status: trio.TaskStatus[ChannelPool]) -> None:
+        # Shielded until all is told: a cancelled consumer still commits and leaves its group.
+        with scope:
+            async with open_channel_pool(
+                dial, processors=processors, serialize_type=header_codec
+            ) as pool:
+                task_status.started(pool)
+                await trio.sleep_forever()
+
+    async with background_nursery() as nursery:
+        # A task that shields itself cannot be started under a cancel: nobody would be left to end it.
+        with trio.CancelScope(shield=True):
+            pool: ChannelPool = await nursery.start(keep_connections)
+        try:
+            ip = await _local_ip(pool, addresses)
+            client = ClientInstance(
+                client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",
+                addresses,
+                pool,
+                routing=Router(
+                    connect_broker_by_user=connect_broker_by_user,
+                    default_broker_id=default_broker_id,
+                ),
+                heartbeat_interval=heartbeat_broker_interval,
+                poll_name_server_interval=poll_name_server_interval,
+                wall_clock=wall_clock or SystemWallClock(),
+                ip=ip,
+                rng=rng,
+                processors=processors,
+            )
+            nursery.start_soon(client.run)
+            try:
+                yield client
+            finally:
+                client.is_closed = True
+                with trio.move_on_after(CLOSE_GRACE, shield=True):
+                    await client.leave_all()
+        finally:
+            scope.cancel()
+
+
+@asynccontextmanager
+async def given_or_own(
+    client: ClientInstance | None, options: ClientOptions
+) -> AsyncGenerator[ClientInstance]:
+    """The client that a user gave, or one that is opened for the block. Raises ConfigError for both."""
+    if client is None:
+        async with open_client(**options) as own:
+            yield own
+        return
+    if options:
+        raise ConfigError(f"give either client= or {', '.join(options)}=, not both")
+    yield client
+
+
+async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:
+    # How this host is seen from the cluster; only ids are made of it.
+    for address in addresses:
+        try:
+            channel = await pool.channel(address)
+        except NotReachable as error:
+            logger.warning("name server not reachable addr=%s error=%s", address, error.what)
+        else:
+            return split_addr(channel.local_addr)[0]
+    return "127.0.0.1"
+
+
+def _serialize_type(wanted: SerializeType | str) -> SerializeType:
+    try:
+        return SerializeType[wanted] if isinstance(wanted, str) else SerializeType(wanted)
+    except (KeyError, ValueError):
+        names = ", ".join(kind.name for kind in SerializeType)
+        raise ConfigError(f"serialize_type={wanted!r} is none of {names}") from None

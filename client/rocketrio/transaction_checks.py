@@ -1,0 +1,151 @@
+"""Answers to brokers that ask what became of a transaction: CHECK_TRANSACTION_STATE (39).
+
+A broker asks any producer of the group, again and again until one knows: also one that was started after the producer
+of the message died. For this the group makes itself known to all masters, not only to those it has sent to.
+
+Invariant: a check that fails, or is not answered, decides nothing: the broker asks again.
+Answers to: TransactionMQProducer, ClientRemotingProcessor.checkTransactionState, TransactionListener.
+Unlike Java: several checks run at once; and a producer that has sent nothing yet is asked too.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.transaction import TransactionState
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from rocketrio_protocol.errors import ConfigError, Error, RemoteProtocolError
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.property_names import PROPERTY_PRODUCER_GROUP
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+CheckTransaction: TypeAlias = Callable[[MessageExt], Awaitable[TransactionState]]
+
+CHECKS_AT_ONCE: Final = 8
+"""Calls of `check_transaction` under way at once; each usually asks a database."""
+CHECKS_WAITING_LIMIT: Final = 2000
+"""Questions that may wait for one (checkRequestHoldMax); brokers ask again what is dropped."""
+KNOWN_RETRY: Final = 5.0
+"""Seconds between attempts to find the brokers, while no name server answers."""
+
+logger = logging.getLogger("rocketrio.producer")
+
+
+@attrs.frozen
+class _Question:
+    channel: Channel
+    header: CheckTransactionStateRequestHeader
+    message: MessageExt
+
+
+class TransactionChecks:
+    """The checks of one client, by producer group; one object a client, made when the first group wants it."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        self.groups: dict[str, trio.MemorySendChannel[_Question]] = {}
+        """Where each group's questions go."""
+        client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)] = self.asked
+
+    def asked(self, channel: Channel, request: RemotingCommand) -> None:
+        """A broker asks; synchronous, and never answered here."""
+        header = request.header(CheckTransactionStateRequestHeader)
+        messages = decode_messages(bytes(request.body), header.broker_name or "")
+        if len(messages) != 1:
+            raise RemoteProtocolError(f"a check of a transaction holds {len(messages)} messages")
+        group = messages[0].property_value(PROPERTY_PRODUCER_GROUP)
+        questions = self.groups.get(group or "")
+        if questions is None:
+            logger.info(
+                "asked for a transaction of another group group=%s peer=%s",
+                group,
+                channel.remote_addr,
+            )
+            return
+        try:
+            questions.send_nowait(_Question(channel, header, messages[0]))
+        except trio.WouldBlock:
+            logger.warning("too many transactions to check, some wait group=%s", group)
+
+
+@asynccontextmanager
+async def checking_transactions(
+    client: ClientInstance, group: str, check: CheckTransaction
+) -> AsyncGenerator[None]:
+    """Answer for a producer group as long as the block runs. Raises ConfigError where somebody does already."""
+    if client.transaction_checks is None:
+        client.transaction_checks = TransactionChecks(client)
+    groups = client.transaction_checks.groups
+    if group in groups:
+        raise ConfigError(
+            f"this client has a producer of group {group} with check_transaction already; share it"
+        )
+    send, receive = trio.open_memory_channel[_Question](CHECKS_WAITING_LIMIT)
+    groups[group] = send
+    async with background_nursery() as nursery:
+        nursery.start_soon(_be_known, client)
+        for _ in range(CHECKS_AT_ONCE):
+            nursery.start_soon(_answer_all, group, check, receive)
+        try:
+            yield
+        finally:
+            del groups[group]
+
+
+async def _be_known(client: ClientInstance) -> None:
+    while True:
+        try:
+            await client.be_known_everywhere()
+        except Error as error:
+            logger.info("no brokers found yet, tried again error=%s", error)
+            await trio.sleep(KNOWN_RETRY)
+        else:
+            return  # From here on the route is kept fresh, and each new broker hears a heartbeat.
+
+
+async def _answer_all(
+    group: str, check: CheckTransaction, questions: trio.MemoryReceiveChannel[_Question]
+) -> None:
+    async for question in questions:
+        state = await _checked(check, question.message)
+        if state is TransactionState.UNKNOWN:
+            continue
+        header, message = question.header, question.message
+        answer = EndTransactionRequestHeader(
+            group,
+            header.tran_state_table_offset,
+            header.commit_log_offset,
+            state.value,
+            message.message_id,
+            from_transaction_check=True,
+            transaction_id=header.transaction_id or message.message_id,
+            topic=header.topic,
+            broker_name=header.broker_name,
+        )
+        try:
+            question.channel.send_oneway(answer)
+        except Error as error:
+            logger.info("decision not told, asked again message=%r error=%s", message, error)
+
+
+async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionState:
+    try:
+        state = await check(message)
+    except Exception:  # The application's; a broker that asks again is what helps.
+        logger.warning("check_transaction failed message=%r", message, exc_info=True)
+        return TransactionState.UNKNOWN
+    if not isinstance(state, TransactionState):
+        logger.warning("check_transaction returned %r, no TransactionState", state)
+        return TransactionState.UNKNOWN
+    return state
