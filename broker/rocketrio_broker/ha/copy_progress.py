@@ -24,15 +24,17 @@ from rocketrio_protocol.errors import Error
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
-LEAST_COPY: Final = 64 << 20
-"""Bytes behind from which on a copy is worth telling: less is there within a second or two."""
 TELL_INTERVAL: Final = 10.0
 """Seconds between two lines at most."""
 TELL_SHARE: Final = 0.05
 """Part of the whole after which the next line comes earlier."""
 LOOK_INTERVAL: Final = 1.0
+"""Seconds between two looks; a copy that takes no longer is not told at all."""
 RATE_SPAN: Final = 10
 """Looks back that the rate is taken over."""
+
+_NO_COPY: Final = frozenset({HAClientState.DIVERGED, HAClientState.MISSING_HISTORY})
+"""States in which nothing comes, however far behind the slave is."""
 
 
 @attrs.frozen
@@ -135,19 +137,22 @@ class CopyWatch:
                 connections = await self._client.connected.wait_past(connections)
             goal = await self._master_end()
             pause = TELL_INTERVAL if goal is None else inf  # It may only be busy.
-            if goal is not None and goal - self._position() >= LEAST_COPY:
+            if goal is not None and goal > self._position():
                 await self._watch(goal)
 
     async def _watch(self, goal: int) -> None:
         store = self._store
         meter = CopyMeter(trio.current_time(), self._position(), goal)
+        await trio.sleep(LOOK_INTERVAL)
+        if self._position() >= goal or self._client.state in _NO_COPY:
+            return
         logger.info("copying from the master begin=%d bytes=%d", meter.begin, goal - meter.begin)
         asked_at = trio.current_time()
         try:
             while True:
                 await trio.sleep(LOOK_INTERVAL)
                 now, position = trio.current_time(), self._position()
-                if position < meter.begin:
+                if position < meter.begin or self._client.state in _NO_COPY:
                     return  # The log was cut, or begun anew: the next connection starts again.
                 self.progress = progress = meter.look(now, position, store.min_physical_offset)
                 if position >= meter.goal:
@@ -171,7 +176,7 @@ class CopyWatch:
         """Where the master's log ends; None if it does not say."""
         # Known a moment later than its replication port, where that is configured.
         addr = await self._master.wait_known()
-        if self._client.state is HAClientState.DIVERGED:
+        if self._client.state in _NO_COPY:
             return None
         try:
             return await ask_log_end(self._call, addr)

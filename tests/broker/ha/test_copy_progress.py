@@ -7,8 +7,8 @@ import trio
 from tests.broker.ha.support import Slave, fill, slave
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha import copy_progress
-from rocketrio_broker.ha.copy_progress import CopyMeter, CopyWatch
+from rocketrio_broker.ha.client_state import HAClientState
+from rocketrio_broker.ha.copy_progress import LOOK_INTERVAL, TELL_INTERVAL, CopyMeter, CopyWatch
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
@@ -84,12 +84,9 @@ async def copying(ours: Slave, answers: Answers, nursery: trio.Nursery) -> CopyW
 
 
 async def test_slave_tells_how_far_its_copy_is(
-    autojump_clock: MockClock,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(copy_progress, "LEAST_COPY", 1000)
     answers = Answers()
     async with slave(MemoryNetwork(), master_addr=None) as ours, trio.open_nursery() as nursery:
         ours.store.is_slave = False
@@ -114,13 +111,10 @@ async def test_slave_tells_how_far_its_copy_is(
 
 
 async def test_master_that_answers_later_is_asked_again(
-    autojump_clock: MockClock,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its address may be learnt after its replication port was configured, and it may be busy."""
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr(copy_progress, "LEAST_COPY", 1000)
     answers, address = Answers(), MasterAddress()
     async with slave(MemoryNetwork(), master_addr=None) as ours, trio.open_nursery() as nursery:
         watch = CopyWatch(ours.client, ours.store, call=answers, master=address)
@@ -132,16 +126,18 @@ async def test_master_that_answers_later_is_asked_again(
         await trio.sleep(1)
         assert answers.asked == 1
         answers.end = END
-        await trio.sleep(copy_progress.TELL_INTERVAL)
+        await trio.sleep(TELL_INTERVAL + LOOK_INTERVAL)
         assert f"copying from the master begin=0 bytes={END}" in caplog.text
         nursery.cancel_scope.cancel()
 
 
 async def test_short_way_and_silent_master_are_no_copy(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     answers = Answers()
     async with slave(MemoryNetwork(), master_addr=None) as ours, trio.open_nursery() as nursery:
+        ours.store.is_slave = False
         watch = await copying(ours, answers, nursery)
         for end in (None, 1000):
             answers.end = end
@@ -149,4 +145,26 @@ async def test_short_way_and_silent_master_are_no_copy(
             await wait_all_tasks_blocked()
             assert watch.progress is None
         assert answers.asked == 2
+        fill(ours.store, 100)  # within a second
+        await trio.sleep(5)
+        assert watch.progress is None
+        assert "copying from the master" not in caplog.text
+        nursery.cancel_scope.cancel()
+
+
+async def test_slave_that_refuses_to_follow_copies_nothing(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    answers = Answers()
+    answers.end = END
+    async with slave(MemoryNetwork(), master_addr=None) as ours, trio.open_nursery() as nursery:
+        watch = await copying(ours, answers, nursery)
+        ours.client.connected.advance(1)
+        await wait_all_tasks_blocked()
+        # A moment after it has connected: the logs were compared.
+        ours.client.state = HAClientState.DIVERGED
+        await trio.sleep(60)
+        assert watch.progress is None
+        assert "copying from the master" not in caplog.text
         nursery.cancel_scope.cancel()
