@@ -1,0 +1,55 @@
+"""Our administration of topics and groups on Apache's brokers."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
+from rocketrio.admin_values import OffsetReset
+from rocketrio_protocol.errors import GroupNotExist
+from rocketrio_protocol.remoting.tasks import every
+from tests.interop.conftest import OnApache
+
+pytestmark = pytest.mark.interop
+
+
+async def test_group_is_created_changed_and_deleted(on_apache: OnApache) -> None:
+    async with open_admin(name_servers=[on_apache.name_server]) as admin:
+        await admin.create_group("managed", retry_max_times=3)
+        await admin.create_group("managed", broker_id=1)
+        settings = (await admin.group("managed"))["broker-a"]
+        assert (settings.retry_max_times, settings.broker_id) == (3, 1)
+        assert "managed" in await admin.groups()
+        assert "TOOLS_CONSUMER" not in await admin.groups()
+        await admin.delete_group("managed")
+        with pytest.raises(GroupNotExist):
+            await admin.group("managed")
+
+
+async def test_group_is_reset_to_a_time(on_apache: OnApache) -> None:
+    queue = MessageQueue("managed-times", "broker-a", 0)
+    async with (
+        open_client(name_servers=[on_apache.name_server]) as client,
+        open_admin(client=client) as admin,
+        open_producer(client=client, group="managed-shop") as producer,
+    ):
+        await admin.create_topic(queue.topic, queues=1)
+        for _ in range(3):
+            await producer.send(Message(queue.topic, b"x"), queue=queue)
+        await admin.create_group("managed-times")  # 5.x takes no offset of an unknown group.
+        await admin.reset_offsets("managed-times", {queue: 2})
+        yesterday = datetime.now(UTC) - timedelta(days=1)
+        looked = await admin.reset_to_time(queue.topic, "managed-times", yesterday, dry_run=True)
+        assert looked == [OffsetReset(queue, 2, 0)]
+        assert (await admin.offsets(queue.topic, "managed-times"))[0].committed == 2
+        assert await admin.reset_to_time(queue.topic, "managed-times", yesterday) == looked
+        assert (await admin.offsets(queue.topic, "managed-times"))[0].committed == 0
+        async with open_consumer(queue.topic, group="managed-members", client=client):
+            await client.heartbeat.send_all()
+            async for _ in every(0.2):
+                if "managed-members" in await admin.groups_of(queue.topic):
+                    break
+            found = await admin.producer_connections("managed-shop")
+            assert [one.client_id for one in found.connection_set] == [client.client_id]
+            members = await admin.consumer_connections("managed-members")
+            assert [one.client_id for one in members.connection_set] == [client.client_id]
