@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import trio
 
 from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
 from rocketrio.admin_values import OffsetReset
@@ -46,9 +47,10 @@ async def test_group_is_reset_to_a_time(on_apache: OnApache) -> None:
         assert (await admin.offsets(queue.topic, "managed-times"))[0].committed == 0
         async with open_consumer(queue.topic, group="managed-members", client=client):
             await client.heartbeat.send_all()
-            async for _ in every(0.2):
-                if "managed-members" in await admin.groups_of(queue.topic):
-                    break
+            with trio.fail_after(30):
+                async for _ in every(0.2):
+                    if "managed-members" in await admin.groups_of(queue.topic):
+                        break
             found = await admin.producer_connections("managed-shop")
             assert [one.client_id for one in found.connection_set] == [client.client_id]
             members = await admin.consumer_connections("managed-members")
