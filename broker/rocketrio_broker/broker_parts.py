@@ -30,6 +30,7 @@ from rocketrio_broker.processor import data_processors
 from rocketrio_broker.processor.admin import admin_processors
 from rocketrio_broker.processor.client_manage import ClientManageProcessor
 from rocketrio_broker.processor.consumer import consumer_processors
+from rocketrio_broker.processor.end_transaction import EndTransactionProcessor
 from rocketrio_broker.processor.offsets import OffsetProcessor
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.processor.query import QueryMessageProcessor
@@ -42,6 +43,9 @@ from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.transaction.check import TransactionCheckService
+from rocketrio_broker.transaction.decisions import TransactionDecisions
+from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock
 
@@ -126,6 +130,15 @@ class BrokerParts:
             store_host=store_host,
             rng=rng,
         )
+        self.ledger = TransactionLedger(store)
+        self._decisions = TransactionDecisions(
+            store,
+            self.ledger,
+            delayed_puts=self.delayed_puts,
+            topics=self.topics,
+            store_host=store_host,
+            wall_clock=wall_clock,
+        )
         self.pull = PullMessageProcessor(
             store,
             config=self.config,
@@ -188,6 +201,18 @@ class BrokerParts:
                 wall_clock=self.wall_clock,
                 flush_interval=broker.flush_delay_offset_interval,
             ),
+            TransactionCheckService(
+                self.store,
+                self.ledger,
+                self._decisions,
+                config=self.config,
+                producers=self.producers,
+                consumer_offsets=self.consumer_offsets,
+                replicated=lambda: self.live_slaves.common_offset(
+                    max_physical_offset=self.store.max_physical_offset
+                ),
+                wall_clock=self.wall_clock,
+            ),
         )
 
     def processor_table(
@@ -204,6 +229,9 @@ class BrokerParts:
             topics=self.topics,
             consumer_offsets=self.consumer_offsets,
             level_clock=self.level_clock,
+        )
+        end_transaction = EndTransactionProcessor(
+            self.store, self._decisions, config=self.config, waiting=self.waiting_answers
         )
         admin = admin_processors(
             config=self.config,
@@ -229,6 +257,7 @@ class BrokerParts:
             **offsets.processors(),
             **self.clients.processors(),
             **self._consumer_table,
+            **end_transaction.processors(),
             **admin,
         }
 

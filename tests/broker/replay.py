@@ -31,20 +31,27 @@ from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.ports import Transport
 
 ANSWER_TIMEOUT = 60.0
-NOT_BUILT_TOPICS = (
+PARKING_TOPICS = (
     "SCHEDULE_TOPIC_XXXX",
     "RMQ_SYS_TRANS_HALF_TOPIC",
     "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-    "OFFSET_MOVED_EVENT",
 )
+NOT_BUILT_TOPIC = "OFFSET_MOVED_EVENT"
 MASTER_PORT = {"4.9.7": 38911, "5.3.3": 36911}
 SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 NOT_PLAYED = {
-    # What a message sent back becomes waits for a delay level, and comes from Apache's log with all that is delayed.
     # 4.x resets no offsets of a group that nobody is connected for; 5.x does, and so do we.
-    "4.9.7": (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET),
-    "5.3.3": (RequestCode.CONSUMER_SEND_MSG_BACK,),
+    "4.9.7": (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,),
+    # These name positions, which differ as 5.x stores longer properties: what comes of them is from Apache's log.
+    "5.3.3": (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION),
 }
+BYTE_BY_BYTE = "4.9.7"
+"""The run that is played whole, delayed messages and transactions too: our log is then Apache's to the byte."""
+LOOK = 1.1
+"""Seconds within which our services look for what is due."""
+CHECK_INTERVAL = 1.0
+TRANSACTION_TIMEOUT = 6.4
+"""Seconds after which Apache asked about the transaction of the recording."""
 
 
 class RecordedClock:
@@ -98,11 +105,30 @@ def golden_records(run: str, into: Path) -> list[MessageExt]:
     return records
 
 
-def is_of_unbuilt_feature(record: MessageExt) -> bool:
-    """Stored by Apache without a send that we would store."""
-    if record.topic in NOT_BUILT_TOPICS or record.topic.startswith("%RETRY%"):
+def comes_from_apaches_log(record: MessageExt, run: str) -> bool:
+    """Stored by Apache without a request that is played."""
+    if run == BYTE_BY_BYTE:
+        return record.topic == NOT_BUILT_TOPIC
+    if record.topic == NOT_BUILT_TOPIC or record.topic.startswith("%RETRY%"):
         return True
     return bool({"TRAN_MSG", "DELAY"} & record.properties.keys())
+
+
+def is_by_our_services(record: MessageExt, run: str) -> bool:
+    """Stored when its time has come, and not by a request."""
+    if run != BYTE_BY_BYTE:
+        return False
+    is_delivered = "DELAY" in record.properties and record.topic not in PARKING_TOPICS
+    is_copy = record.topic in PARKING_TOPICS and "TRANSACTION_CHECK_TIMES" in record.properties
+    return is_delivered or is_copy
+
+
+def is_played(request: RemotingCommand, run: str) -> bool:
+    """Whether our broker is asked this."""
+    if request.code in NOT_PLAYED[run]:
+        return False
+    properties = request.ext_fields.get("i", "") if request.code in SENDS else ""
+    return run == BYTE_BY_BYTE or not ("TRAN_MSG\x01" in properties or "DELAY\x01" in properties)
 
 
 class _Connection:
@@ -150,11 +176,26 @@ class _Replay:
     ) -> None:
         self.result = Replayed()
         self._store = broker.store
-        self._records = records
+        # What only services and answers need of Apache 5.x, with positions of its own, is left out.
+        self._records = [
+            record
+            for record in records
+            if run == BYTE_BY_BYTE or record.topic not in PARKING_TOPICS
+        ]
         self._clock = clock
-        self._port = MASTER_PORT[run]
-        self._not_played = NOT_PLAYED[run]
-        self._next = 0
+        self._run = run
+        self._store._appender._now_ms = self._store_time_ms
+
+    def _store_time_ms(self) -> int:
+        """Every message is stored when Apache stored the one in its place."""
+        place = self._store._appender.counters.messages
+        if place < len(self._records):
+            return self._records[place].store_timestamp_ms
+        return self._clock.time_ms
+
+    def _next_record(self) -> MessageExt | None:
+        place = self._store._appender.counters.messages
+        return self._records[place] if place < len(self._records) else None
 
     async def play(
         self, frames: list[RecordedFrame], network: MemoryNetwork, nursery: trio.Nursery
@@ -163,12 +204,12 @@ class _Replay:
         waiting: dict[tuple[int, int], RemotingCommand] = {}
         asked: dict[tuple[int, int], int] = {}
         for frame in frames:
+            await self._catch_up(frame.time_ms)
             self._clock.time_ms = max(self._clock.time_ms, frame.time_ms)
-            self._store_unbuilt(frame.time_ms)
             command = decode(frame.data)
             where = frame.connection, command.opaque
             if frame.from_dialer and not command.is_response:
-                if command.code in self._not_played:
+                if not is_played(command, self._run):
                     continue
                 connection = connections.get(frame.connection)
                 if connection is None:
@@ -177,7 +218,7 @@ class _Replay:
                     connection = _Connection(transport, self.result)
                     connections[frame.connection] = connection
                     nursery.start_soon(connection.read)
-                self._expect_send(command)
+                self._expect(command)
                 await connection.send(frame.data)
                 await trio.testing.wait_all_tasks_blocked()
                 if command.is_oneway:
@@ -199,46 +240,51 @@ class _Replay:
                     asked[where] = command.code
                 self.result.their_calls.append((command.code, command.ext_fields))
 
-    def _store_unbuilt(self, time_ms: int) -> None:
-        """Store what Apache had stored by this time without a send of ours."""
-        while self._next < len(self._records):
-            record = self._records[self._next]
-            if record.store_timestamp_ms > time_ms or not is_of_unbuilt_feature(record):
+    async def _catch_up(self, time_ms: int) -> None:
+        """Have stored what Apache had stored by this time without a request that we get."""
+        while (record := self._next_record()) is not None and record.store_timestamp_ms <= time_ms:
+            if comes_from_apaches_log(record, self._run):
+                self._store_copy(record)
+            elif is_by_our_services(record, self._run):
+                self._clock.time_ms = record.store_timestamp_ms
+                await trio.sleep(LOOK)
+                assert self._next_record() is not record, record.properties
+            else:
                 return
-            self._clock.time_ms = record.store_timestamp_ms
-            self._store.append(
-                PutMessage(
-                    topic=record.topic,
-                    queue_id=record.queue_id,
-                    body=record.stored_body,
-                    properties=record.stored_properties,
-                    flag=record.flag,
-                    sys_flag=record.sys_flag,
-                    born_timestamp_ms=record.born_timestamp_ms,
-                    born_host=pack_host(*record.born_host),
-                    store_host=pack_host(*record.store_host),
-                    reconsume_times=record.reconsume_times,
-                    prepared_transaction_offset=record.prepared_transaction_offset,
-                )
-            )
-            self._clock.time_ms = max(time_ms, record.store_timestamp_ms)
-            self._next += 1
 
-    def _expect_send(self, request: RemotingCommand) -> None:
-        """A send that we store: it shall be stored at the time Apache stored it."""
-        if request.code not in SENDS or self._next == len(self._records):
+    def _store_copy(self, record: MessageExt) -> None:
+        self._store.append(
+            PutMessage(
+                topic=record.topic,
+                queue_id=record.queue_id,
+                body=record.stored_body,
+                properties=record.stored_properties,
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                born_timestamp_ms=record.born_timestamp_ms,
+                born_host=pack_host(*record.born_host),
+                store_host=pack_host(*record.store_host),
+                reconsume_times=record.reconsume_times,
+                prepared_transaction_offset=record.prepared_transaction_offset,
+            )
+        )
+
+    def _expect(self, request: RemotingCommand) -> None:
+        """Act at the time at which Apache did."""
+        record = self._next_record()
+        if record is None:
             return
-        record = self._records[self._next]
-        if is_of_unbuilt_feature(record):
-            return
-        properties = request.ext_fields["i"]
-        key = (record.property_value("UNIQ_KEY") or "").encode()
-        if key in properties.encode() or request.code == RequestCode.SEND_BATCH_MESSAGE:
-            self._clock.time_ms = record.store_timestamp_ms
-            while self._next < len(self._records) and (
-                self._records[self._next].store_timestamp_ms == record.store_timestamp_ms
-            ):
-                self._next += 1
+        if request.code in SENDS:
+            properties = request.ext_fields["i"]
+            key = (record.property_value("UNIQ_KEY") or "").encode()
+            if key in properties.encode() or request.code == RequestCode.SEND_BATCH_MESSAGE:
+                self._clock.time_ms = record.store_timestamp_ms
+        elif request.code == RequestCode.END_TRANSACTION:
+            place = self._store._appender.counters.messages
+            (operation, *_) = (
+                each for each in self._records[place:] if each.topic == PARKING_TOPICS[2]
+            )
+            self._clock.time_ms = operation.born_timestamp_ms
 
 
 @asynccontextmanager
@@ -254,6 +300,8 @@ async def recorded_broker(
         listen=f"127.0.0.1:{MASTER_PORT[run]}",
         data=Path("/store"),
         default_topic_queue_nums=4,
+        transaction_timeout=TRANSACTION_TIMEOUT,
+        transaction_check_interval=CHECK_INTERVAL,
         store=StoreConfig(
             mapped_file_size_commit_log=1 << 20,
             mapped_file_size_consume_queue=6000,

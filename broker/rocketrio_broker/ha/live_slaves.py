@@ -87,6 +87,12 @@ class LiveSlaves:
             if connection.addr not in introduced and split_addr(connection.addr)[0] not in hosts
         ]
 
+    def common_offset(self, *, max_physical_offset: int) -> int:
+        """Up to where every slave has the log that is near enough to its end to take over."""
+        offsets = (connection.slave_ack_offset for connection in self._connections)
+        near = max_physical_offset - self.slave_fallbehind_max
+        return min((offset for offset in offsets if offset > near), default=max_physical_offset)
+
     def ids(self, named: int, *, max_physical_offset: int) -> Collection[int]:
         """The ids that can be read; `named` counts too while a connected slave may be that one."""
         ready = {

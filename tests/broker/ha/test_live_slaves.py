@@ -56,6 +56,20 @@ def test_slave_counts_from_its_first_report_on_and_not_while_far_behind() -> Non
     assert ids(slaves, end=1500) == []
 
 
+def test_what_every_slave_has_is_told_by_those_that_could_take_over() -> None:
+    slaves = LiveSlaves(slave_fallbehind_max=500)
+    assert slaves.common_offset(max_physical_offset=2000) == 2000
+    addrs = ("10.0.0.11:1", "10.0.0.12:1", "10.0.0.13:1")
+    offsets = (1900, 1700, 1500)
+    slaves.watch(
+        [
+            FakeConnection(addr, slave_ack_offset=offset)
+            for addr, offset in zip(addrs, offsets, strict=True)
+        ]
+    )
+    assert slaves.common_offset(max_physical_offset=2000) == 1700
+
+
 def test_stranger_is_named_by_the_list_of_the_name_servers() -> None:
     slaves = LiveSlaves()
     slaves.watch([FakeConnection("10.0.0.12:5000")])

@@ -1,0 +1,100 @@
+"""What became of a transaction: END_TRANSACTION (37).
+
+Invariant: an answer of 0 to a commit means that the message is stored for its topic, as safe as a producer's, or was
+before.
+Invariant: checks come in Java's order, each refusal with Java's code.
+Answers to: EndTransactionProcessor; RocketMQ reference, section 2.9.
+Unlike Java: who asks for an answer gets one, once the message is as safe as its own flush and replication make it.
+"""
+
+import logging
+
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import AppendResult, PutStatus
+from rocketrio_broker.transaction.decisions import TransactionDecisions
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.transaction import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    EndTransactionRequestHeader,
+)
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.property_names import PROPERTY_PRODUCER_GROUP
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.topic_names import TRANS_HALF_TOPIC
+
+logger = logging.getLogger("rocketrio_broker.transaction")
+
+
+class EndTransactionProcessor:
+    """Takes producers' decisions."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        decisions: TransactionDecisions,
+        *,
+        config: LiveConfig,
+        waiting: WaitingAnswers,
+    ) -> None:
+        self._store = store
+        self._decisions = decisions
+        self._config = config
+        self._waiting = waiting
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {RequestCode.END_TRANSACTION: self.end_transaction}
+
+    def end_transaction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        header = request.header(EndTransactionRequestHeader)
+        if self._config.broker.is_slave:
+            raise Refused(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "Slave mode end transaction is forbidden."
+            )
+        if header.commit_or_rollback not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            return request.response()  # Unknown: its producer will be asked.
+        named = self._half_message(header)
+        half = self._decisions.standing(named)
+        is_commit = header.commit_or_rollback == TRANSACTION_COMMIT
+        if half is not None:
+            decide = self._decisions.commit if is_commit else self._decisions.roll_back
+            result = decide(half)
+        elif is_commit and self._decisions.was_given_up(named):
+            logger.info("transaction committed after it was given up message_id=%s", header.msg_id)
+            result = self._decisions.commit_given_up(named)
+        else:
+            logger.info("transaction was decided before message_id=%s", header.msg_id)
+            return request.response()
+        return self._answer(channel, request, result)
+
+    def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
+        record = self._store.message_at(header.commit_log_offset)
+        message = None if record is None else MessageExt(bytes(record), 0, len(record))
+        if message is None or message.topic != TRANS_HALF_TOPIC:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if message.property_value(PROPERTY_PRODUCER_GROUP) != header.producer_group:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if message.queue_offset != header.tran_state_table_offset:
+            raise Refused(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        return message
+
+    def _answer(
+        self, channel: Channel, request: RemotingCommand, result: AppendResult
+    ) -> RemotingCommand | None:
+        if result.status is not PutStatus.PUT_OK:
+            logger.warning(
+                "transaction not decided, its producer will be asked reason=%s", result.remark
+            )
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}".rstrip(": ")
+            )
+        if request.is_oneway or not self._waiting.is_needed:
+            return request.response()
+        self._waiting.add(result.end_offset, channel, request.response().encode())
+        return None

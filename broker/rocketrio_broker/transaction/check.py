@@ -1,0 +1,202 @@
+"""Asks producers what became of transactions that they left undecided.
+
+A round takes the half messages that are old enough. For each a live connection of its producer group is asked (39)
+about a copy of it, which counts the questions; the answer is a 37 like any other. After enough of them it is given up.
+
+Invariant: a half message stays, however long, until it was asked about often enough or its time in the log is over.
+Invariant: progress is stored once the records it goes by are on the disk and on every slave that could take over.
+Answers to: TransactionalMessageCheckService, AbstractTransactionalMessageCheckListener.
+Unlike Java: a round in which no producer of the group is connected is no question, and makes no copy; Java gives such
+messages up after 15 rounds all the same, that is 7 to 15 minutes.
+"""
+
+import logging
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.clients import ClientChannel, ProducerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_broker.transaction.decisions import TransactionDecisions
+from rocketrio_broker.transaction.ledger import TransactionLedger
+from rocketrio_broker.transaction.records import check_request
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TooManyRequests
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.property_names import (
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+)
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.topic_names import (
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    TRANSACTION_GROUP,
+)
+
+logger = logging.getLogger("rocketrio_broker.transaction")
+
+TURN_CHECKS: Final = 64
+"""Half messages asked about before other tasks get a turn: some 5 ms."""
+
+MOVE_DISTANCE: Final = 100_000
+"""Half messages after which an open one is copied to the end: what lies between is read again at every start."""
+
+_MS_PER_HOUR: Final = 3_600_000
+
+
+@attrs.define
+class TransactionCheckStatistics:
+    """What was done since the broker is master."""
+
+    checked: int = 0
+    moved: int = 0
+    given_up: int = 0
+
+
+@attrs.frozen
+class _Progress:
+    half_offset: int
+    operation_offset: int
+    log_end: int
+
+
+class TransactionCheckService:
+    """Keeps the ledger, and asks."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        ledger: TransactionLedger,
+        decisions: TransactionDecisions,
+        *,
+        config: LiveConfig,
+        producers: ProducerManager,
+        consumer_offsets: ConsumerOffsetManager,
+        replicated: Callable[[], int],
+        wall_clock: WallClock,
+    ) -> None:
+        """`replicated` is up to where every slave that could take over has the log."""
+        self._store = store
+        self._ledger = ledger
+        self._decisions = decisions
+        self._config = config
+        self._producers = producers
+        self._consumer_offsets = consumer_offsets
+        self._replicated = replicated
+        self._wall_clock = wall_clock
+        self._turn = count()
+        self._progress: _Progress | None = None
+        self.statistics = TransactionCheckStatistics()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Check on a period until cancelled."""
+        offsets = self._consumer_offsets
+        self._ledger.begin(
+            offsets.query_offset(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0),
+            offsets.query_offset(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0),
+        )
+        task_status.started()
+        try:
+            while self._ledger.load():
+                await trio.lowlevel.checkpoint()
+            while True:
+                await trio.sleep(self._config.broker.transaction_check_interval)
+                await self.check()
+        finally:
+            self._ledger.end()
+
+    async def check(self) -> None:
+        """One round."""
+        self._store_progress()
+        timeout_ms = round(1000 * self._config.broker.transaction_timeout)
+        now_ms = self._wall_clock.now_ms()
+        while self._ledger.look(stored_before_ms=now_ms - timeout_ms, timeout_ms=timeout_ms):
+            await trio.lowlevel.checkpoint()
+        for number, half_offset in enumerate(self._ledger.due(now_ms), start=1):
+            if half_offset in self._ledger.open and not self._check(half_offset, now_ms):
+                return
+            if number % TURN_CHECKS == 0:
+                await trio.lowlevel.checkpoint()
+        self._move_stragglers()
+        half_offset, operation_offset = self._ledger.progress()
+        if self._progress is None:
+            log_end = self._store.max_physical_offset
+            self._progress = _Progress(half_offset, operation_offset, log_end)
+
+    def _store_progress(self) -> None:
+        """Store what an earlier round has seen, once nothing can take its records away."""
+        progress = self._progress
+        if progress is None:
+            return
+        safe = min(self._store.flushed.value, self._replicated())
+        if safe >= progress.log_end:
+            commit = self._consumer_offsets.commit_offset
+            commit(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0, progress.half_offset)
+            commit(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0, progress.operation_offset)
+            self._progress = None
+
+    def _check(self, half_offset: int, now_ms: int) -> bool:
+        """Ask about one half message; False when the store takes nothing now."""
+        half = self._ledger.message(half_offset)
+        if half is None:
+            self._ledger.lose(half_offset)
+            return True
+        if self._decisions.is_superseded(half):
+            self._ledger.supersede(half_offset)
+            return True
+        times_text = half.property_value(PROPERTY_TRANSACTION_CHECK_TIMES) or "0"
+        times = int(times_text) if times_text.isdecimal() else 0
+        broker = self._config.broker
+        is_old = now_ms - half.born_timestamp_ms > broker.store.file_reserved_time * _MS_PER_HOUR
+        is_deliverable = half.property_value(PROPERTY_REAL_TOPIC) is not None
+        if times >= broker.transaction_check_max or is_old or not is_deliverable:
+            self.statistics.given_up += 1
+            return self._decisions.give_up(half).status is PutStatus.PUT_OK
+        channel = self._channel(half)
+        if channel is None:
+            return True
+        copy, result = self._decisions.copy(half, check_times=times + 1)
+        if result.status is not PutStatus.PUT_OK:
+            return False
+        self.statistics.checked += 1
+        header, body = check_request(half, copy, result, broker_name=broker.broker_name)
+        try:
+            channel.send_oneway(RemotingCommand.request(header, body))
+        except (NotReachable, TooManyRequests, LocalProtocolError) as error:
+            logger.info("transaction not checked, will be again addr=%s error=%s", channel, error)
+        return True
+
+    def _channel(self, half: MessageExt) -> ClientChannel | None:
+        group = half.property_value(PROPERTY_PRODUCER_GROUP) or ""
+        turn = next(self._turn)
+        channel = self._producers.available_channel(
+            group, choose=lambda alive: alive[turn % len(alive)]
+        )
+        if channel is None:
+            logger.info("transaction waits, no producer is connected group=%s", group)
+        return channel
+
+    def _move_stragglers(self) -> None:
+        """Copy what is open and lies a file or more behind the log's end, or many half messages behind the others.
+
+        The oldest file may be deleted at any time, and progress must not stand still.
+        """
+        store = self._store
+        least = store.max_physical_offset - store.config.mapped_file_size_commit_log
+        for half_offset in self._ledger.far_behind(physical_offset=least, distance=MOVE_DISTANCE):
+            half = self._ledger.message(half_offset)
+            if half is None:
+                self._ledger.lose(half_offset)
+                continue
+            _, result = self._decisions.copy(half)
+            if result.status is not PutStatus.PUT_OK:
+                return
+            self.statistics.moved += 1

@@ -1,0 +1,149 @@
+"""Decides half messages: delivers or drops them, makes copies, gives up; every step is a record in the log.
+
+    commit      the message for its topic, then an operation
+    rollback    an operation
+    copy        the half message again at the end of the log: of several with one key only the newest counts
+    give up     the message for TRANS_CHECK_MAX_TIME_TOPIC, then an operation
+
+Invariant: of two records the operation is the second; without it the step is done again.
+Invariant: what was decided is not decided again, whichever of its copies is named.
+Answers to: TransactionalMessageServiceImpl, TransactionalMessageBridge.
+Unlike Java: a second commit of one message is not delivered a second time, a decision that names a half message which
+was copied meanwhile decides the copy, and a broker that restarts does not copy again what has a copy.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from rocketrio_broker.parked import DelayedPuts
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
+from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.transaction.ledger import TransactionLedger
+from rocketrio_broker.transaction.records import committed, copied, given_up, operation
+from rocketrio_protocol.commands.transaction import TRANSACTION_COMMIT
+from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
+from rocketrio_protocol.property_names import PROPERTY_REAL_TOPIC, PROPERTY_UNIQUE_KEY
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+
+logger = logging.getLogger("rocketrio_broker.transaction")
+
+COPIES_LIMIT: Final = 64
+"""Records of one unique key that are looked at for the newest copy; a producer is asked 15 times at most by default."""
+
+_END_OF_TIME_MS: Final = 2**62
+
+
+class TransactionDecisions:
+    """What a master does to half messages."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        ledger: TransactionLedger,
+        *,
+        delayed_puts: DelayedPuts,
+        topics: TopicConfigManager,
+        store_host: bytes,
+        wall_clock: WallClock,
+    ) -> None:
+        self._store = store
+        self._ledger = ledger
+        self._delayed_puts = delayed_puts
+        self._topics = topics
+        self._store_host = store_host
+        self._wall_clock = wall_clock
+
+    def standing(self, half: MessageExt) -> MessageExt | None:
+        """The half message to decide where this one is named: itself, or its newest copy; None if all is decided."""
+        if self._ledger.is_open(half.queue_offset):
+            return half
+        newest = self._newest(half)
+        return newest if self._ledger.is_open(newest.queue_offset) else None
+
+    def is_superseded(self, half: MessageExt) -> bool:
+        """Whether a newer half message has its key: a copy, or what its producer sent again."""
+        return self._newest(half).queue_offset > half.queue_offset
+
+    def _newest(self, half: MessageExt) -> MessageExt:
+        found = self._with_key_of(half, TRANS_HALF_TOPIC)
+        return max(found, key=lambda each: each.queue_offset, default=half)
+
+    def was_given_up(self, half: MessageExt) -> bool:
+        """Whether it went to TRANS_CHECK_MAX_TIME_TOPIC, and was not delivered since."""
+        topic = half.property_value(PROPERTY_REAL_TOPIC)
+        return bool(self._with_key_of(half, TRANS_CHECK_MAX_TIME_TOPIC)) and not any(
+            message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+            for message in self._with_key_of(half, topic or "")
+        )
+
+    def _with_key_of(self, half: MessageExt, topic: str) -> list[MessageExt]:
+        key = half.property_value(PROPERTY_UNIQUE_KEY)
+        if key is None:
+            return []
+        found = self._store.query_message(topic, key, COPIES_LIMIT, 0, _END_OF_TIME_MS)
+        return [MessageExt(bytes(record), 0, len(record)) for record in found.buffers]
+
+    def commit(self, half: MessageExt) -> AppendResult:
+        """Deliver it, later if its level says so."""
+        put = committed(half)
+        if put is None:
+            return AppendResult(PutStatus.MESSAGE_ILLEGAL, remark="it names no topic")
+        return self._then_operation(half, self._delayed_puts.put, put)
+
+    def commit_given_up(self, half: MessageExt) -> AppendResult:
+        """Deliver what was given up: its producer decided at last."""
+        put = committed(half)
+        assert put is not None, "it was checked when it was parked"
+        return self._delayed_puts.put(put)
+
+    def roll_back(self, half: MessageExt) -> AppendResult:
+        """Nobody will see it."""
+        return self._store_operation(half)
+
+    def copy(
+        self, half: MessageExt, *, check_times: int | None = None
+    ) -> tuple[PutMessage, AppendResult]:
+        """Have a copy decided in its stead."""
+        put = copied(half, check_times=check_times)
+        result = self._store.append(put)
+        if result.status is PutStatus.PUT_OK:
+            self._ledger.supersede(half.queue_offset)
+        return put, result
+
+    def give_up(self, half: MessageExt) -> AppendResult:
+        """Put it where operators look."""
+        if self._topics.topic_config(TRANS_CHECK_MAX_TIME_TOPIC) is None:
+            self._topics.create_in_send_back(TRANS_CHECK_MAX_TIME_TOPIC)
+            self._topics.file.sync_soon()
+        result = self._then_operation(half, self._store.append, given_up(half))
+        if result.status is PutStatus.PUT_OK:
+            logger.warning(
+                "transaction given up topic=%s queue_offset=%d message_id=%s",
+                TRANS_CHECK_MAX_TIME_TOPIC, half.queue_offset, half.message_id,
+            )  # fmt: skip
+        return result
+
+    def _then_operation(
+        self, half: MessageExt, store: Callable[[PutMessage], AppendResult], put: PutMessage
+    ) -> AppendResult:
+        result = store(put)
+        if result.status is PutStatus.PUT_OK:
+            noted = self._store_operation(half)
+            if noted.status is PutStatus.PUT_OK:
+                result.end_offset = noted.end_offset
+            else:
+                logger.warning(
+                    "operation not stored, the half message will be decided again queue_offset=%d reason=%s",
+                    half.queue_offset, noted.remark,
+                )  # fmt: skip
+        return result
+
+    def _store_operation(self, half: MessageExt) -> AppendResult:
+        put = operation(half.queue_offset, host=self._store_host, now_ms=self._wall_clock.now_ms())
+        result = self._store.append(put)
+        if result.status is PutStatus.PUT_OK:
+            self._ledger.decide(half.queue_offset, result.queue_offset)
+        return result

@@ -1,0 +1,205 @@
+"""Which half messages are decided: what the two topics of the log say, remembered.
+
+    half queue    ... decided | decided | open | decided | open | not looked at yet ...
+                                          ^ progress              ^ next
+Half messages are looked at in their order once they are old enough, and those that are still open are kept. Most are
+decided by then, which costs one number each. An operation counts from the moment it is stored.
+
+Invariant: a half message is open until an operation for it, or a newer half message of the same key, is in the log.
+Invariant: progress passes nothing that is open, and no operation for what lies behind it.
+Answers to: TransactionalMessageServiceImpl.check with its maps of operations.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from rocketrio_broker.parked import HALF_QUEUE_ID
+from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.transaction.records import OPERATION_QUEUE_ID, half_offsets_of
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.property_names import (
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+)
+from rocketrio_protocol.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+
+logger = logging.getLogger("rocketrio_broker.transaction")
+
+TURN_RECORDS: Final = 256
+"""Looked at before other tasks get a turn: some 3 ms where each has to be read."""
+
+
+@attrs.frozen
+class OpenHalf:
+    """A half message that was looked at and is not decided."""
+
+    physical_offset: int
+    due_ms: int
+    """When its producer may be asked."""
+
+
+class TransactionLedger:
+    """What a master knows of its half messages."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.open: dict[int, OpenHalf] = {}
+        """Queue offset to half message, in that order."""
+        self.is_loaded = False
+        self._store = store
+        self._next_half = 0
+        self._next_operation = 0
+        self._decided: set[int] = (
+            set()
+        )  # From `_next_half` on, and what older operations tell of copies by 5.x.
+        self._operations: deque[tuple[int, int]] = (
+            deque()
+        )  # (operation, the last half message it decides)
+
+    def __repr__(self) -> str:
+        return f"<TransactionLedger {len(self.open)} open, next {self._next_half}>"
+
+    def begin(self, half_offset: int, operation_offset: int) -> None:
+        """Forget everything, and begin at this progress; `load` is to follow."""
+        halves, operations = self._half_queue(), self._operation_queue()
+        self.open.clear()
+        self._decided.clear()
+        self._operations.clear()
+        self.is_loaded = False
+        self._next_half = _within(halves, half_offset)
+        self._next_operation = _within(operations, operation_offset)
+
+    def end(self) -> None:
+        """Remember nothing any more: another broker decides now."""
+        self.begin(0, 0)
+
+    def load(self) -> bool:
+        """Read the next operations; False when there are no more, and the ledger is complete."""
+        queue = self._operation_queue()
+        for _ in range(TURN_RECORDS):
+            if queue is None or self._next_operation >= queue.max_offset:
+                self.is_loaded = True
+                return False
+            message = self._message(queue, self._next_operation)
+            halves = [] if message is None else half_offsets_of(message)
+            self._note(self._next_operation, halves)
+        return True
+
+    def decide(self, half_offset: int, operation_offset: int) -> None:
+        """An operation was stored. While the ledger is loading it is read with the others."""
+        if self.is_loaded:
+            self._note(operation_offset, [half_offset])
+
+    def _note(self, operation_offset: int, halves: list[int]) -> None:
+        self._next_operation = operation_offset + 1
+        for half_offset in halves:
+            was_open = self.open.pop(half_offset, None) is not None
+            if not was_open and (half_offset >= self._next_half or not self.is_loaded):
+                self._decided.add(half_offset)
+        if halves:
+            self._operations.append((operation_offset, max(halves)))
+
+    def is_open(self, half_offset: int) -> bool:
+        """Whether it can be decided now. While the ledger is loading everything can."""
+        if not self.is_loaded or half_offset in self.open:
+            return True
+        return half_offset >= self._next_half and half_offset not in self._decided
+
+    def supersede(self, half_offset: int) -> None:
+        """A newer half message stands for it."""
+        self.open.pop(half_offset, None)
+
+    def lose(self, half_offset: int) -> None:
+        """Its record is gone."""
+        logger.error("half message is not in the log any more queue_offset=%d", half_offset)
+        self.open.pop(half_offset, None)
+
+    # --------------------------------------------------------------------------------------- looking
+
+    def look(self, *, stored_before_ms: int, timeout_ms: int) -> bool:
+        """Look at the next half messages that are older; False when there are no more of them.
+
+        `timeout_ms` is how long after its send one may stay undecided that does not say otherwise.
+        """
+        queue = self._half_queue()
+        for _ in range(TURN_RECORDS):
+            if queue is None or self._next_half >= queue.max_offset:
+                return False
+            half_offset = self._next_half
+            if half_offset in self._decided:
+                self._decided.remove(half_offset)
+            else:
+                message = self._message(queue, half_offset)
+                if message is None:
+                    self.lose(half_offset)
+                elif message.store_timestamp_ms > stored_before_ms:
+                    return False
+                elif not self._is_decided_by_another_name(message):
+                    due_ms = _due_ms(message, timeout_ms)
+                    self.open[half_offset] = OpenHalf(message.physical_offset, due_ms)
+            self._next_half += 1
+        return True
+
+    def _is_decided_by_another_name(self, message: MessageExt) -> bool:
+        """A copy that 5.x made while its producer could not be asked yet is decided with the one it was made of."""
+        original = message.property_value(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
+        if original is None or not original.isdecimal() or int(original) not in self._decided:
+            return False
+        self._decided.remove(int(original))
+        return True
+
+    def due(self, now_ms: int) -> list[int]:
+        """The open ones whose producers may be asked."""
+        return [offset for offset, half in self.open.items() if half.due_ms <= now_ms]
+
+    def far_behind(self, *, physical_offset: int, distance: int) -> Iterator[int]:
+        """The open ones before this address, or so many half messages behind, oldest first."""
+        least = self._next_half - distance
+        for half_offset, half in list(self.open.items()):
+            if half.physical_offset >= physical_offset and half_offset >= least:
+                return
+            yield half_offset
+
+    def progress(self) -> tuple[int, int]:
+        """The queue offsets of both topics from which on everything has to be read by who begins anew."""
+        half_offset = next(iter(self.open), self._next_half)
+        operations = self._operations
+        while operations and operations[0][1] < half_offset:
+            operations.popleft()
+        return half_offset, operations[0][0] if operations else self._next_operation
+
+    # --------------------------------------------------------------------------------------- reading
+
+    def message(self, half_offset: int) -> MessageExt | None:
+        """An open half message; None if its record is gone."""
+        record = self._store.message_at(self.open[half_offset].physical_offset)
+        return None if record is None else MessageExt(bytes(record), 0, len(record))
+
+    def _message(self, queue: ConsumeQueue, offset: int) -> MessageExt | None:
+        entry = queue.entry(offset)
+        if entry is None or entry[1] == FILLER_SIZE:
+            return None
+        record = self._store.message_at(entry[0])
+        return None if record is None else MessageExt(record, 0, len(record))
+
+    def _half_queue(self) -> ConsumeQueue | None:
+        return self._store.queues().get(TRANS_HALF_TOPIC, {}).get(HALF_QUEUE_ID)
+
+    def _operation_queue(self) -> ConsumeQueue | None:
+        return self._store.queues().get(TRANS_OP_HALF_TOPIC, {}).get(OPERATION_QUEUE_ID)
+
+
+def _within(queue: ConsumeQueue | None, offset: int) -> int:
+    return 0 if queue is None else max(min(offset, queue.max_offset), queue.min_offset)
+
+
+def _due_ms(message: MessageExt, timeout_ms: int) -> int:
+    """Counted from the send, by the producer's clock where that is not ahead of ours: copies are stored later."""
+    own = message.property_value(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
+    if own is not None and own.isdecimal():
+        timeout_ms = 1000 * int(own)
+    return min(message.born_timestamp_ms, message.store_timestamp_ms) + timeout_ms

@@ -1,0 +1,131 @@
+"""The records that decide half messages: committed, copied for a check, given up; and operations.
+
+    operation   RMQ_SYS_TRANS_OP_HALF_TOPIC, tag d, body "17"         4.x: one half message
+                                                    body "17,18,21,"  5.x: many, in any order
+
+Invariant: what is committed holds the half message's properties to the byte, as Apache's brokers store it.
+Answers to: EndTransactionProcessor.endMessageTransaction, TransactionalMessageBridge, TransactionalMessageUtil.
+Unlike Java 5.x: an operation is written at once, for one message: its broker checks meanwhile what is decided already.
+"""
+
+from typing import Final
+
+from rocketrio_broker.parked import HALF_QUEUE_ID, released, stored_again
+from rocketrio_broker.store.put_message import AppendResult, PutMessage
+from rocketrio_protocol.commands.transaction import (
+    TRANSACTION_COMMIT,
+    CheckTransactionStateRequestHeader,
+)
+from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.java_map_order import java_properties_text
+from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
+from rocketrio_protocol.message_id import offset_message_id
+from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.property_names import (
+    PROPERTY_TAGS,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_UNIQUE_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
+)
+from rocketrio_protocol.record_encoding import encode_record
+from rocketrio_protocol.topic_names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+
+OPERATION_QUEUE_ID: Final = 0
+GIVEN_UP_QUEUE_ID: Final = 0
+REMOVE_TAG: Final = "d"
+OPERATION_SEPARATOR: Final = b","
+_OPERATION_PROPERTIES: Final = java_properties_text(
+    {PROPERTY_WAIT_STORE_MSG_OK: "true", PROPERTY_TAGS: REMOVE_TAG}
+).encode()
+
+
+def committed(half: MessageExt) -> PutMessage | None:
+    """The message of a transaction as everybody may see it; None if it names no topic."""
+    put = released(half)
+    if put is not None:
+        put.sys_flag = put.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+        put.prepared_transaction_offset = half.physical_offset
+    return put
+
+
+def operation(half_offset: int, *, host: bytes, now_ms: int) -> PutMessage:
+    """Says that the half message at this queue offset is decided."""
+    return PutMessage(
+        topic=TRANS_OP_HALF_TOPIC,
+        queue_id=OPERATION_QUEUE_ID,
+        body=b"%d" % half_offset,
+        properties=_OPERATION_PROPERTIES,
+        born_timestamp_ms=now_ms,
+        born_host=host,
+        store_host=host,
+        tags=REMOVE_TAG,
+    )
+
+
+def half_offsets_of(operation: MessageExt) -> list[int]:
+    """The half messages that an operation of any version decides; none for what is no operation."""
+    if operation.tags != REMOVE_TAG:
+        return []
+    numbers = operation.body.split(OPERATION_SEPARATOR)
+    return [int(number) for number in numbers if number.strip().isdigit()]
+
+
+def copied(half: MessageExt, *, check_times: int | None = None) -> PutMessage:
+    """The half message once more, to be decided in its stead; with a number where its producer is asked now."""
+    properties = half.stored_properties
+    if check_times is not None:
+        changed = half.properties
+        changed[PROPERTY_TRANSACTION_CHECK_TIMES] = str(check_times)
+        properties = java_properties_text(changed).encode()
+    return stored_again(half, topic=TRANS_HALF_TOPIC, queue_id=HALF_QUEUE_ID, properties=properties)
+
+
+def given_up(half: MessageExt) -> PutMessage:
+    """The half message where operators find those that nobody decided."""
+    return stored_again(
+        half,
+        topic=TRANS_CHECK_MAX_TIME_TOPIC,
+        queue_id=GIVEN_UP_QUEUE_ID,
+        properties=half.stored_properties,
+    )
+
+
+def check_request(
+    half: MessageExt, copy: PutMessage, result: AppendResult, *, broker_name: str
+) -> tuple[CheckTransactionStateRequestHeader, bytes]:
+    """What its producer is asked about the copy of a half message: header and body of 39."""
+    unique_key = half.property_value(PROPERTY_UNIQUE_KEY)
+    header = CheckTransactionStateRequestHeader(
+        tran_state_table_offset=result.queue_offset,
+        commit_log_offset=result.physical_offset,
+        msg_id=unique_key,
+        transaction_id=unique_key,
+        offset_msg_id=offset_message_id(copy.store_host, result.physical_offset),
+        topic=TRANS_HALF_TOPIC,
+        broker_name=broker_name,
+    )
+    real = released(half)
+    assert real is not None, "what names no topic is given up"
+    properties = decode_properties(copy.properties)
+    properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
+    body = encode_record(
+        queue_id=real.queue_id,
+        flag=real.flag,
+        queue_offset=result.queue_offset,
+        physical_offset=result.physical_offset,
+        sys_flag=real.sys_flag,
+        born_timestamp_ms=real.born_timestamp_ms,
+        born_host=real.born_host,
+        store_timestamp_ms=half.store_timestamp_ms,
+        store_host=pack_host(*half.store_host),
+        reconsume_times=real.reconsume_times,
+        prepared_transaction_offset=0,
+        body=real.body,
+        topic=real.topic.encode(),
+        properties=java_properties_text(properties).encode(),
+    )
+    return header, body

@@ -1,0 +1,157 @@
+"""Decisions of producers on a broker in memory: who sees what, how often, and what is refused."""
+
+from typing import Any
+
+import pytest
+import trio
+from tests.broker.transaction.producing import (
+    COMMIT,
+    HALF,
+    OPERATIONS,
+    ROLLBACK,
+    UNKNOWN,
+    producing,
+)
+from tests.cluster.support import caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.codes import ResponseCode
+
+
+async def test_committed_message_is_the_one_that_was_sent(autojump_clock: MockClock) -> None:
+    async with producing() as producer:
+        half = await producer.send(
+            b"paid", properties="TAGS\x01red\x02KEYS\x01k", queue_id=2, flag=7
+        )
+        assert await producer.seen(queue_id=2) == []
+        assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        (message,) = await producer.seen(queue_id=2)
+        assert (message.body, message.flag, message.tags, message.keys) == (b"paid", 7, "red", "k")
+        assert message.sys_flag & 0xC == 8
+        assert message.prepared_transaction_offset == half.physical_offset
+        filtered = await producer.call.pull(producer.addr, 0, queue_id=2, expression="red")
+        assert filtered.code == ResponseCode.SUCCESS
+
+
+async def test_rolled_back_message_is_seen_by_nobody(autojump_clock: MockClock) -> None:
+    async with producing() as producer:
+        half = await producer.send(b"never")
+        assert (await producer.end(half, ROLLBACK)).code == ResponseCode.SUCCESS
+        assert await producer.seen() == []
+        (operation,) = await producer.seen(OPERATIONS)
+        assert operation.body == b"0"
+
+
+async def test_unknown_leaves_it_open(autojump_clock: MockClock) -> None:
+    async with producing() as producer:
+        half = await producer.send(b"later")
+        assert (await producer.end(half, UNKNOWN)).code == ResponseCode.SUCCESS
+        assert await producer.seen() == []
+        assert await producer.seen(OPERATIONS) == []
+        await producer.end(half, COMMIT)
+        assert await producer.seen_bodies() == [b"later"]
+
+
+@pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
+async def test_second_decision_changes_nothing(autojump_clock: MockClock, second: int) -> None:
+    async with producing() as producer:
+        half = await producer.send(b"once")
+        await producer.end(half, COMMIT)
+        assert (await producer.end(half, second)).code == ResponseCode.SUCCESS
+        assert await producer.seen_bodies() == [b"once"]
+        assert len(await producer.seen(OPERATIONS)) == 1
+
+
+async def test_second_decision_after_a_restart_changes_nothing(autojump_clock: MockClock) -> None:
+    async with producing() as producer:
+        half = await producer.send(b"once")
+        await producer.end(half, COMMIT)
+        await producer.cluster.kill_master()
+        await producer.cluster.restart_master()
+        await producer.end(half, COMMIT)
+        assert await producer.seen_bodies() == [b"once"]
+
+
+async def test_late_commit_of_what_was_copied_decides_the_copy(autojump_clock: MockClock) -> None:
+    async with producing() as producer:
+        half = await producer.send(b"late")
+        await trio.sleep(100)
+        assert len(producer.asked) >= 2
+        await producer.end(half, COMMIT)
+        await producer.end(half, COMMIT)
+        asked = len(producer.asked)
+        await trio.sleep(100)
+        assert len(producer.asked) == asked
+        assert await producer.seen_bodies() == [b"late"]
+
+
+async def test_committed_message_with_a_level_is_delayed_from_then_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with producing() as producer:
+        half = await producer.send(b"delayed", properties="DELAY\x012")
+        await trio.sleep(20)
+        assert await producer.seen() == []
+        await producer.end(half, COMMIT)
+        await trio.sleep(4.9)
+        assert await producer.seen() == []
+        await trio.sleep(0.2)
+        assert await producer.seen_bodies() == [b"delayed"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"producer_group": "others"}, "producer group wrong"),
+        ({"tran_state_table_offset": 1}, "table offset wrong"),
+        ({"commit_log_offset": 7}, "prepared transaction message failed"),
+        ({"commit_log_offset": 1 << 40}, "prepared transaction message failed"),
+        ({"commit_log_offset": 0}, "prepared transaction message failed"),
+    ],
+)
+async def test_wrong_names_are_refused(
+    autojump_clock: MockClock, fields: dict[str, Any], remark: str
+) -> None:
+    async with producing() as producer:
+        await producer.call.send(producer.addr, b"an ordinary message at address 0")
+        half = await producer.send(b"x")
+        answer = await producer.end(half, COMMIT, **fields)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert remark in (answer.remark or "")
+        assert await producer.seen(OPERATIONS) == []
+
+
+async def test_slave_decides_nothing(autojump_clock: MockClock) -> None:
+    async with producing(slaves=1) as producer:
+        half = await producer.send(b"x")
+        await trio.sleep(1)
+        slave = producer.cluster.slaves[0].broker
+        end = slave.store.max_physical_offset
+        answer = await producer.end(half, COMMIT, addr=slave.address)
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        assert slave.store.max_physical_offset == end
+
+
+async def test_commit_is_answered_when_slaves_have_it(autojump_clock: MockClock) -> None:
+    async with producing(slaves=1, role="sync-master") as producer:
+        half = await producer.send(b"x")
+        assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        bounds = producer.cluster.slaves[0].broker.store.queue_bounds
+        assert bounds("orders", 0) == (0, 1)
+        assert bounds(OPERATIONS, 0) == (0, 1)
+        other = await producer.send(b"y")
+        await producer.cluster.slaves[0].kill()
+        late = await producer.end(other, COMMIT)
+        assert (late.code, (late.remark or "")[:6]) == (ResponseCode.SLAVE_NOT_AVAILABLE, "stored")
+
+
+async def test_broker_can_be_told_to_take_no_transactions(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedCluster(reject_transaction_message=True) as cluster,
+        caller_of(cluster) as call,
+    ):
+        addr = cluster.master.broker.address
+        answer = await call.send(addr, b"x", properties="TRAN_MSG\x01true", sys_flag=4)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert cluster.master.broker.store.queue_bounds(HALF, 0) is None
