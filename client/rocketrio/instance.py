@@ -40,6 +40,7 @@ from rocketrio_protocol.route import TopicRouteData
 from rocketrio_protocol.topic_names import SELF_TEST_TOPIC
 
 if TYPE_CHECKING:
+    from rocketrio.request_reply import Replies
     from rocketrio.transaction_checks import TransactionChecks
 
 CLOSE_GRACE: Final = 3.0
@@ -88,7 +89,10 @@ class ClientInstance:
         processors[int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)] = self.notify_consumer_ids_changed
         self.transaction_checks: TransactionChecks | None = None
         """Who answers for the transactions of this client's producers; None until one has any."""
+        self.replies: Replies | None = None
+        """Who waits for replies; None until the first request."""
         self.is_closed = False
+        self._known_to: dict[str, set[str]] = {}
         self._poll_interval = poll_name_server_interval
         self.routes = TopicRoutes(self.name_servers, routing, changed=self._after_route_change)
         self.round_trips = RoundTrips()
@@ -224,15 +228,19 @@ class ClientInstance:
         for addr in await self.heartbeat.send_all():
             self.mark_unreachable(addr, spent=0.0)  # Others are asked first who else is a member.
 
-    async def be_known_everywhere(self) -> None:
-        """Get to know all brokers of the name servers and tell them of the groups here, for as long as it is open.
+    async def be_known_everywhere(self, producer_group: str) -> None:
+        """Get to know all brokers of the name servers and tell them of a group here, for as long as it is open.
 
         For what brokers ask of a client, or push to it, without a request of its own before: they must know it by then.
         Returns when each has answered or failed. Raises NotReachable, RouteNotFound without a name server.
         """
         await self.topic_route(SELF_TEST_TOPIC)  # Every broker has it, whatever it was told.
-        if not self.heartbeat.heard_by.issuperset(self.heartbeat.targets()):
+        targets = set(self.heartbeat.targets())
+        if not targets <= self._known_to.get(producer_group, set()):
             await self.heartbeat.send_all()
+            self._known_to[producer_group] = (
+                targets  # Those who come later hear a heartbeat at once.
+            )
 
     async def leave_all(self) -> None:
         """Tell the brokers that no group lives here any more."""
@@ -259,6 +267,7 @@ class ClientInstance:
         producers[group] -= 1
         if not producers[group]:
             del producers[group]
+            self._known_to.pop(group, None)
             await self._leave_producer_group(group)
 
     async def _leave_consumer_group(self, group: str) -> None:

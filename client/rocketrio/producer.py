@@ -8,7 +8,7 @@ unknown topic can be an error instead of being created.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,6 +21,7 @@ from rocketrio.instance import ClientInstance
 from rocketrio.outgoing import Outgoing, check_topic, encode_messages, encode_single
 from rocketrio.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
 from rocketrio.publish_route import PublishRoutes, queue_for_key
+from rocketrio.request_reply import REQUEST_TIMEOUT, reply, request
 from rocketrio.send_request import SendRequest
 from rocketrio.send_result import SendResult, is_worth_another_broker, read_send_result
 from rocketrio.slow_brokers import SlowBrokers
@@ -32,7 +33,7 @@ from rocketrio_protocol.errors import (
     NotReachable,
     RouteNotFound,
 )
-from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 SAME_BROKER_PAUSE: Final = 0.1
@@ -179,6 +180,44 @@ class Producer:
         was done, and the message is not delivered.
         """
         return transaction(self, message, sharding_key=sharding_key, queue=queue, timeout=timeout)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> MessageExt:
+        """Send a message and wait for the reply of who consumes it (see `reply`), `timeout` seconds in all.
+
+        The message is like any other, consumers get it at least once, and the first reply counts. Raises as `send`,
+        and RequestTimeout without a reply in time. After that, and after a cancel, the message may be stored and
+        worked on all the same; a reply that comes later is dropped.
+        """
+        return await request(self, message, sharding_key=sharding_key, queue=queue, timeout=timeout)
+
+    async def reply(
+        self,
+        asked: MessageExt,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Answer a consumed message that was sent by `request`, here or by a Java client.
+
+        Raises LocalProtocolError for a message that asks for no reply; BrokerError when no broker could hand it over,
+        mostly because who asked is gone; NotReachable. Who asked may have stopped waiting: that shows nowhere. A
+        cancel leaves open whether it was handed over.
+        """
+        await reply(
+            self,
+            asked,
+            body,
+            properties=properties or {},
+            timeout=self.timeout if timeout is None else timeout,
+        )
 
     def delayed(self, message: Message, until: timedelta | datetime) -> Message:
         """A copy of `message` that consumers get after a delay, or at an aware time: never sooner.

@@ -94,7 +94,7 @@ async def checking_transactions(
     send, receive = trio.open_memory_channel[_Question](CHECKS_WAITING_LIMIT)
     groups[group] = send
     async with background_nursery() as nursery:
-        nursery.start_soon(_be_known, client)
+        nursery.start_soon(_be_known, client, group)
         for _ in range(CHECKS_AT_ONCE):
             nursery.start_soon(_answer_all, group, check, receive)
         try:
@@ -103,10 +103,10 @@ async def checking_transactions(
             del groups[group]
 
 
-async def _be_known(client: ClientInstance) -> None:
+async def _be_known(client: ClientInstance, group: str) -> None:
     while True:
         try:
-            await client.be_known_everywhere()
+            await client.be_known_everywhere(group)
         except Error as error:
             logger.info("no brokers found yet, tried again error=%s", error)
             await trio.sleep(KNOWN_RETRY)
