@@ -49,10 +49,12 @@ class TransactionProducer:
     """What it answers when it is asked; None does not answer."""
     asked: list[tuple[CheckTransactionStateRequestHeader, MessageExt]] = attrs.Factory(list)
     sent: int = 0
+    other_addr: str = ""
+    """Of the master, where that is not the one the cluster began with."""
 
     @property
     def addr(self) -> str:
-        return self.cluster.master.broker.address
+        return self.other_addr or self.cluster.master.broker.address
 
     async def heartbeat(self) -> None:
         body = HeartbeatData("producer@1", producer_data_set=[ProducerData(GROUP)])

@@ -1,0 +1,121 @@
+"""Delayed messages and transactions over a change of masters: nothing is lost, little comes twice."""
+
+from collections import Counter
+
+import pytest
+import trio
+from tests.broker.transaction.producing import COMMIT, HALF, OPERATIONS, producing_on
+from tests.cluster.support import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
+
+DELAY = "DELAY\x01"
+
+
+async def change(call: Caller, broker: Broker, role: str, broker_id: int) -> None:
+    header = ChangeBrokerRoleRequestHeader(role, broker_id)
+    answer = await call.pool.call(broker.address, header, timeout=70.0)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def all_bodies(call: Caller, broker: Broker, topic: str = "orders") -> list[bytes]:
+    found: list[bytes] = []
+    while (answer := await call.pull(broker.address, len(found), topic=topic)).code == 0:
+        found += bodies(answer)
+    return found
+
+
+async def test_slave_parks_and_delivers_nothing_by_itself(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        for number in range(20):
+            await call.send(master.address, b"%d" % number, properties=DELAY + "2")
+        await trio.sleep(10)
+        assert master.store.max_physical_offset == slave.store.max_physical_offset
+        for broker in (master, slave):
+            assert broker.store.queue_bounds("orders", 0) == (0, 20)
+        parked = [
+            broker.store.queues()["SCHEDULE_TOPIC_XXXX"][1].entries(0, 20)
+            for broker in (master, slave)
+        ]
+        assert parked[0] == parked[1]  # The times of delivery too: they are computed there anew.
+
+
+@pytest.mark.parametrize("killed_after", [0.5, 2.0, 6.5, 11.0, 25.0])
+async def test_slave_that_takes_over_goes_on(
+    autojump_clock: MockClock, killed_after: float
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        await trio.sleep(1)
+        sent = [b"%d" % number for number in range(100)]
+        for number, body in enumerate(sent):
+            level = (1, 2, 3, 4)[number % 4]
+            await call.send(master.address, body, properties=f"{DELAY}{level}")
+            await trio.sleep(0.01)
+        await trio.sleep(killed_after)
+        await cluster.kill_master()
+        await change(call, slave, "async-master", 0)
+        await trio.sleep(60)
+        counts = Counter(await all_bodies(call, slave))
+        assert counts.keys() == set(sent)
+        assert max(counts.values()) <= 2
+        # A slave of ours is told the progress every second.
+        assert sum(counts.values()) <= len(sent) + 30
+
+
+async def test_brokers_change_places_and_each_message_comes_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        one, other = cluster.master.broker, cluster.slaves[0].broker
+        sent: list[bytes] = []
+        for turn in range(4):
+            for level in (1, 3, 4):
+                body = b"%d-%d" % (turn, level)
+                assert (await call.send(one.address, body, properties=f"{DELAY}{level}")).code == 0
+                sent.append(body)
+            await trio.sleep(15)
+            await change(call, one, "slave", 2 + turn)
+            await other.store.appended.wait_reached(one.store.max_physical_offset)
+            await trio.sleep(12)  # The slave has the progress and its own log on its disk.
+            await change(call, other, "async-master", 0)
+            one, other = other, one
+        await trio.sleep(60)
+        for broker in (one, other):
+            assert sorted(await all_bodies(call, broker)) == sorted(sent)
+
+
+async def test_transactions_go_on_at_the_slave_that_takes_over(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, producing_on(cluster) as producer:
+        slave = cluster.slaves[0].broker
+        await trio.sleep(1)
+        decided = [await producer.send(b"decided-%d" % number) for number in range(5)]
+        for half in decided:
+            await producer.end(half, COMMIT)
+        late = await producer.send(b"decided at the new master")
+        await producer.send(b"asked about")
+        await trio.sleep(31)
+        assert [message.body for _, message in producer.asked] == [
+            b"decided at the new master",
+            b"asked about",
+        ]
+        await cluster.kill_master()
+        await change(producer.call, slave, "async-master", 0)
+        producer.other_addr = slave.address
+        producer.decide = lambda message: COMMIT if message.body == b"asked about" else None
+        await producer.heartbeat()
+        answer = await producer.end(late, COMMIT)
+        assert answer.code == ResponseCode.SUCCESS
+        await trio.sleep(100)
+        counts = Counter(await all_bodies(producer.call, slave))
+        assert counts == Counter(
+            [b"decided-%d" % number for number in range(5)]
+            + [b"decided at the new master", b"asked about"]
+        )
+        assert len(await all_bodies(producer.call, slave, OPERATIONS)) == 7
+        assert slave.store.queue_bounds(HALF, 0) is not None
