@@ -2,7 +2,7 @@
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 Unlike Java: `order` is kept as asked for, as in 5.x (4.9 stores false); deleting a topic forgets its offsets too, or a
-topic made again under the name would be consumed from the middle.
+topic made again under the name would be consumed from the middle; it is answered when no crash brings its queues back.
 """
 
 from typing import Final
@@ -106,7 +106,7 @@ class TopicAdminProcessor:
         await self._registration.wait_registered()
         return request.response()
 
-    def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         refuse_on_slave(self._config)
         header = request.header(admin.DeleteTopicInBrokerRequestHeader)
         self._refuse_name(header.topic)
@@ -114,6 +114,8 @@ class TopicAdminProcessor:
         self._consumer_offsets.remove_topic(header.topic)
         self._topics.delete(header.topic)
         self._store.delete_topic(header.topic)
+        # Its messages are in the log still: a crash must not make a recovery begin before them.
+        await self._store.checkpoint()
         return request.response()
 
     def all_topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -86,6 +86,23 @@ async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
         assert one.broker.parts.consumer_offsets.query_offset("G", "T", 0) == -1
 
 
+async def test_a_topic_made_anew_has_no_message_of_the_deleted_one_after_a_crash(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        await one.ask(create("T"))
+        one.put("other", b"a")
+        one.put("T", b"a")
+        await one.broker.store.checkpoint()
+        one.put("T", b"b")
+        await one.ask(admin.DeleteTopicInBrokerRequestHeader("T"))
+        await one.ask(create("T"))
+        await one.cluster.kill_master()
+        master = await one.cluster.restart_master()
+        assert master.store.queue_bounds("T", 0) is None
+        assert master.store.next_queue_offset("T", 0) == 0
+
+
 async def test_topics_are_looked_up(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await one.ask(create("T"))
