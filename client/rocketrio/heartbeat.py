@@ -92,7 +92,7 @@ class HeartbeatService:
         return self.routing.addresses(masters_only=True) if self.producers else []
 
     async def send_all(self) -> list[str]:
-        """One heartbeat to every broker, at the same time; returns, when each answered or failed, who did not answer."""
+        """One heartbeat to every broker, at the same time; once each answered or failed, those that did not answer."""
         data, targets = self.data(), self.targets()
         silent: list[str] = []
         self.heard_by.intersection_update(self.routing.addresses())

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 import trio
 
-from rocketrio import ClientInstance, Message, MessageQueue, open_producer
+from rocketrio import ClientInstance, MessageQueue, open_admin
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio.rebalance import RebalanceService
 from rocketrio.subscription import ALL
@@ -16,10 +16,10 @@ Assigned = list[Mapping[str, list[MessageQueue]]]
 
 @pytest.fixture
 async def service(client: ClientInstance) -> RebalanceService:
-    async with open_producer(client=client) as producer:
-        await producer.send(Message("orders", b""))
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=4)
     await client.topic_route("orders")
-    await trio.sleep(1)  # The heartbeats that producer and route caused are over.
+    await trio.sleep(1)  # The heartbeats that the route caused are over.
     subscriptions = {"orders": ALL.data("orders", sub_version=1)}
     member = ConsumerMembership("g", "CONSUME_FROM_LAST_OFFSET", subscriptions)
     return RebalanceService(client, member, lambda mine: None)
