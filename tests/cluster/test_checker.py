@@ -13,6 +13,8 @@ from tests.cluster.histories.events import (
     MemberEnded,
     MemberStarted,
     OffsetsSeen,
+    PassingPulled,
+    PassingSent,
     Pulled,
     Received,
     ReignBegan,
@@ -23,6 +25,7 @@ from tests.cluster.histories.events import (
     SendStarted,
     StrangerAnswered,
     TopicCreated,
+    TopicRemade,
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
@@ -121,6 +124,8 @@ def state(broker: int, **changes: Any) -> BrokerState:
         log=b"a" * SIZE + b"b" * SIZE,
         queues=(((0, FIRST), (1, SECOND)), (), (), ()),
         offsets=((0, 2),),
+        passing=((), ()),
+        passing_offsets=(),
         topics=("orders",),
         groups=("billing",),
         replication="following",
@@ -135,6 +140,7 @@ def broken(
     *,
     came_to_rest: bool = True,
     producers: int = 0,
+    remakes: tuple[float, ...] = (),
     **mode: Any,
 ) -> set[str]:
     """The names of the promises that such a story breaks."""
@@ -147,6 +153,7 @@ def broken(
         sending_ends=25.0,
         resets=(),
         faults_end=25.0,
+        remakes=remakes,
     )
     brokers = (master or state(0), slave or state(1))
     story = Story(schedule, History(1, events), FinalState(brokers, came_to_rest))
@@ -224,6 +231,40 @@ def test_answer_before_the_disk_or_a_slave_is_told() -> None:
 
 def test_no_rest_is_told() -> None:
     assert broken(RIGHT, came_to_rest=False) == {"no rest"}
+
+
+def passing(at: float, life: int, number: int, offset: int) -> PassingSent:
+    return PassingSent(
+        at=at, started=at, broker=0, life=life, queue_id=0, queue_offset=offset,
+        body=b"%d.%d" % (life, number),
+    )  # fmt: skip
+
+
+def test_earlier_life_of_a_topic_is_told() -> None:
+    events = [
+        *RIGHT,
+        passing(30.0, 0, 0, 0),
+        TopicRemade(at=31.0, life=1, offsets=()),
+        passing(32.0, 1, 0, 0),
+    ]
+    right = state(0, passing=(((0, b"1.0"),), ()), passing_offsets=((0, 1),))
+
+    def told(*more: Event, **changes: Any) -> set[str]:
+        ends = [attrs.evolve(right, broker=number, **changes) for number in range(2)]
+        return broken([*events, *more], *ends, remakes=(31.0,))
+
+    assert told() == set()
+    old = PassingPulled(at=33.0, asked=33.0, broker=0, queue_id=0, bodies=(b"0.0",))
+    assert told(old) == {"deleted and read"}
+    assert told(attrs.evolve(old, broker=1)) == set()
+    anew = TopicRemade(at=34.0, life=1, offsets=((0, 1),))
+    assert told(anew) == {"offset of an earlier life"}
+    kept = (((0, b"1.0"),), ((0, b"0.1"),))
+    assert told(passing=kept) == {"deleted and kept"}
+    assert told(passing=((), ()), passing_offsets=()) == {"acknowledged and lost"}
+    assert told(passing_offsets=((0, 2),)) == {"offset of an earlier life"}
+    slave = attrs.evolve(right, broker=1, passing_offsets=())
+    assert broken(events, right, slave, remakes=(31.0,)) == {"offsets differ"}
 
 
 def test_producer_that_reaches_nobody_at_the_end_is_told() -> None:

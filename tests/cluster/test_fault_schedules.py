@@ -20,6 +20,7 @@ from tests.cluster.histories.violation import events_of
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.missing_tail import MissingTail
@@ -159,6 +160,25 @@ def test_new_master_without_the_last_message_is_seen(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ReplicatedLog, "end_replication", forgetting)
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     assert "a slave still had the tail" in broken_promises(switching(SWITCH))
+
+
+def test_topic_that_is_made_anew_without_a_checkpoint_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remade = attrs.evolve(schedule_of(Fault(10.1, 2.0, "kill", "master")), remakes=(10.0,))
+    assert broken_promises(remade) == set()
+
+    async def nothing(_: MessageStore) -> None:
+        pass
+
+    monkeypatch.setattr(MessageStore, "checkpoint", nothing)
+    assert broken_promises(remade) & {"deleted and read", "deleted and kept"}
+
+
+def test_offsets_of_a_topic_that_outlive_it_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConsumerOffsetManager, "remove_topic", lambda *_: None)
+    remade = attrs.evolve(schedule_of(), remakes=(20.0,))
+    assert broken_promises(remade) == {"offset of an earlier life"}
 
 
 def test_second_master_that_asks_for_no_first_one_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from tests.cluster.histories.checker_offsets import can_ask, check_offsets
+from tests.cluster.histories.checker_passing import check_passing
 from tests.cluster.histories.events import (
     Event,
     MemberEnded,
@@ -293,6 +294,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     readers_see_what_a_master_appended,
     the_group_skips_nothing,
     check_offsets,
+    check_passing,
     metadata_converges,
     created_topics_are_there,
     started_members_have_what_they_must,

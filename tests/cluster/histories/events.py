@@ -127,6 +127,38 @@ class TopicCreated(Event):
 
 
 @attrs.frozen(kw_only=True)
+class TopicRemade(Event):
+    """The passing topic was deleted and made anew, and both were confirmed."""
+
+    life: int
+    offsets: tuple[tuple[int, int], ...]
+    """What the master has of the group then."""
+
+
+@attrs.frozen(kw_only=True)
+class PassingSent(Event):
+    """A message to the passing topic was acknowledged."""
+
+    started: float
+    broker: int
+    life: int
+    queue_id: int
+    queue_offset: int
+    body: bytes
+    """Its life and number."""
+
+
+@attrs.frozen(kw_only=True)
+class PassingPulled(Event):
+    """What a broker has of the passing topic."""
+
+    asked: float
+    broker: int
+    queue_id: int
+    bodies: tuple[bytes, ...]
+
+
+@attrs.frozen(kw_only=True)
 class OffsetsSeen(Event):
     """The offsets in a broker's memory have changed since they were looked at last."""
 

@@ -98,13 +98,15 @@ class Schedule:
     """When an operator resets the movable queue."""
     faults_end: float
     switches: tuple[Switch, ...] = ()
+    remakes: tuple[float, ...] = ()
+    """When the passing topic is deleted and made anew; without any there is none."""
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.mode}"]
         lines += [f"  at {fault.at:g}: {fault}" for fault in self.faults]
         lines += [f"  consumer-{i}: {visits}" for i, visits in enumerate(self.consumers)]
         lines += [f"  {switch}" for switch in self.switches]
-        return "\n".join([*lines, f"  resets: {self.resets}"])
+        return "\n".join([*lines, f"  resets: {self.resets} remakes: {self.remakes}"])
 
 
 def make_schedule(seed: int) -> Schedule:
@@ -143,6 +145,7 @@ def make_schedule(seed: int) -> Schedule:
         resets=tuple(resets),
         faults_end=length,
         switches=_switches(random.Random(f"switches {seed}"), length, mode.slaves),
+        remakes=_remakes(random.Random(f"remakes {seed}"), length),
     )
 
 
@@ -150,6 +153,11 @@ def _rivals(rng: random.Random, length: float) -> list[Fault]:
     """A second master is started a few times, for it must go whenever the first is out of sight."""
     times = [rng.uniform(FIRST_FAULT, length - 5) for _ in range(rng.choice((0, 0, 3)))]
     return [Fault(round(at, 3), round(rng.uniform(1.0, 5.0), 3), "rival", "rival") for at in times]
+
+
+def _remakes(rng: random.Random, length: float) -> tuple[float, ...]:
+    times = [rng.uniform(FIRST_FAULT, length - 6) for _ in range(rng.choice((0, 0, 1, 3)))]
+    return tuple(sorted(round(at, 3) for at in times))
 
 
 def _switches(rng: random.Random, length: float, slaves: int) -> tuple[Switch, ...]:

@@ -14,6 +14,13 @@ from tests.broker.store.support import body_of, read_all
 from tests.cluster.histories.deterministic import run_deterministically
 from tests.cluster.histories.events import History, Note, now
 from tests.cluster.histories.injector import inject_faults
+from tests.cluster.histories.passing_topic import (
+    PASSERS,
+    PASSING,
+    PASSING_QUEUES,
+    live_and_die,
+    look_at_passing,
+)
 from tests.cluster.histories.readers import audit
 from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
@@ -30,6 +37,7 @@ from tests.cluster.histories.world import (
 )
 
 from rocketrio_broker.embedded import Member
+from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.topic_config import TopicConfig
 
 REST_LIMIT: Final = 120.0
@@ -49,6 +57,9 @@ class BrokerState:
     queues: tuple[tuple[tuple[int, bytes], ...], ...]
     """By queue id: queue offset and body of each message."""
     offsets: tuple[tuple[int, int], ...]
+    passing: tuple[tuple[tuple[int, bytes], ...], ...]
+    """The same of the passing topic."""
+    passing_offsets: tuple[tuple[int, int], ...]
     topics: tuple[str, ...]
     groups: tuple[str, ...]
     replication: str
@@ -98,6 +109,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
             nursery.start_soon(world.watch_offsets)
             nursery.start_soon(audit, world)
             nursery.start_soon(knock, world)
+            nursery.start_soon(look_at_passing, world)
             async with trio.open_nursery() as consumers:
                 for number, visits in enumerate(schedule.consumers):
                     consumers.start_soon(visit, world, number, visits)
@@ -105,6 +117,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
                     broken.start_soon(inject_faults, world, rival)
                     broken.start_soon(operate, world)
                     broken.start_soon(make_topics, world)
+                    broken.start_soon(live_and_die, world)
                     broken.start_soon(switch_masters, world, rival)
                     for number in range(schedule.producers):
                         broken.start_soon(produce, world, number)
@@ -151,17 +164,25 @@ def _state(world: World, member: Member) -> BrokerState:
         broker=world.number(member.host),
         log_begin=log_begin,
         log=log,
-        queues=tuple(
-            tuple(
-                (int.from_bytes(record[20:28]), body_of(record).rstrip(FILL))
-                for record in read_all(store, TOPIC, queue_id)
-            )
-            for queue_id in range(QUEUES)
-        ),
+        queues=_queues(store, TOPIC, QUEUES),
         offsets=world.offsets(member),
+        passing=_queues(store, PASSING, PASSING_QUEUES),
+        passing_offsets=world.offsets(member, group=PASSERS, topic=PASSING),
         topics=tuple(sorted(map(_topic_text, parts.topics.topic_config_table.values()))),
         groups=tuple(sorted(map(str, parts.groups.subscription_group_table.values()))),
         replication="" if slave is None else f"{slave.log.state.value}; {slave.log.last_problem}",
+    )
+
+
+def _queues(
+    store: MessageStore, topic: str, count: int
+) -> tuple[tuple[tuple[int, bytes], ...], ...]:
+    return tuple(
+        tuple(
+            (int.from_bytes(record[20:28]), body_of(record).rstrip(FILL))
+            for record in read_all(store, topic, queue_id)
+        )
+        for queue_id in range(count)
     )
 
 

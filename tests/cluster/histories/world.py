@@ -166,11 +166,13 @@ class World:
             return store.max_physical_offset, store.flushed.value
         return self._ends.get(self.number(member.host), (0, 0))
 
-    def offsets(self, member: Member) -> tuple[tuple[int, int], ...]:
-        """Queue id and offset of the group, as the broker has them in memory; nothing while it is down."""
+    def offsets(
+        self, member: Member, *, group: str = GROUP, topic: str = TOPIC
+    ) -> tuple[tuple[int, int], ...]:
+        """Queue id and offset of a group, as the broker has them in memory; nothing while it is down."""
         if not member.is_running:
             return ()
-        queues = member.broker.parts.consumer_offsets.query_offsets(GROUP, TOPIC)
+        queues = member.broker.parts.consumer_offsets.query_offsets(group, topic)
         return tuple(sorted(queues.items()))
 
     def all_offsets(self) -> tuple[tuple[int, int, int], ...]:

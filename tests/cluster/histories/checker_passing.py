@@ -1,0 +1,91 @@
+"""Whether nothing of a topic's earlier life is in its later ones, and nothing of a later one is lost.
+
+Known gap: a slave learns that a queue began anew from its first message. Until that comes it keeps the earlier life's,
+and if it becomes master before, goes on behind them. What would tell it is the address that a topic begins at.
+"""
+
+from collections.abc import Iterator
+
+from tests.cluster.histories.events import PassingPulled, PassingSent, ReignBegan, TopicRemade
+from tests.cluster.histories.story import Story
+from tests.cluster.histories.tail_losses import any_divergent, tail_losses
+from tests.cluster.histories.violation import Violation
+
+
+def check_passing(story: Story) -> Iterator[Violation]:
+    """All that is promised of a topic that was deleted and made anew."""
+    if tail_losses(story) or any_divergent(story):
+        return
+    yield from master_has_no_earlier_life(story)
+    if not _is_gap_open(story):
+        yield from last_life_is_whole(story)
+        yield from offsets_are_of_the_last_life(story)
+
+
+def _is_gap_open(story: Story) -> bool:
+    """Whether another broker became master after the last life began."""
+    master = remade_at = 0
+    for event in story.history.events:
+        if isinstance(event, ReignBegan):
+            master = event.broker
+        elif isinstance(event, TopicRemade):
+            remade_at = master
+    return master != remade_at
+
+
+def master_has_no_earlier_life(story: Story) -> Iterator[Violation]:
+    """Nor do crashes bring it back to the broker that confirmed the new one."""
+    master = remade_at = life = 0
+    since = 0.0
+    for event in story.history.events:
+        if isinstance(event, ReignBegan):
+            master, since = event.broker, event.at
+        elif isinstance(event, TopicRemade):
+            remade_at, life, since = master, event.life, event.at
+        elif isinstance(event, PassingPulled) and event.asked >= since:
+            earlier = [body for body in event.bodies if _life_of(body) < life]
+            if earlier and event.broker == master == remade_at:
+                yield Violation("deleted and read", f"{earlier}", event)
+
+
+def last_life_is_whole(story: Story) -> Iterator[Violation]:
+    """What was acknowledged in it is at its place, and nothing else is there."""
+    master = story.final.brokers[0]
+    last = len(story.schedule.remakes)
+    places = [dict(queue) for queue in master.passing]
+    for event in story.history.events:
+        if (
+            isinstance(event, PassingSent)
+            and event.life == last
+            and places[event.queue_id].get(event.queue_offset) != event.body
+        ):
+            yield Violation("acknowledged and lost", "of the passing topic", event)
+    for queue in master.passing:
+        if any(_life_of(body) < last for _, body in queue):
+            yield Violation("deleted and kept", f"{queue}")
+    for slave in story.final.brokers[1:]:
+        if any(
+            ours != theirs
+            for ours, theirs in zip(slave.passing, master.passing, strict=True)
+            if theirs
+        ):
+            yield Violation("queues differ", f"of the passing topic, broker {slave.broker}")
+
+
+def offsets_are_of_the_last_life(story: Story) -> Iterator[Violation]:
+    """None is there when it begins, in the end none beyond the end of its queue, and all brokers have the same."""
+    for event in story.history.events:
+        if isinstance(event, TopicRemade) and event.offsets:
+            yield Violation("offset of an earlier life", "", event)
+    master = story.final.brokers[0]
+    ends = [max((offset + 1 for offset, _ in queue), default=0) for queue in master.passing]
+    for state in story.final.brokers:
+        beyond = [pair for pair in state.passing_offsets if pair[1] > ends[pair[0]]]
+        if beyond:
+            yield Violation("offset of an earlier life", f"broker {state.broker}: {beyond}")
+        elif state.passing_offsets != master.passing_offsets:
+            yield Violation("offsets differ", f"of the passing topic, broker {state.broker}")
+
+
+def _life_of(body: bytes) -> int:
+    return int(body.partition(b".")[0])
