@@ -20,6 +20,7 @@ from rocketrio_protocol.commands.client import (
     GetConsumerListByGroupRequestHeader,
     HeartbeatData,
     HeartBeatRequestHeader,
+    HeartBeatResponseHeader,
     UnregisterClientRequestHeader,
 )
 from rocketrio_protocol.commands.offset import (
@@ -42,8 +43,8 @@ from rocketrio_protocol.message import MessageQueue
 
 API_TIMEOUT: Final = 3.0
 """Seconds an ordinary call may take (mqClientApiTimeout)."""
-OFFSET_TIMEOUT: Final = 5.0
-"""Seconds an offset question may take (timeoutMillis of queryConsumerOffset)."""
+OFFSET_TIMEOUT: Final = 3.0
+"""Seconds an offset question may take (Java's: 5): the last commit of a consumer has time for another replica."""
 LOWER_BOUNDARY: Final = "LOWER"
 
 
@@ -288,13 +289,19 @@ class ClientAPI:
     # -------------------------------------------------------------------------------------- clients
 
     async def heartbeat(
-        self, addr: str, data: HeartbeatData, *, timeout: float = API_TIMEOUT
+        self,
+        addr: str,
+        data: HeartbeatData,
+        *,
+        static_grace: int | None = None,
+        timeout: float = API_TIMEOUT,
     ) -> int:
-        """Tell a broker who we are; returns its version number."""
+        """Tell a broker who we are; how many of the seconds of `static_grace` it grants, 0 from an Apache broker."""
+        header = HeartBeatRequestHeader(static_grace)
         answer = await self.call(
-            addr, HeartBeatRequestHeader(), fastjson.dumps(data), what="heartbeat", timeout=timeout
+            addr, header, fastjson.dumps(data), what="heartbeat", timeout=timeout
         )
-        return answer.version
+        return answer.header(HeartBeatResponseHeader).static_grace or 0
 
     async def unregister_client(
         self,

@@ -4,7 +4,7 @@ A held pull is silent by right, so silence is told by a question: each second th
 queue, on the same connection. No byte for a second after that, and the pulls there fail, if there is another replica.
 
     pulls wait on a connection     one prober: asks each second             none waits any more: it ends
-    a question unanswered          its pulls fail, the address is passed over, and asked on
+    a question unanswered          its pulls and commits fail, the address is passed over, and asked on
     three in a row unanswered      the connection is closed, the next question dials anew
     an address that failed         asked each second until it answers, or no route names it any more
 
@@ -37,6 +37,13 @@ SILENCE_LIMIT: Final = PROBE_INTERVAL + PROBE_TIMEOUT
 """Seconds after which, at the latest, a silent connection is noticed."""
 QUESTIONS_IN_VAIN: Final = 3
 """Unanswered in a row, after which a connection counts as dead: calls of others may wait on it, so not the first."""
+
+_GIVEN_UP: Final = (
+    RequestCode.PULL_MESSAGE,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+)
+"""Calls that fail with a silent connection: asked of another replica too they do no harm, as sends would."""
 
 logger = logging.getLogger("rocketrio.pull")
 
@@ -161,10 +168,11 @@ class SilenceWatch:
                 )
             channel = self.pool.standing(addr)
             if channel is not None:
-                channel.give_up_calls(
-                    RequestCode.PULL_MESSAGE,
-                    f"{addr} is silent: nothing came for {PROBE_TIMEOUT:g} s after it was asked",
+                reason = (
+                    f"{addr} is silent: nothing came for {PROBE_TIMEOUT:g} s after it was asked"
                 )
+                for code in _GIVEN_UP:
+                    channel.give_up_calls(code, reason)
         if in_vain >= QUESTIONS_IN_VAIN:
             self.pool.drop(addr)
 

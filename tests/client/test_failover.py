@@ -104,3 +104,42 @@ async def test_silent_master_holds_reading_up_for_two_seconds(
         # Nothing new came; and nobody waits for the master any more.
         assert trio.current_time() - before == 60
         assert master not in client.pool.open_addrs
+
+
+def committed_at_the_slave(cluster: EmbeddedCluster) -> int:
+    offsets = cluster.slaves[0].broker.parts.consumer_offsets
+    return sum(offsets.query_offsets("g", TOPIC).values())
+
+
+async def test_commit_under_way_moves_with_the_pulls_of_a_silent_master(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 20)
+    await trio.sleep(12)
+    async with open_consumer(
+        TOPIC, group="g", client=client, start_from="first", auto_commit=False
+    ) as consumer:
+        for _ in range(20):
+            await consumer.receive()
+        await trio.sleep(3)
+        cluster.memory_network.silence(cluster.master.host)
+        started = trio.current_time()
+        await consumer.commit()
+        assert trio.current_time() - started <= 2.0
+        assert committed_at_the_slave(cluster) == 20
+
+
+async def test_consumer_that_is_cancelled_as_its_master_falls_silent_commits_to_the_slave(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 20)
+    await trio.sleep(12)
+    with trio.CancelScope() as scope:
+        async with open_consumer(TOPIC, group="g", client=client, start_from="first") as consumer:
+            for _ in range(20):
+                await consumer.receive()
+            await trio.sleep(1)
+            cluster.memory_network.silence(cluster.master.host)
+            scope.cancel()
+            await consumer.receive()
+    assert committed_at_the_slave(cluster) == 20
