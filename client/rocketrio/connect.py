@@ -34,6 +34,7 @@ class ClientOptions(TypedDict, total=False):
 
     name_servers: str | Sequence[str] | None
     client_id: str | None
+    static_grace: int | None
     connect_broker_by_user: bool
     default_broker_id: int
     poll_name_server_interval: float
@@ -49,6 +50,7 @@ async def open_client(
     *,
     name_servers: str | Sequence[str] | None = None,
     client_id: str | None = None,
+    static_grace: int | None = None,
     connect_broker_by_user: bool = False,
     default_broker_id: int = MASTER_ID,
     poll_name_server_interval: float = POLL_NAME_SERVER_INTERVAL,
@@ -66,9 +68,17 @@ async def open_client(
     `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
     written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees.
 
+    With `static_grace` consumers of this client are static members: brokers of ours keep their queues for so many
+    seconds after they end, however they end, so that a restart under the same `client_id` moves nothing. Apache's
+    brokers do not, and a warning says so.
+
     Nothing is asked before it is needed, so a cluster that is down shows at the first call. Leaving tells the brokers,
     for three seconds at most, also when cancelled. An exception of the block comes out as it was raised.
     """
+    if static_grace is not None and (client_id is None or static_grace < 1):
+        raise ConfigError(
+            f"static_grace={static_grace} needs at least 1 second, and a client_id= that a restart has again"
+        )
     addresses = name_server_addresses(name_servers)
     header_codec = _serialize_type(serialize_type)
     rng = rng or random.SystemRandom()
@@ -99,6 +109,7 @@ async def open_client(
                     default_broker_id=default_broker_id,
                 ),
                 heartbeat_interval=heartbeat_broker_interval,
+                static_grace=static_grace,
                 poll_name_server_interval=poll_name_server_interval,
                 wall_clock=wall_clock or SystemWallClock(),
                 ip=ip,

@@ -50,6 +50,10 @@ class HeartbeatService:
     api: ClientAPI
     routing: Router
     interval: float = HEARTBEAT_INTERVAL
+    static_grace: int | None = None
+    """Seconds that consumers here may be away without a rebalance, where a broker grants them; None asks for none."""
+    granted: dict[str, int] = attrs.Factory(dict)
+    """What each broker has granted of it, by address; 0 where none was."""
     consumers: dict[str, ConsumerMembership] = attrs.Factory(dict)
     """By group."""
     producers: dict[str, int] = attrs.Factory(dict)
@@ -103,20 +107,37 @@ class HeartbeatService:
 
     async def _send(self, addr: str, data: HeartbeatData, silent: list[str]) -> None:
         try:
-            await self.api.heartbeat(addr, data)
+            granted = await self.api.heartbeat(addr, data, static_grace=self.static_grace)
         except Error as error:
             logger.info("heartbeat failed addr=%s error=%s", addr, error.what)
             if isinstance(error, NotReachable):
                 silent.append(addr)
         else:
             self.heard_by.add(addr)
+            self._note_grant(addr, granted)
+
+    def _note_grant(self, addr: str, granted: int) -> None:
+        if self.granted.get(addr) == granted or not self.consumers:
+            return
+        self.granted[addr] = granted
+        if self.static_grace is not None and granted < self.static_grace:
+            logger.warning(
+                "less static membership granted addr=%s asked=%d granted=%d: a longer absence moves queues"
+                " (Apache's brokers grant none; ours up to static_member_grace_limit)",
+                addr, self.static_grace, granted,
+            )  # fmt: skip
 
     async def leave(
         self, *, consumer_group: str | None = None, producer_group: str | None = None
     ) -> None:
-        """Tell every broker that heard of it that a group has no member here any more."""
+        """Tell every broker that heard of it that a group has no member here any more.
+
+        A broker that keeps the place of this static member is not told of a consumer group.
+        """
         async with trio.open_nursery() as nursery:
             for addr in self.heard_by:
+                if consumer_group is not None and self.granted.get(addr):
+                    continue
                 nursery.start_soon(self._leave, addr, consumer_group, producer_group)
 
     async def _leave(

@@ -62,6 +62,7 @@ class ClientInstance:
         *,
         routing: Router,
         heartbeat_interval: float,
+        static_grace: int | None,
         poll_name_server_interval: float,
         wall_clock: WallClock,
         ip: str,
@@ -77,7 +78,9 @@ class ClientInstance:
         self.faults = AddressFaults()
         self.wall_clock = wall_clock
         self.rng = rng
-        self.heartbeat = HeartbeatService(client_id, self.api, routing, heartbeat_interval)
+        self.heartbeat = HeartbeatService(
+            client_id, self.api, routing, heartbeat_interval, static_grace
+        )
         self.unique_ids = UniqueIdGenerator(
             ip=ip,
             process_id=os.getpid(),

@@ -1,6 +1,20 @@
 """What heartbeats say, and to whom."""
 
-from rocketrio import ClientInstance, Message, open_consumer, open_producer
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+import trio
+
+from rocketrio import (
+    ClientInstance,
+    ConfigError,
+    Consumer,
+    Message,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio.subscription import parse_subscription
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -50,3 +64,58 @@ async def test_broker_that_does_not_answer_delays_no_other(
     async with open_consumer("orders", group="g", client=client) as consumer:
         assert client.heartbeat.heard_by == {cluster.master.broker.address}
         assert len(consumer.assignment) == 4
+
+
+def open_static(cluster: EmbeddedCluster, **options: Any) -> AbstractAsyncContextManager[Consumer]:
+    return open_consumer(
+        "orders",
+        group="billing",
+        name_servers=cluster.name_servers,
+        dial=cluster.dial,
+        wall_clock=cluster.wall_clock,
+        **options,
+    )
+
+
+async def test_static_member_restarts_without_moving_a_queue(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=4)
+    async with open_static(cluster, client_id="other") as other:
+        async with open_static(cluster, client_id="one", static_grace=60):
+            await trio.sleep(30)
+            shared = other.assignment
+            assert len(shared) == 2
+        await trio.sleep(30)
+        assert other.assignment == shared
+        async with open_static(cluster, client_id="one", static_grace=60) as again:
+            assert len(again.assignment) == 2
+            await trio.sleep(30)
+            assert other.assignment == shared
+        await trio.sleep(100)
+        assert len(other.assignment) == 4
+
+
+async def test_static_member_is_told_where_brokers_grant_nothing(
+    client: ClientInstance, cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=4)
+        for member in cluster.members:
+            await admin.change_settings(member.broker.address, {"staticMemberGraceLimit": "0"})
+    async with open_static(cluster, client_id="one", static_grace=60):
+        await trio.sleep(100)
+    assert caplog.text.count("less static membership granted") == 2  # Once a broker.
+    assert "asked=60 granted=0" in caplog.text
+    async with open_static(cluster, client_id="other") as other:
+        assert len(other.assignment) == 4
+
+
+@pytest.mark.parametrize("options", [{"static_grace": 60}, {"client_id": "one", "static_grace": 0}])
+async def test_static_member_needs_a_name_and_a_time(
+    cluster: EmbeddedCluster, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="static_grace"):
+        async with open_static(cluster, **options):
+            pass
