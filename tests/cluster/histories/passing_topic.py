@@ -33,7 +33,7 @@ PASSERS: Final = "passers"
 PASSING_QUEUES: Final = 2
 SEND_PAUSE: Final = 0.6
 TRY_AGAIN: Final = 1.0
-LOOK_PERIOD: Final = 1.5
+LOOK_PERIOD: Final = 3.0
 LOOK_LIMIT: Final = 3.0
 HOST: Final = "10.0.3.5"
 

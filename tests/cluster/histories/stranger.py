@@ -11,7 +11,7 @@ from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.tasks import every
 
 HOST: Final = "10.0.3.9"
-KNOCK_PERIOD: Final = 4.0
+KNOCK_PERIOD: Final = 6.0
 PATIENCE: Final = 6.0
 """Seconds it waits for an answer: longer than a heartbeat is away, and than a handshake may take."""
 FAR: Final = 1 << 20
