@@ -27,6 +27,7 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
@@ -221,6 +222,14 @@ async def open_broker(
                 broker_name=config.broker_name,
                 own_addr=bound.address,
             )
+            known_slaves = KnownSlaves(
+                config.config_directory,
+                disk=disk,
+                peers=peers,
+                connections=ha_service.connections,
+                changes=(ha_service.accepted, ha_service.departed),
+            )
+            peers = attrs.evolve(peers, remembered=known_slaves.addrs)
             parts.live_slaves.watch(ha_service.connections)
             listing = SlaveListing(parts.live_slaves, accepted=ha_service.accepted, peers=peers)
             ha_dial = secured_dial(dial, security)
@@ -239,7 +248,7 @@ async def open_broker(
                 ),
                 find_other_master=partial(find_other_master, peers),
             )
-            for service in (*parts.services(), ha_service, listing, role):
+            for service in (*parts.services(), ha_service, listing, known_slaves, role):
                 await nursery.start(service.run)
             watch = ReplicationWatch(
                 ha_service.statistics, lambda: parts.waiting_answers.statistics().answered

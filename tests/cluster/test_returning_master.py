@@ -287,3 +287,42 @@ async def test_lone_master_starts_at_once(autojump_clock: MockClock) -> None:
         began = trio.current_time()
         await pair.cluster.master.start()
         assert trio.current_time() - began < 0.1
+
+
+@pytest.mark.parametrize("outage", [0.2, 3.0, 20.0, 90.0])
+async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
+    autojump_clock: MockClock, outage: float
+) -> None:
+    """They often share a machine. The name server lists nobody at first: the slave has yet to register again."""
+    async with cluster_of(1, role="sync-master") as pair:
+        cluster = pair.cluster
+        await trio.sleep(2)
+        sent = await pair.send(50)
+        await cluster.kill_name_server()
+        await pair.cut_power(cluster.master)
+        await trio.sleep(outage)
+        await cluster.restart_name_server()
+        broker = await cluster.master.start()
+        assert broker.store.max_physical_offset > 0
+        assert await pair.read(broker) == sent
+        await pair.level(cluster.master, cluster.slaves[0])
+
+
+async def test_former_master_that_lost_its_name_server_finds_its_successor(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of(1) as pair:
+        cluster = pair.cluster
+        old, (new,) = cluster.master, cluster.slaves
+        await trio.sleep(2)
+        await cluster.kill_name_server()
+        await pair.cut_power(old)
+        await pair.change(new.broker, "async-master", 0)
+        await trio.sleep(60)
+        await cluster.restart_name_server()
+        broker = await old.start()
+        assert f"another live master, at {new.broker.address}" in broker.store.refusal
+        assert new.broker.store.writable
+        await trio.sleep(60)
+        assert not broker.store.writable
+        assert new.broker.store.writable

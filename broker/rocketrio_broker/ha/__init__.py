@@ -4,6 +4,7 @@
     connection          the master's end of one slave
     group_transfer      what enough slaves have: the address that synchronous puts wait for
     live_slaves         which broker ids are connected, and so can be read
+    known_slaves        which slaves there were, for a master that comes back with its name servers
     watch               lines of the log for people: who stays behind, what was not acknowledged
     level_clock         since when a slave was level with its master
     client              HAClient: the slave's end; client_state has its states and numbers
@@ -83,6 +84,8 @@ class HAService:
         """The slaves that are connected now, the longest first."""
         self.accepted = Watermark()
         """Counts the connections since the start."""
+        self.departed = Watermark()
+        """Counts those that are over."""
         self._store = store
         self._listener = listener
         self._config = config or HAConfig()
@@ -161,6 +164,7 @@ class HAService:
         finally:
             self.connections.remove(connection)
             self.group_transfer.slave_left(connection.addr)
+            self.departed.advance(self.departed.value + 1)
         self._log_end(addr, connection.ended_by, connection.slave_ack_offset)
 
     def _log_end(self, addr: str, reason: Error | None, ack_offset: int = 0) -> None:

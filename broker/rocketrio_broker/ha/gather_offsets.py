@@ -12,7 +12,7 @@ Unlike Java: Apache's master comes back with what it last knew, and the periodic
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -64,6 +64,7 @@ async def gather_slave_offsets(
     gathering = _Gathering(peers, consumer_offsets, tables, queue_end)
     with trio.move_on_after(limit) as waiting:
         async with trio.open_nursery() as nursery:
+            gathering.ask_slaves(peers.remembered(), nursery)
             for addr in peers.name_servers:
                 nursery.start_soon(gathering.ask_name_server, addr, nursery)
     result = gathering.result
@@ -100,8 +101,12 @@ class _Gathering:
         self._queue_end = queue_end
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
-        """Ask until it answers; each slave it names is asked in a task of its own."""
-        for slave in await self._insist(addr, self._peers.listed_slaves):
+        """Ask until it answers, and then the slaves it names."""
+        self.ask_slaves(await self._insist(addr, self._peers.listed_slaves), nursery)
+
+    def ask_slaves(self, addrs: Sequence[str], nursery: trio.Nursery) -> None:
+        """Ask those that are new, each in a task of its own."""
+        for slave in addrs:
             if slave not in self._known:
                 self._known.add(slave)
                 nursery.start_soon(self._ask_slave, slave)

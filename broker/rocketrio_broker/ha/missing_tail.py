@@ -1,9 +1,10 @@
 """A broker that becomes master first gets what its slaves have of its log and it lacks: it may be acknowledged.
 
 A power cut takes from a master with asynchronous flush what a live slave still has; of two slaves one may be ahead
-when the other is promoted. Each name server is asked (106) for the slaves of the name, each slave for the end of its
-log (28, `commitLogMaxOffset`) and its replication port (26, `haListenPort`), which Apache's answer too. The longest is
-followed as any master would be, its log compared first, until this log is as long; then any that is longer still.
+when the other is promoted. Each name server is asked (106) for the slaves of the name; each of them, and those that
+were known lately (known_slaves.py), for the end of its log (28, `commitLogMaxOffset`) and its replication port (26,
+`haListenPort`), which Apache's answer too. The longest is followed as any master would be, its log compared first,
+until this log is as long; then any that is longer still.
 
 Invariant: a log of another history is never followed, however long it is.
 Invariant: no write is taken before every slave was asked that could be, within a limit or for as long as it takes.
@@ -146,6 +147,9 @@ class MissingTail:
                     nursery.start_soon(ask_slave, slave)
 
         async with trio.open_nursery() as nursery:
+            for addr in self._peers.remembered():
+                found.add(addr)
+                nursery.start_soon(ask_slave, addr)
             for addr in self._peers.name_servers:
                 nursery.start_soon(ask_name_server, addr, nursery)
         # In one order whoever answered first.

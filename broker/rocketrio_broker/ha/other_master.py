@@ -2,7 +2,8 @@
 
 Each name server is asked (106) whom it lists under id 0, and whoever that is, whether it is the master of this name
 (26). Only a broker that answers so counts: what a name server lists may have died a moment ago. A master that was found
-before, or followed, is asked directly: a name server that was started anew lists nobody for a moment.
+before, or followed, is asked directly, and so are those that were slaves when this broker was last there: a name server
+that was started anew lists nobody for a moment.
 
 Invariant: a broker that cannot be asked is not another master; two masters that cannot see each other are beyond this.
 Invariant: of two masters that see each other one goes on, the one that a name server lists.
@@ -27,6 +28,7 @@ async def find_other_master(peers: Peers, known: str | None = None) -> str | Non
 
     `known` is where one was last.
     """
+    asked = {addr for addr in (known, *peers.remembered()) if addr is not None}
     listed: set[str] = set()
     live: set[str] = set()
 
@@ -41,17 +43,17 @@ async def find_other_master(peers: Peers, known: str | None = None) -> str | Non
             if addr is None:
                 return
             listed.add(addr)
-            if addr not in (peers.own_addr, known):
+            if addr != peers.own_addr and addr not in asked:
                 await ask_broker(addr)
 
     with trio.move_on_after(ASK_LIMIT):
         async with trio.open_nursery() as nursery:
-            if known is not None:
-                nursery.start_soon(ask_broker, known)
+            for addr in sorted(asked):
+                nursery.start_soon(ask_broker, addr)
             for name_server in peers.name_servers:
                 nursery.start_soon(ask_name_server, name_server)
-    if known is not None and known not in listed and peers.own_addr in listed:
-        live.discard(known)
+    if peers.own_addr in listed:
+        live &= listed
     return min(live, default=None)
 
 

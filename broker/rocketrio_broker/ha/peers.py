@@ -9,7 +9,7 @@ Apache's name servers and brokers answer all three.
 Answers to: BrokerOuterAPI, as far as it asks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -75,6 +75,8 @@ class Peers:
     broker_name: str
     own_addr: str
     """Where this broker itself is listed."""
+    remembered: Callable[[], Sequence[str]] = tuple
+    """Slaves that name servers listed lately, and may not list now."""
 
     async def listed(self, name_server: str) -> Mapping[int, str]:
         """The brokers of this name that a name server lists, itself perhaps among them: id to address."""

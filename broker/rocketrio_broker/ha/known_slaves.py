@@ -1,0 +1,90 @@
+"""Which slaves this name had lately, kept in a file: for a broker that comes back together with its name servers.
+
+    config/slaves.json      {"slaves": ["10.0.0.11:10911"]}, the list of the name servers when it was looked at last
+
+A name server that was started anew lists nobody until brokers register again. A master that lost its end in the same
+power cut would then find no slave to ask for it, and no other master that was made meanwhile.
+
+Invariant: while slaves are connected none is forgotten because name servers list fewer.
+Answers to: nothing of Java's.
+"""
+
+from collections.abc import Sized
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.ha.peers import Peers
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_protocol.errors import Error
+
+LOOK_PERIOD: Final = 30.0
+"""Seconds between looks, as between registrations (registerNameServerPeriod)."""
+SETTLE_TIME: Final = 1.0
+"""Seconds after a slave has come or gone: the name servers know of it then."""
+SLAVES_LIMIT: Final = 64
+"""Addresses that are kept, as many as slaves may be connected."""
+
+_FILE: Final = "slaves.json"
+_KEY: Final = "slaves"
+
+
+class KnownSlaves:
+    """The addresses of one broker's slaves."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        disk: Disk,
+        peers: Peers,
+        connections: Sized,
+        changes: tuple[Watermark, Watermark],
+    ) -> None:
+        """`connections` are the slaves that are connected, `changes` grow when one comes and when one goes."""
+        self._file = ConfigFile(directory / _FILE, disk=disk)
+        self._disk = disk
+        self._peers = peers
+        self._connections = connections
+        self._changes = changes
+        self._addrs: list[str] = (self._file.load(dict[str, list[str]]) or {}).get(_KEY, [])
+
+    def __repr__(self) -> str:
+        return f"<KnownSlaves {', '.join(self._addrs) or 'none'}>"
+
+    def addrs(self) -> list[str]:
+        """Where they answer requests, or did."""
+        return self._addrs
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look when a slave has come or gone, and on a period."""
+        task_status.started()
+        while True:
+            seen = [(change, change.value) for change in self._changes]
+            with trio.move_on_after(LOOK_PERIOD):
+                await wait_any_past(*seen)
+                await trio.sleep(SETTLE_TIME)
+            await self._look()
+
+    async def _look(self) -> None:
+        listed: set[str] = set()
+        is_whole = True
+        for name_server in self._peers.name_servers:
+            try:
+                listed.update(await self._peers.listed_slaves(name_server))
+            except Error:
+                is_whole = False
+        if not is_whole or len(listed) < len(self._connections):
+            listed.update(self._addrs)
+        addrs = sorted(listed)[:SLAVES_LIMIT]
+        if addrs == self._addrs:
+            return
+        try:
+            self._file.write({_KEY: addrs})
+            await self._disk.run(self._file.sync)
+        except ConfigFileError:
+            return  # The file has said so; it is tried again at the next look.
+        self._addrs = addrs

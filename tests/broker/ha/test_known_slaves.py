@@ -1,0 +1,108 @@
+"""Which slaves a broker remembers, and when it forgets them."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from tests.broker.store.faulty_disk import FaultyDisk
+from trio.testing import MockClock
+
+from rocketrio_broker.ha.known_slaves import LOOK_PERIOD, SETTLE_TIME, KnownSlaves
+from rocketrio_broker.ha.peers import Peers
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.route import BrokerData, ClusterInfo
+
+SERVERS = ("10.0.0.8:9876", "10.0.0.9:9876")
+MASTER, FIRST, SECOND = (f"10.0.0.{host}:10911" for host in (10, 11, 12))
+
+
+@attrs.define
+class Story:
+    """Name servers, the slaves that are connected, and who remembers them."""
+
+    listed: dict[str, dict[int, str] | None]
+    """What each name server lists; None: it does not answer."""
+    disk: FaultyDisk = attrs.Factory(FaultyDisk)
+    connections: list[str] = attrs.Factory(list)
+    came: Watermark = attrs.Factory(Watermark)
+    went: Watermark = attrs.Factory(Watermark)
+
+    async def call(
+        self, addr: str, request: RequestHeader, body: bytes = b"", *, timeout: float = 3.0
+    ) -> RemotingCommand:
+        await trio.lowlevel.checkpoint()
+        addrs = self.listed[addr]
+        if addrs is None:
+            raise NotReachable("no answer", broker_addr=addr)
+        table = {"broker-a": BrokerData("DefaultCluster", "broker-a", addrs)}
+        return RemotingCommand(code=0, body=ClusterInfo(table, {}).to_json())
+
+    def known(self) -> KnownSlaves:
+        return KnownSlaves(
+            Path("/config"),
+            disk=self.disk,
+            peers=Peers(self.call, tuple(self.listed), "broker-a", MASTER),
+            connections=self.connections,
+            changes=(self.came, self.went),
+        )
+
+    def connect(self, addr: str) -> None:
+        self.connections.append(addr)
+        self.came.advance(self.came.value + 1)
+
+
+async def test_slave_is_remembered_a_moment_after_it_came_and_over_a_power_cut(
+    autojump_clock: MockClock,
+) -> None:
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST}})
+    async with trio.open_nursery() as nursery:
+        known = story.known()
+        await nursery.start(known.run)
+        assert list(known.addrs()) == []
+        story.connect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == [FIRST]
+        nursery.cancel_scope.cancel()
+    story.disk = story.disk.after_cut(seed=1, kept=0.0)
+    assert list(story.known().addrs()) == [FIRST]
+
+
+async def test_slave_that_went_and_is_listed_no_more_is_forgotten(
+    autojump_clock: MockClock,
+) -> None:
+    story = Story({SERVERS[0]: {0: MASTER, 1: FIRST, 2: SECOND}})
+    async with trio.open_nursery() as nursery:
+        known = story.known()
+        await nursery.start(known.run)
+        for addr in (FIRST, SECOND):
+            story.connect(addr)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == [FIRST, SECOND]
+        story.listed[SERVERS[0]] = {0: MASTER, 1: FIRST}
+        story.connections.remove(SECOND)
+        story.went.advance(1)
+        await trio.sleep(2 * SETTLE_TIME)
+        assert list(known.addrs()) == [FIRST]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "listed", [{SERVERS[0]: {}}, {SERVERS[0]: None}, {SERVERS[0]: {}, SERVERS[1]: None}]
+)
+async def test_nobody_is_forgotten_because_a_name_server_is_new_or_silent(
+    autojump_clock: MockClock, listed: dict[str, dict[int, str] | None]
+) -> None:
+    story = Story({server: {0: MASTER, 1: FIRST} for server in listed})
+    async with trio.open_nursery() as nursery:
+        known = story.known()
+        await nursery.start(known.run)
+        story.connect(FIRST)
+        await trio.sleep(2 * SETTLE_TIME)
+        story.listed.update(listed)
+        await trio.sleep(2 * LOOK_PERIOD)
+        assert list(known.addrs()) == [FIRST]
+        nursery.cancel_scope.cancel()
