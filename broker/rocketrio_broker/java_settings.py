@@ -196,6 +196,8 @@ def _from_text(java_name: str, path: str, text: str) -> Any:
     kind = _kind(path)
     text = text.strip()
     if kind is bool:
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{java_name} is {text!r}, neither true nor false")
         return text.lower() == "true"
     if kind is str:
         return text

@@ -68,6 +68,8 @@ def test_what_cannot_change_is_refused(name: str, code: ResponseCode) -> None:
 
 
 def test_a_wrong_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="slaveReadEnable is 'ture', neither true nor false"):
+        changed_config(BrokerConfig(), {"slaveReadEnable": "ture"})
     with pytest.raises(ConfigError, match="shortPollingTimeMills is 'x'"):
         changed_config(BrokerConfig(), {"shortPollingTimeMills": "x"})
     with pytest.raises(ConfigError, match="must be > 0"):
