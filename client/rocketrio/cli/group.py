@@ -47,7 +47,7 @@ def group() -> None:
 @click.option(
     "--slow-reads-from",
     type=click.IntRange(0),
-    help="Broker id that members read from when they are far behind.",
+    help="Broker id that members read from when they are far behind; 1, the default, is any slave.",
 )
 @click.option("--consume/--no-consume", default=None, help="Whether members get messages.")
 @json_option
