@@ -30,6 +30,7 @@ from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
 from rocketrio.queue_claim import CommitRefused
 from rocketrio.routing import PullReason, ReadPolicy
+from rocketrio.running import ConsumeLater
 from rocketrio.send_result import SendResult, SendStatus
 from rocketrio.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
 from rocketrio.transaction import Transaction, TransactionNotBegun, TransactionState
@@ -61,6 +62,7 @@ __all__ = [
     "ClosedError",
     "CommitRefused",
     "ConfigError",
+    "ConsumeLater",
     "Consumer",
     "Error",
     "LatencyTable",

@@ -34,6 +34,7 @@ async def open_consumer(
     tags: Tags | Mapping[str, Tags] = None,
     queues: Sequence[MessageQueue] | None = None,
     start_from: StartFrom = "last",
+    max_reconsume_times: int | None = None,
     auto_commit: bool = True,
     auto_commit_interval: float = AUTO_COMMIT_INTERVAL,
     pull_batch_size: int = PULL_BATCH_SIZE,
@@ -60,6 +61,9 @@ async def open_consumer(
     A queue goes on where the group committed. Only where a broker says that it never did, `start_from` counts: "first",
     "last" (RocketMQ's rule: a young queue is read from its beginning all the same) or an aware datetime.
 
+    What `run` or `retry` hands back comes again later, also from another member, and after `max_reconsume_times` (16)
+    it goes to the group's dead-letter topic.
+
     With `auto_commit` all messages before the one in work are committed every `auto_commit_interval` seconds, when a
     queue is given up, and at the end of the block: the last message too if the block ended without an exception.
     Without it only `await consumer.commit()` does.
@@ -75,6 +79,7 @@ async def open_consumer(
         group=group,
         subscriptions=read_subscriptions(topics, queues, tags),
         queues=queues,
+        max_reconsume_times=max_reconsume_times,
         start_from=start_from,
         auto_commit=auto_commit,
         auto_commit_interval=auto_commit_interval,

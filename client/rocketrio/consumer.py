@@ -11,10 +11,13 @@ from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import trio
+
 from rocketrio.api import Offset
 from rocketrio.assignment import Assignment
 from rocketrio.batches import Batches
 from rocketrio.consumer_statistics import ConsumerStatistics, QueueStatistics
+from rocketrio.delivery import Delivery
 from rocketrio.group_progress import GroupProgress
 from rocketrio.hand_out import HandOut
 from rocketrio.instance import ClientInstance
@@ -29,10 +32,15 @@ from rocketrio.queue_questions import (
     of_each,
     offset_at,
 )
+from rocketrio.running import CONCURRENCY, DRAIN_TIMEOUT, Handler, HandlerRun
+from rocketrio.send_back import check_level
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
+from rocketrio_protocol.topic_names import retry_topic
 
 BATCH_MAX_MESSAGES: Final = 1024
+DRAIN_GRACE: Final = 1.0
+"""Seconds beyond the drain timeout that a cancelled handler is waited for."""
 
 
 class Consumer:
@@ -46,11 +54,14 @@ class Consumer:
         offsets: RemoteBrokerOffsetStore,
         pulls: PullAPIWrapper,
         auto_commit: bool,
+        delivery: Delivery,
     ) -> None:
         self.client = client
         self.group = group
         self._pulls = pulls
         self._offsets = offsets
+        self._delivery = delivery
+        self._running: HandlerRun | None = None
         self.hand_out = HandOut(group)
         self.assigned = Assignment(
             offsets=offsets,
@@ -101,11 +112,71 @@ class Consumer:
         """All that was received is worked on."""
         self.hand_out.settle()
 
+    # ------------------------------------------------------------------------------ handlers, and again
+
+    async def run(
+        self,
+        handler: Handler,
+        *,
+        concurrency: int = CONCURRENCY,
+        drain_timeout: float = DRAIN_TIMEOUT,
+    ) -> None:
+        """Call `await handler(message)` for each message, `concurrency` at a time; until cancelled or closed.
+
+            async def bill(message: MessageExt) -> None: ...
+            await consumer.run(bill, concurrency=8)
+
+        When the handler returns, the message is done. When it raises an exception, that is logged, and the message goes
+        back to the group and comes again later, see `retry`; `ConsumeLater` does that without a log, with a delay of
+        your choice. Committed is up to the lowest message of a queue that is not done: at least once, in no order.
+
+        At the end no more messages are taken, and handlers have `drain_timeout` seconds to finish; those that have not
+        are cancelled. What is not done is not committed, and is handed out first by another `run` of this consumer.
+        A second Ctrl-C waits for nobody. What is no Exception (KeyboardInterrupt) ends the run too, and comes out.
+
+        Without a group to take a message back (`queues=`) an exception of the handler ends the run and comes out.
+        Raises ClosedError after the consumer's block was left, BusyResourceError while another task receives.
+        """
+        if concurrency < 1:
+            raise ConfigError(f"concurrency={concurrency} must be at least 1")
+        self._running = HandlerRun(
+            self.hand_out,
+            handler,
+            self._delivery.hand_back,
+            max_reconsume_times=self._delivery.max_reconsume_times,
+            concurrency=concurrency,
+            drain_timeout=drain_timeout,
+        )
+        await self._running.run(self.assigned.queues.values)
+
+    async def drained(self) -> None:
+        """Wait until a `run` in another task has ended, after `close`."""
+        if self._running is not None:
+            with trio.move_on_after(self._running.drain_timeout + DRAIN_GRACE):
+                await self._running.ended.wait()
+
+    async def retry(self, message: MessageExt, delay_level: int = 0) -> None:
+        """Hand a message back to the group: it comes again later, to any member, while others go on.
+
+        `delay_level` is 1 to 18 of the broker's list of delays (1 s to 2 h), 0 to wait longer each time (10 s, 30 s,
+        1 min ...), -1 for the dead-letter topic at once; there it goes too when it came `max_reconsume_times` again.
+        Returns when it is stored; then it is done here, like any message that was worked on. Raises NotReachable,
+        BrokerError when no broker stored it, ConfigError without a group to hand it to. After a cancel, and after
+        RequestTimeout, nobody knows: it may come again twice.
+        """
+        check_level(delay_level)
+        if self._delivery.send_back is None:
+            raise ConfigError(
+                "only a member of a group that shares its queues can hand a message back"
+            )
+        await self._delivery.send_back.send_back(message, delay_level)
+
     # -------------------------------------------------------------------------------------- offsets
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit all messages received so far, or the given next offsets; returns when brokers have confirmed.
 
+        While handlers `run`, those that are done and have none before them that is not.
         Never lowers what was committed (see `seek`). Raises NotReachable, BrokerError when a queue could not be
         committed, CommitRefused when an operator has reset it or another member got it meanwhile; the others are, and
         a later commit includes it. A cancel leaves open which ones are.
@@ -116,7 +187,7 @@ class Consumer:
             offsets = {
                 queue: offset
                 for queue, process_queue in self.assigned.queues.items()
-                if (offset := self.hand_out.position(process_queue)) is not None
+                if (offset := self.hand_out.committable(process_queue)) is not None
             }
         await self.progress.commit(offsets)
 
@@ -162,13 +233,13 @@ class Consumer:
 
         What was pulled of them is forgotten, and pulled again later. Ends too when a queue moves to another member.
         """
-        for queue in self._chosen(queues):
+        for queue in self.assigned.queues if queues is None else self._chosen(queues):
             self.hand_out.put_back(self.assigned.queues[queue])
             self.assigned.pause(queue)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Receive from these queues again, or from all."""
-        for queue in self._chosen(queues):
+        for queue in self.assigned.queues if queues is None else self._chosen(queues):
             self.assigned.resume(queue)
 
     @property
@@ -178,8 +249,9 @@ class Consumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now."""
-        return sorted(self.assigned.queues)
+        """The queues that this consumer reads now; that of its group's retry topic is its own business."""
+        own = retry_topic(self.group)
+        return sorted(queue for queue in self.assigned.queues if queue.topic != own)
 
     def position(self, queue: MessageQueue) -> int | None:
         """Offset of the message that is handed out next; None until the queue's start is known."""
@@ -238,7 +310,8 @@ class Consumer:
                 nodes[queue],
                 *self._pulls.where_and_why(queue),
             )
-            for queue, process_queue in self.assigned.queues.items()
+            for queue in nodes
+            for process_queue in (self.assigned.queues[queue],)
         }
         return ConsumerStatistics(self.hand_out.handed_out, queues)
 

@@ -28,6 +28,8 @@ class ConsumerOptions:
     """By topic, as the caller named them."""
     queues: Sequence[MessageQueue] | None
     """Read exactly these, as no member of the group."""
+    max_reconsume_times: int | None
+    """None for RocketMQ's rule."""
     start_from: StartFrom
     auto_commit: bool
     auto_commit_interval: float
@@ -58,6 +60,10 @@ class ConsumerOptions:
             "pull_threshold_size_for_queue",
             "pull_threshold_size",
         )
+
+        times = self.max_reconsume_times
+        if times is not None and times < 0:
+            raise ConfigError(f"max_reconsume_times={times} must not be less than 0")
 
     def _check_positive(self, *names: str) -> None:
         for name in names:

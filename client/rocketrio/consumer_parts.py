@@ -11,6 +11,7 @@ import trio
 
 from rocketrio.consumer import Consumer
 from rocketrio.consumer_options import ConsumerOptions
+from rocketrio.delivery import Delivery
 from rocketrio.fetch import QueueFetcher, consume_from_where
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
@@ -19,9 +20,11 @@ from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_budget import PullBudget
 from rocketrio.rebalance import RebalanceService
+from rocketrio.subscription import ALL
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.topic_names import retry_topic
 
 COMMIT_GRACE: Final = 5.0
 """Seconds that the last commit may take: one offset call."""
@@ -35,12 +38,17 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         raise ConfigError(
             f"this client is a member of group {group} already; open another client for a second member"
         )
+    member = None if options.queues is not None else _membership(client, options)
     offsets = RemoteBrokerOffsetStore(client, group)
     pulls = PullAPIWrapper(client, group, options.policy)
     consumer = Consumer(
-        client, group, offsets=offsets, pulls=pulls, auto_commit=options.auto_commit
+        client,
+        group,
+        offsets=offsets,
+        pulls=pulls,
+        auto_commit=options.auto_commit,
+        delivery=Delivery.of(client, member, options.max_reconsume_times),
     )
-
     budget = PullBudget(options.pull_threshold_size)
 
     def new_fetcher(queue: MessageQueue) -> QueueFetcher:
@@ -53,14 +61,13 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             ),
             pulls,
             offsets,
-            options.subscriptions[queue.topic],
+            options.subscriptions.get(queue.topic, ALL),  # Of the retry topic.
             options.start_from,
             consumer.hand_out.arrived,
             consumer.hand_out.lost,
             max_messages=options.pull_batch_size,
         )
 
-    member = None if options.queues is not None else _membership(client, options)
     async with background_nursery() as nursery:
 
         def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
@@ -112,6 +119,8 @@ async def _close(
     consumer.assigned.stop()
     if offsets.confirm is not None:
         offsets.confirm = _nobody_confirms
+    with trio.CancelScope(shield=True):
+        await consumer.drained()
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         await consumer.progress.commit_at_end()
     with trio.move_on_after(CLOSE_GRACE, shield=True):
@@ -127,11 +136,12 @@ async def _nobody_confirms() -> bool:
 
 def _membership(client: ClientInstance, options: ConsumerOptions) -> ConsumerMembership:
     now_ms = client.wall_clock.now_ms()
+    subscriptions = {**options.subscriptions, retry_topic(options.group): ALL}
     return ConsumerMembership(
         options.group,
         consume_from_where(options.start_from),
         {
             topic: subscription.data(topic, sub_version=now_ms)
-            for topic, subscription in options.subscriptions.items()
+            for topic, subscription in subscriptions.items()
         },
     )

@@ -5,13 +5,16 @@ What was handed out counts as worked on when the next receive begins, or when so
 Invariant: a message is taken and the position moved in one synchronous step, the last one of a receive: a cancel
 comes before it, and loses nothing.
 Invariant: messages of one queue are handed out in order, by chunks as they were pulled.
+Invariant: either one task receives, or the handlers of one `run` do.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final, Self
 
 import trio
 
+from rocketrio.in_work import InWork
 from rocketrio.process_queue import ProcessQueue
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt
@@ -25,7 +28,13 @@ class HandOut:
 
     def __init__(self, group: str) -> None:
         self.group = group
-        self._ready: deque[ProcessQueue] = deque()
+        self.ready: deque[ProcessQueue] = deque()
+        """Queues with messages that wait, in turn."""
+        self.taken: set[ProcessQueue] = set()
+        """Queues of which a handler has the next message in its hands, where order counts."""
+        self.workers = trio.lowlevel.ParkingLot()
+        """Tasks of `run` that wait for a message."""
+        self.closing = trio.Event()
         # The chunk being handed out: messages before _index are with the caller, those before _settled worked on;
         # at _limit other tasks get a turn.
         self._current: ProcessQueue | None = None
@@ -57,16 +66,16 @@ class HandOut:
                     await self._wait_arrival()
             if not self._at_hand():  # Lost in a rebalance meanwhile.
                 await self._wait_message()
-        return self._take(max_messages)
+        return self.take(max_messages)
 
     async def _next(self) -> MessageExt:
-        is_at_hand = self._current is not None or self._ready
+        is_at_hand = self._current is not None or self.ready
         if not is_at_hand or self._since_checkpoint >= CHECKPOINT_EVERY or self.is_closed:
             await self._wait_message()
         else:
             self.settle()
         if self._current is None:
-            if not self._ready:  # The settled chunk was the last one.
+            if not self.ready:  # The settled chunk was the last one.
                 await self._wait_message()
             self._open_chunk()
         index = self._index
@@ -84,7 +93,7 @@ class HandOut:
         try:
             await trio.lowlevel.checkpoint()
             self._since_checkpoint = 0
-            while self._current is None and not self._ready:
+            while self._current is None and not self.ready:
                 await self._wait_arrival()
         finally:
             self._is_receiving = False
@@ -106,27 +115,30 @@ class HandOut:
         return ClosedError(f"the consumer of group {self.group} is closed")
 
     def _at_hand(self) -> int:
-        return len(self._messages) - self._index + sum(queue.message_count for queue in self._ready)
+        return len(self._messages) - self._index + sum(queue.message_count for queue in self.ready)
 
     # ------------------------------------------------------------------- handing out, synchronously
 
     def arrived(self, process_queue: ProcessQueue) -> None:
         """A pull brought messages."""
-        if process_queue not in self._ready:
-            self._ready.append(process_queue)
+        if process_queue not in self.ready and process_queue not in self.taken:
+            self.ready.append(process_queue)
         self._arrival.set()
+        if self.workers:
+            self.workers.unpark(count=process_queue.message_count)
 
     def _open_chunk(self) -> None:
-        process_queue = self._ready.popleft()
+        process_queue = self.ready.popleft()
         self._current = process_queue
         self._messages = process_queue.take().messages
         self._index = self._limit = self._settled = 0
         if process_queue.chunks:
-            self._ready.append(process_queue)
+            self.ready.append(process_queue)
 
-    def _take(self, max_messages: int) -> list[MessageExt]:
+    def take(self, max_messages: int) -> list[MessageExt]:
+        """What is at hand, synchronously."""
         batch: list[MessageExt] = []
-        while len(batch) < max_messages and (self._current is not None or self._ready):
+        while len(batch) < max_messages and (self._current is not None or self.ready):
             if self._current is None:
                 self._open_chunk()
             process_queue = self._current
@@ -174,8 +186,8 @@ class HandOut:
             self._handed_out += self._index - self._settled
             self._forget_chunk()
         self._in_work.discard(process_queue)
-        if process_queue in self._ready:
-            self._ready.remove(process_queue)
+        if process_queue in self.ready:
+            self.ready.remove(process_queue)
 
     def put_back(self, process_queue: ProcessQueue) -> None:
         """Hand out nothing more of what was pulled; what is in work stays so until it is settled."""
@@ -186,14 +198,77 @@ class HandOut:
                 self._in_work.add(process_queue)
             process_queue.position, process_queue.done_offset = position, done_offset
             self._forget_chunk()
-        if process_queue in self._ready:
-            self._ready.remove(process_queue)
+        if process_queue in self.ready:
+            self.ready.remove(process_queue)
 
     def close(self) -> None:
         """Hand out nothing more; a waiting receive ends with ClosedError."""
         self.is_closed = True
         self._limit = self._index
         self._arrival.set()
+        self.closing.set()
+
+    # -------------------------------------------------------------------------------- for handlers
+
+    def begin_run(self) -> None:
+        """From now on `run` takes the messages. Raises ClosedError, and BusyResourceError while somebody receives."""
+        self.check_free()
+        self.settle()
+        self._is_receiving = True
+        current = self._current
+        if current is not None:
+            current.put_current_back(self._index)
+            self._forget_chunk()
+            if current in self.ready:
+                self.ready.remove(current)
+            self.ready.appendleft(current)
+
+    def end_run(self, process_queues: Iterable[ProcessQueue]) -> None:
+        """All handlers are gone; what they have not finished is handed out first, by whatever comes next."""
+        self._is_receiving = False
+        self.taken.clear()
+        for process_queue in process_queues:
+            process_queue.reclaim()
+            if process_queue.chunks:
+                self.arrived(process_queue)
+
+    def begin(self) -> InWork | None:
+        """The next message for any handler; None when there is none."""
+        ready = self.ready
+        while ready:
+            process_queue = ready[0]
+            work = process_queue.begin()
+            if work is None:
+                ready.popleft()
+                continue
+            if process_queue.current is None:  # The next chunk is another queue's.
+                ready.popleft()
+                if process_queue.chunks:
+                    ready.append(process_queue)
+            self._handed_out += 1
+            return work
+        return None
+
+    def take_queue(self) -> ProcessQueue | None:
+        """A queue for one handler alone, until `return_queue`."""
+        if not self.ready:
+            return None
+        process_queue = self.ready.popleft()
+        self.taken.add(process_queue)
+        return process_queue
+
+    def begin_of(self, process_queue: ProcessQueue) -> InWork | None:
+        """The next message of a queue that was taken."""
+        work = process_queue.begin()
+        if work is not None:
+            self._handed_out += 1
+        return work
+
+    def return_queue(self, process_queue: ProcessQueue) -> None:
+        """Another handler may take it."""
+        self.taken.discard(process_queue)
+        if process_queue.chunks or process_queue.current is not None:
+            self.ready.append(process_queue)
 
     # ------------------------------------------------------------------------------------ where it stands
 
@@ -207,6 +282,12 @@ class HandOut:
         if process_queue is self._current and self._index > self._settled:
             return self._messages[self._index - 1].queue_offset
         return process_queue.done_offset
+
+    def committable(self, process_queue: ProcessQueue) -> int | None:
+        """All received before it, but for what handlers have not finished."""
+        if process_queue.in_work:
+            return process_queue.done_offset
+        return self.position(process_queue)
 
     def position(self, process_queue: ProcessQueue) -> int | None:
         """What is handed out next."""

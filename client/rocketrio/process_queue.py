@@ -3,7 +3,7 @@
     done_offset <= position <= fetch_offset
 
 `fetch_offset` is pulled next, `position` is handed out next, and all before `done_offset` was worked on: that is
-what may be committed.
+what may be committed. Handlers that run side by side finish in any order; `in_work` knows who has not.
 
 Invariant: every change is synchronous, so that a cancel finds all three consistent.
 Invariant: what a pull brought counts only if nobody moved the queue meanwhile (`epoch`).
@@ -16,10 +16,13 @@ from typing import Final
 
 import attrs
 
+from rocketrio.in_work import InWork
 from rocketrio.pull_budget import PullBudget
 from rocketrio.pull_result import PullResult
+from rocketrio.redelivered import redelivered
 from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.message import MessageExt, MessageQueue
+from rocketrio_protocol.topic_names import RETRY_PREFIX
 
 PULL_THRESHOLD_FOR_QUEUE: Final = 1000  # messages; pullThresholdForQueue
 PULL_THRESHOLD_SIZE_FOR_QUEUE: Final = 100 * 1024 * 1024  # bytes; pullThresholdSizeForQueue
@@ -34,6 +37,9 @@ class Chunk:
     size: int
     is_held: bool = True
     """Counted by the budget."""
+    index: int = 0
+    """Messages before it are with handlers, or done."""
+    in_work: int = 0
 
 
 @attrs.define(eq=False)
@@ -56,6 +62,8 @@ class ProcessQueue:
     chunks: deque[Chunk] = attrs.Factory(deque)
     current: Chunk | None = None
     """Being handed out."""
+    in_work: deque[InWork] = attrs.Factory(deque)
+    """From the lowest unfinished message on."""
     message_count: int = 0
     size: int = 0
     max_offset: int | None = None
@@ -66,6 +74,9 @@ class ProcessQueue:
     def start(self, offset: int) -> None:
         """Begin at `offset`, or go there: what was pulled is forgotten."""
         self._forget()
+        for work in self.in_work:
+            work.is_stale = True
+        self.in_work.clear()
         self.fetch_offset = self.position = self.done_offset = offset
 
     def rewind(self) -> None:
@@ -95,6 +106,11 @@ class ProcessQueue:
             self.budget.give(chunk.size)
 
     @property
+    def is_retry(self) -> bool:
+        """Whether what failed before comes here again."""
+        return self.queue.topic.startswith(RETRY_PREFIX)
+
+    @property
     def is_lagging(self) -> bool:
         """Whether a pull will bring something at once, as far as is known."""
         return (
@@ -113,6 +129,8 @@ class ProcessQueue:
     def put(self, result: PullResult) -> bool:
         """Take over what a pull from `fetch_offset` brought; whether there is something to hand out."""
         messages = result.messages() if result.body else []
+        if messages and self.is_retry:
+            messages = [redelivered(message) for message in messages]
         self.fetch_offset = result.next_begin_offset
         self.max_offset = result.max_offset
         if messages:
@@ -148,3 +166,69 @@ class ProcessQueue:
         self.position = self.current.next_offset
         self._release(self.current)
         self.current = None
+
+    # ------------------------------------------------------------------------ one message to each handler
+
+    def begin(self) -> InWork | None:
+        """The next message, for a handler; None when there is none at hand."""
+        chunk = self.current
+        if chunk is None:
+            if not self.chunks:
+                return None
+            chunk = self.take()
+        work = InWork(self, chunk, chunk.messages[chunk.index])
+        chunk.index += 1
+        chunk.in_work += 1
+        self.in_work.append(work)
+        if chunk.index < len(chunk.messages):
+            self.position = chunk.messages[chunk.index].queue_offset
+        else:
+            self.position = chunk.next_offset
+            self.current = None
+        return work
+
+    def done(self, work: InWork) -> None:
+        """A handler has finished with its message."""
+        work.is_done = True
+        chunk = work.chunk
+        chunk.in_work -= 1
+        if not chunk.in_work and chunk is not self.current:
+            self._release(chunk)
+        if work.is_stale:
+            return
+        in_work = self.in_work
+        while in_work and in_work[0].is_done:
+            in_work.popleft()
+        self.done_offset = in_work[0].message.queue_offset if in_work else self.position
+
+    def put_current_back(self, index: int) -> None:
+        """What is left of the current chunk from `index` on is to be handed out anew."""
+        chunk = self.current
+        assert chunk is not None
+        self.current = None
+        chunk.messages = chunk.messages[index:]
+        chunk.index = 0
+        self.chunks.appendleft(chunk)
+        self.message_count += len(chunk.messages)
+        self.size += chunk.size
+
+    def reclaim(self) -> None:
+        """Nobody has messages of this queue any more: those that are unfinished are handed out first."""
+        if self.is_dropped:
+            return
+        if self.current is not None:
+            self.put_current_back(self.current.index)
+        unfinished = [work for work in self.in_work if not work.is_done]
+        if not unfinished:
+            return
+        for work in unfinished:
+            work.is_stale = True
+            if not self.chunks or work.chunk is not self.chunks[0]:
+                self._release(work.chunk)
+        self.in_work.clear()
+        assert self.position is not None
+        messages = [work.message for work in unfinished]
+        # Its bytes are those of chunks that were counted once.
+        self.chunks.appendleft(Chunk(messages, self.position, 0, is_held=False))
+        self.message_count += len(messages)
+        self.position = messages[0].queue_offset

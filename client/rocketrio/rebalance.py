@@ -20,10 +20,14 @@ from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.topic_names import retry_topic
 
 REBALANCE_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.waitInterval
 UNBALANCED_INTERVAL: Final = 1.0
 """Seconds until the next try when members or queues could not be asked (as 5.x)."""
+
+RETRY_TOPIC_INTERVAL: Final = 5.0
+"""Seconds until the next look for the group's retry topic, which a broker makes when it first hears of the group."""
 
 logger = logging.getLogger("rocketrio.rebalance")
 
@@ -41,23 +45,38 @@ class RebalanceService:
 
     async def run(self) -> None:
         """Rebalance for as long as the consumer lives."""
-        interval = self.interval
+        is_balanced = True
         while True:
-            await self.member.rebalance_now.wait(interval)
-            interval = self.interval if await self.rebalance() else UNBALANCED_INTERVAL
+            await self.member.rebalance_now.wait(self._interval(is_balanced))
+            is_balanced = await self.rebalance()
+
+    def _interval(self, is_balanced: bool) -> float:
+        if not is_balanced:
+            return UNBALANCED_INTERVAL
+        return self.interval if self._knows_retry_topic else RETRY_TOPIC_INTERVAL
+
+    @property
+    def _knows_retry_topic(self) -> bool:
+        topic = retry_topic(self.member.group)
+        known = self.client.routing.topic_route_table
+        return topic not in self.member.subscriptions or topic in known
 
     async def rebalance(self) -> bool:
-        """One round over all topics; whether every one of them could be balanced."""
+        """One round over all topics; whether every one of them could be balanced that exists."""
         mine: dict[str, list[MessageQueue]] = {}
+        is_balanced = True
         for topic in self.member.subscriptions:
             try:
                 mine[topic] = await self._own_queues(topic)
             except Error as error:
+                if isinstance(error, RouteNotFound) and topic == retry_topic(self.member.group):
+                    continue  # Nothing was handed back yet.
+                is_balanced = False
                 logger.warning(
                     "not rebalanced topic=%s group=%s error=%s", topic, self.member.group, error
                 )
         self.assign(mine)
-        return len(mine) == len(self.member.subscriptions)
+        return is_balanced
 
     async def _own_queues(self, topic: str) -> list[MessageQueue]:
         client = self.client

@@ -43,3 +43,8 @@ async def receive(consumer: Consumer, count: int) -> list[int]:
 
 async def committed(consumer: Consumer) -> dict[int, object]:
     return {queue.queue_id: await consumer.committed(queue) for queue in consumer.assignment}
+
+
+async def total_committed(consumer: Consumer) -> int:
+    offsets = await committed(consumer)
+    return sum(offset for offset in offsets.values() if isinstance(offset, int))

@@ -1,0 +1,29 @@
+"""What becomes of a message that a consumer's handler could not deal with, by the kind of consumer."""
+
+import attrs
+
+from rocketrio.heartbeat import ConsumerMembership
+from rocketrio.instance import ClientInstance
+from rocketrio.running import HandBack
+from rocketrio.send_back import MAX_RECONSUME_TIMES, SendBack
+
+
+@attrs.define(eq=False)
+class Delivery:
+    """One consumer's rules."""
+
+    send_back: SendBack | None
+    """None where there is no group to hand a message back to."""
+    hand_back: HandBack | None
+    """What `run` does with a message whose handler failed; None: it ends."""
+    max_reconsume_times: int | None
+
+    @classmethod
+    def of(
+        cls, client: ClientInstance, member: ConsumerMembership | None, times: int | None
+    ) -> "Delivery":
+        """Those of a group's member, or of a consumer of named queues."""
+        if member is None:
+            return cls(None, None, times)
+        send_back = SendBack(client, member, MAX_RECONSUME_TIMES if times is None else times)
+        return cls(send_back, send_back.send_back, times)

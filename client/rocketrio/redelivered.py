@@ -1,0 +1,42 @@
+"""A message that comes again: from the retry topic of its group, or to the same handler once more.
+
+Answers to: DefaultMQPushConsumerImpl.resetRetryAndNamespace.
+"""
+
+import attrs
+
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.property_names import PROPERTY_RETRY_TOPIC
+
+
+@attrs.define(eq=False, repr=False)
+class RedeliveredMessage(MessageExt):
+    """The same record, with the topic it was sent to; queue and offset are those it has now."""
+
+    attempts_here: int = 0
+    """How often it failed since it was received, without having been handed back."""
+
+    @property
+    def topic(self) -> str:
+        return self.property_value(PROPERTY_RETRY_TOPIC) or super().topic
+
+    @property
+    def reconsume_times(self) -> int:
+        return super().reconsume_times + self.attempts_here
+
+    def copy(self) -> "RedeliveredMessage":
+        """The same message without the rest of its chunk."""
+        return RedeliveredMessage(
+            self.record, 0, self.size, self.broker_name, attempts_here=self.attempts_here
+        )
+
+
+def redelivered(message: MessageExt, attempts_here: int = 0) -> RedeliveredMessage:
+    """`message` as one that comes again."""
+    return RedeliveredMessage(
+        message.buffer,
+        message.start,
+        message.size,
+        message.broker_name,
+        attempts_here=attempts_here,
+    )
