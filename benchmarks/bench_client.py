@@ -1,11 +1,11 @@
 """The client against a broker in a process of its own: messages a second, and CPU µs a message on the client's side.
 
     send      awaited sends with 1, 16 and 64 in flight; batches of 100; the pipeline
-    consume   one by one and in batches, 128 B and 1 KiB, with what was stored before
+    consume   one by one, in batches and as Arrow tables, 128 B and 1 KiB, with what was stored before
 
 `--name-server HOST:PORT` measures another cluster, Apache's for example; `--count N` messages a figure.
 Held against performance.md: 64 in flight 15 k/s, batches of 100 120 k/s, pipelined 100 k/s, consumed one by one
-150 k/s, in batches 500 k/s.
+150 k/s, in batches 500 k/s, as columns 750 k/s.
 """
 
 import argparse
@@ -22,11 +22,13 @@ import trio
 
 from rocketrio import ClientInstance, Message, Producer, open_client, open_consumer, open_producer
 from rocketrio.admin import open_admin
+from rocketrio.frames import COLUMNS
 
 COUNT = 200_000
 SINGLES_DIVISOR = 10
 """Awaited sends cost more: a tenth of the messages is enough."""
 BATCH = 100
+BODIES = ("body", "queue_id", "queue_offset")
 
 
 @contextmanager
@@ -121,6 +123,15 @@ async def consume(client: ClientInstance, topic: str, size: int, count: int) -> 
                 received += len(batch)
                 if received >= count:
                     break
+    for columns in (COLUMNS, BODIES):
+        async with open_consumer(
+            topic, group=f"columns-{len(columns)}", start_from="first", client=client
+        ) as consumer:
+            received = 0
+            with Figure("read_arrow", count, size=size, columns=len(columns)):
+                while received < count:
+                    table = await consumer.read_arrow(columns=columns, max_wait=1.0)
+                    received += table.num_rows
 
 
 async def measure(name_server: str, count: int) -> None:

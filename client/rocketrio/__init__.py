@@ -34,6 +34,7 @@ from rocketrio.running import ConsumeLater
 from rocketrio.send_result import SendResult, SendStatus
 from rocketrio.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
 from rocketrio.transaction import Transaction, TransactionNotBegun, TransactionState
+from rocketrio.values import Values
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BodyUnreadable,
@@ -86,6 +87,7 @@ __all__ = [
     "Transaction",
     "TransactionNotBegun",
     "TransactionState",
+    "Values",
     "allocate_averagely",
     "allocate_averagely_by_circle",
     "allocate_by_config",

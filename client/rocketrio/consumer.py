@@ -7,9 +7,9 @@ Answers to: DefaultMQPushConsumer, DefaultLitePullConsumer.
 Unlike Java: one consumer for both, and no listener: the loop is the caller's.
 """
 
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -18,6 +18,14 @@ from rocketrio.assignment import Assignment
 from rocketrio.batches import Batches
 from rocketrio.consumer_statistics import ConsumerStatistics, QueueStatistics
 from rocketrio.delivery import Delivery
+from rocketrio.frames import (
+    COLUMNS,
+    TABLE_ROWS,
+    Columns,
+    receive_pandas,
+    receive_polars,
+    receive_table,
+)
 from rocketrio.group_progress import GroupProgress
 from rocketrio.hand_out import HandOut
 from rocketrio.instance import ClientInstance
@@ -34,10 +42,17 @@ from rocketrio.queue_questions import (
 )
 from rocketrio.running import CONCURRENCY, DRAIN_TIMEOUT, Handler, HandlerRun
 from rocketrio.send_back import check_level
+from rocketrio.values import Values
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.topic_names import retry_topic
 
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+T = TypeVar("T")
 BATCH_MAX_MESSAGES: Final = 1024
 DRAIN_GRACE: Final = 1.0
 """Seconds beyond the drain timeout that a cancelled handler is waited for."""
@@ -107,6 +122,42 @@ class Consumer:
     ) -> list[MessageExt]:
         """The next list of `batches`."""
         return await self.hand_out.receive_batch(max_messages, max_wait)
+
+    def values(self, deserializer: Callable[[MessageExt], T]) -> Values[T]:
+        """Iterates over `deserializer(message)` instead of messages.
+
+            async for order in consumer.values(lambda message: message.json(Order)):
+
+        What the deserializer raises comes out of the loop, with a note that names the message. The message is then in
+        work, like any other that was received: going on with the same iterator says that it is done and passes over
+        it, `await consumer.retry(values.message)` hands it back, and who leaves the block by the exception finds it
+        again. Cancels as `receive` does.
+        """
+        return Values(self.hand_out, deserializer)
+
+    async def read_arrow(
+        self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
+    ) -> "pyarrow.Table":
+        """The next messages as an Arrow table, decoded by columns instead of one by one; never an empty one.
+
+        `max_messages`, `max_wait`, positions and cancels are those of `receive_batch`. Wanted columns only are decoded;
+        docs/client.md lists all. What is pulled ahead bounds a table too: raise `pull_threshold_for_queue` for larger
+        ones. Raises ConfigError for an unknown column or without pyarrow. Where a message cannot be decoded, its
+        ProtocolError or BodyUnreadable comes out and nothing was taken: `receive` gets past it.
+        """
+        return await receive_table(self.hand_out, columns, max_messages, max_wait)
+
+    async def read_pandas(
+        self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
+    ) -> "pandas.DataFrame":
+        """As `read_arrow`, as a pandas DataFrame."""
+        return await receive_pandas(self.hand_out, columns, max_messages, max_wait)
+
+    async def read_polars(
+        self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
+    ) -> "polars.DataFrame":
+        """As `read_arrow`, as a Polars DataFrame."""
+        return await receive_polars(self.hand_out, columns, max_messages, max_wait)
 
     def settle(self) -> None:
         """All that was received is worked on."""

@@ -9,7 +9,8 @@ Invariant: either one task receives, or the handlers of one `run` do.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Final, Self
 
 import trio
@@ -59,14 +60,24 @@ class HandOut:
 
     async def receive_batch(self, max_messages: int, max_wait: float) -> list[MessageExt]:
         """Messages that are there, or `max_messages` if so many come within `max_wait` seconds; never none."""
+        await self.wait_batch(max_messages, max_wait)
+        return self.take(max_messages)
+
+    async def wait_batch(self, max_messages: int, max_wait: float) -> None:
+        """Wait until `receive_batch` would give something; nothing is taken."""
         await self._wait_message()
-        if max_wait > 0 and self._at_hand() < max_messages:
+        if max_wait > 0 and self._may_grow(max_messages):
             with trio.move_on_after(max_wait):
-                while self._at_hand() < max_messages:
+                while self._may_grow(max_messages):
                     await self._wait_arrival()
             if not self._at_hand():  # Lost in a rebalance meanwhile.
                 await self._wait_message()
-        return self.take(max_messages)
+
+    def _may_grow(self, max_messages: int) -> bool:
+        """Whether waiting for a larger batch holds up no queue that has pulled all it may."""
+        if self._at_hand() >= max_messages:
+            return False
+        return all(queue.has_room and not queue.budget.is_used_up for queue in self.ready)
 
     async def _next(self) -> MessageExt:
         is_at_hand = self._current is not None or self.ready
@@ -134,6 +145,19 @@ class HandOut:
         self._index = self._limit = self._settled = 0
         if process_queue.chunks:
             self.ready.append(process_queue)
+
+    def peek(self, max_messages: int) -> Iterator[list[MessageExt]]:
+        """What `take` would give, chunk by chunk."""
+        chunks = (queue.chunks for queue in self.ready)
+        turns = (chunk for turn in zip_longest(*chunks) for chunk in turn if chunk is not None)
+        lists = (self._messages[self._index :], *(chunk.messages for chunk in turns))
+        for messages in lists:
+            if len(messages) >= max_messages:
+                yield messages[:max_messages]
+                return
+            if messages:
+                yield messages
+                max_messages -= len(messages)
 
     def take(self, max_messages: int) -> list[MessageExt]:
         """What is at hand, synchronously."""

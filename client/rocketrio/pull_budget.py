@@ -53,6 +53,13 @@ class PullBudget:
         self.forget(holder)
         return size, reserved
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether a pull would have to wait."""
+        return (
+            self.used > 0 and self.used + min(PULL_MAX_BYTES, self.limit // 4) > self.limit * 3 // 4
+        )
+
     def take(self, size: int) -> None:
         """So many bytes are held."""
         self.used += size
