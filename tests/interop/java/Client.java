@@ -31,6 +31,7 @@ public final class Client {
         new Pushing(nameServer).addTo(ops);
         new Admin(nameServer).addTo(ops);
         new Allocating().addTo(ops);
+        new Transacting(nameServer).addTo(ops);
         new Working(nameServer).addTo(ops);
         BufferedReader lines = new BufferedReader(
             new InputStreamReader(System.in, StandardCharsets.UTF_8));

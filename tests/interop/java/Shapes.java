@@ -22,6 +22,9 @@ final class Shapes {
         if (request.containsKey("keys")) {
             message.setKeys(request.getString("keys"));
         }
+        if (request.containsKey("delay_level")) {
+            message.setDelayTimeLevel(request.getIntValue("delay_level"));
+        }
         JSONObject properties = request.getJSONObject("properties");
         if (properties != null) {
             properties.forEach((name, value) -> message.putUserProperty(name, (String) value));
