@@ -295,6 +295,15 @@ def tail_cut(*, slave_end: int) -> list[Event]:
     return restarted(30.0, "power cut", flushed=100, kept=100, slave_end=slave_end)
 
 
+def test_reset_that_nobody_follows_is_told() -> None:
+    reset = Lowered(at=10.0, who="operator", queue_id=0, offset=1, outcome="begins")
+    done = [reset, attrs.evolve(reset, outcome="done")]
+    assert broken([*RIGHT, *done]) == {"reset without effect"}
+    assert broken([*RIGHT, *done, received(11.0, SECOND, 1)]) == set()
+    # Of Apache's tools a running member's next commit makes nothing.
+    assert broken([*RIGHT, *(attrs.evolve(event, who="mqadmin") for event in done)]) == set()
+
+
 def test_message_not_promised_to_the_disk_may_go_with_the_power() -> None:
     cut = tail_cut(slave_end=100)
     left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))

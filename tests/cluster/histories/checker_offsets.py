@@ -37,6 +37,7 @@ def check_offsets(story: Story) -> Iterator[Violation]:
     yield from new_master_asked_its_slaves(story)
     yield from confirmed_commits_are_somewhere(story)
     yield from committed_was_received(story)
+    yield from resets_win(story)
 
 
 def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
@@ -185,6 +186,43 @@ def committed_was_received(story: Story) -> Iterator[Violation]:
             for queue_id, offset in event.offsets:
                 if offset > ends.get(queue_id, 0):
                     yield Violation("committed and never received", f"queue {queue_id}", event)
+
+
+def resets_win(story: Story) -> Iterator[Violation]:
+    """Where an operator's reset by our tools lowered what was committed, it is read from there again."""
+    lowered = [event for event in story.history.events if isinstance(event, Lowered)]
+    if not lowered or tail_losses(story) or any_divergent(story):
+        return
+    last = lowered[-1]
+    if last.who != "operator" or last.outcome != "done":
+        return
+    began = next(
+        event for event in reversed(lowered) if event.outcome == "begins" and event.who == last.who
+    )
+    before = {
+        event.broker: offset
+        for event in story.history.events
+        if isinstance(event, OffsetsSeen) and event.at <= began.at
+        for queue_id, offset in event.offsets
+        if queue_id == last.queue_id
+    }
+    did_lower = min(before.values(), default=-1) > last.offset
+    is_there = last.offset < len(story.final.brokers[0].queues[last.queue_id])
+    is_read = any(
+        isinstance(event, Received)
+        and event.queue_id == last.queue_id
+        and event.queue_offset == last.offset
+        and event.at >= began.at
+        for event in story.history.events
+    )
+    was_cut = any(
+        isinstance(event, MemberEnded)
+        and event.how == "power cut"
+        and began.at <= event.at <= last.at + SETTLED
+        for event in story.history.events
+    )
+    if did_lower and is_there and not is_read and not was_cut:
+        yield Violation("reset without effect", "", last)
 
 
 def _has_bad_disk(story: Story, end: MemberEnded) -> bool:

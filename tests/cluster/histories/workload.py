@@ -27,6 +27,7 @@ from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Visit
 from tests.cluster.histories.world import BROKER_NAME, FILL, GROUP, TOPIC, World
 
 from rocketrio import (
+    CommitRefused,
     Consumer,
     Error,
     Message,
@@ -214,6 +215,10 @@ async def _commit(world: World, name: str, consumer: Consumer) -> None:
     positions = [(queue.queue_id, consumer.position(queue)) for queue in assignment]
     try:
         await consumer.commit()
+    except CommitRefused as error:
+        world.history.add(CommitFailed(at=now(), consumer=name, error=str(error)))
+        await _obey_reset(world, name, consumer)
+        return
     except Error as error:
         world.history.add(CommitFailed(at=now(), consumer=name, error=str(error)))
         return
@@ -235,6 +240,18 @@ async def _commit(world: World, name: str, consumer: Consumer) -> None:
                 all_seen=world.all_seen,
             )
         )
+
+
+async def _obey_reset(world: World, name: str, consumer: Consumer) -> None:
+    """An operator has put the group elsewhere: go on from there, as the error says."""
+    queue = queue_of(MOVABLE_QUEUE)
+    try:
+        offset = await consumer.committed(queue)
+        if isinstance(offset, int) and queue in consumer.assignment:
+            consumer.seek(queue, offset)
+            world.history.add(Note(at=now(), who=name, text=f"obeys the reset to {offset}"))
+    except Error as error:
+        world.history.add(Note(at=now(), who=name, text=f"cannot obey: {error}"))
 
 
 async def _seek(world: World, name: str, consumer: Consumer, rng: random.Random) -> None:
@@ -276,19 +293,26 @@ async def make_topics(world: World) -> None:
 
 
 async def operate(world: World) -> None:
-    """Reset the movable queue at the master, as Apache's tools do: a commit without more, the last one wins."""
+    """Reset the movable queue: as our tools do, or as Apache's, by a commit without more, the last one wins."""
     rng = world.rng("operator")
-    async with client_at(world, "10.0.3.0", "operator") as client:
+    async with (
+        client_at(world, "10.0.3.0", "operator") as client,
+        open_admin(client=client) as admin,
+    ):
         for at in world.schedule.resets:
             await trio.sleep_until(at)
             committed = [
                 offset for _, queue_id, offset in world.all_offsets() if queue_id == MOVABLE_QUEUE
             ]
             offset = rng.randrange(max(committed, default=0) + 1)
+            is_ours = rng.random() < 0.6
             header = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, MOVABLE_QUEUE, offset)
-            with _lowering(world, "operator", offset) as outcome:
+            with _lowering(world, "operator" if is_ours else "mqadmin", offset) as outcome:
                 try:
-                    await client.api.call(f"{world.master.host}:10911", header, what="reset")
+                    if is_ours:
+                        await admin.reset_offsets(GROUP, {queue_of(MOVABLE_QUEUE): offset})
+                    else:
+                        await client.api.call(f"{world.master.host}:10911", header, what="reset")
                     outcome.text = "done"
                 except Error as error:
                     outcome.text = str(error)
