@@ -16,11 +16,14 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import (
+    CheckClientConfigRequestHeader,
+    CheckClientRequestBody,
     ConsumerIdList,
     GetConsumerListByGroupRequestHeader,
     HeartbeatData,
     HeartBeatRequestHeader,
     HeartBeatResponseHeader,
+    SubscriptionData,
     UnregisterClientRequestHeader,
 )
 from rocketrio_protocol.commands.offset import (
@@ -317,6 +320,26 @@ class ClientAPI:
             client_id=client_id, producer_group=producer_group, consumer_group=consumer_group
         )
         await self.call(addr, header, what="unregistering", timeout=timeout)
+
+    async def check_subscription(
+        self,
+        addr: str,
+        client_id: str,
+        group: str,
+        subscription: SubscriptionData,
+        *,
+        timeout: float = API_TIMEOUT,
+    ) -> None:
+        """Raises BrokerError when the broker would not take a subscription."""
+        body = CheckClientRequestBody(client_id, group, subscription)
+        await self.call(
+            addr,
+            CheckClientConfigRequestHeader(),
+            fastjson.dumps(body),
+            what=f"subscription {subscription.sub_string!r} not taken",
+            topic=subscription.topic,
+            timeout=timeout,
+        )
 
     async def consumer_ids(
         self, addr: str, group: str, *, timeout: float = API_TIMEOUT

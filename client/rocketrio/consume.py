@@ -14,6 +14,7 @@ from rocketrio.consumer_options import (
     AUTO_COMMIT_INTERVAL,
     ConsumerOptions,
     Tags,
+    Where,
     read_subscriptions,
 )
 from rocketrio.consumer_parts import consuming
@@ -32,6 +33,7 @@ async def open_consumer(
     *,
     group: str,
     tags: Tags | Mapping[str, Tags] = None,
+    where: Where = None,
     queues: Sequence[MessageQueue] | None = None,
     start_from: StartFrom = "last",
     max_reconsume_times: int | None = None,
@@ -56,7 +58,9 @@ async def open_consumer(
 
     The members of a `group` share the queues; members come and go, and all must consume the same topics and tags.
     With `queues` it reads exactly those instead, as no member of the group, and shares only its committed offsets.
-    `tags` is `"a || b"`, a list, or a mapping by topic; by default everything is wanted.
+    `tags` is `"a || b"`, a list, or a mapping by topic; by default everything is wanted. `where` is an SQL92 expression
+    over the messages' properties instead, for all topics or a mapping: `"amount > 100 AND region = 'EU'"`. It is the
+    broker that chooses, if it may (`enablePropertyFilter`); BrokerError is raised for what it does not take.
 
     A queue goes on where the group committed. Only where a broker says that it never did, `start_from` counts: "first",
     "last" (RocketMQ's rule: a young queue is read from its beginning all the same) or an aware datetime.
@@ -77,7 +81,7 @@ async def open_consumer(
     """
     options = ConsumerOptions(
         group=group,
-        subscriptions=read_subscriptions(topics, queues, tags),
+        subscriptions=read_subscriptions(topics, queues, tags, where),
         queues=queues,
         max_reconsume_times=max_reconsume_times,
         start_from=start_from,

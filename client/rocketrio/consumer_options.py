@@ -9,12 +9,13 @@ import attrs
 from rocketrio.allocate import AllocateStrategy
 from rocketrio.fetch import StartFrom
 from rocketrio.routing import ReadPolicy
-from rocketrio.subscription import Subscription, parse_subscription
+from rocketrio.subscription import Subscription, parse_subscription, parse_where
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
 
 Tags: TypeAlias = str | Iterable[str] | None
+Where: TypeAlias = str | Mapping[str, str] | None
 
 AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
 
@@ -76,6 +77,7 @@ def read_subscriptions(
     topics: str | Sequence[str],
     queues: Sequence[MessageQueue] | None,
     tags: Tags | Mapping[str, Tags],
+    where: Where,
 ) -> dict[str, Subscription]:
     """What is wanted of each topic. Raises ConfigError without a topic, and for topics that are not consumed."""
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
@@ -84,10 +86,19 @@ def read_subscriptions(
         _check_known("queues", {queue.topic for queue in queues}, names)
     if not names:
         raise ConfigError("name at least one topic: open_consumer('orders', group='billing')")
-    if not isinstance(tags, Mapping):
-        return {name: parse_subscription(tags) for name in names}
-    _check_known("tags", tags, names)
-    return {name: parse_subscription(tags.get(name)) for name in names}
+    tags_of = tags if isinstance(tags, Mapping) else dict.fromkeys(names, tags)
+    where_of = where if isinstance(where, Mapping) else dict.fromkeys(names, where)
+    _check_known("tags", tags_of, names)
+    _check_known("where", where_of, names)
+    return {name: _subscription(name, tags_of.get(name), where_of.get(name)) for name in names}
+
+
+def _subscription(topic: str, tags: Tags, where: str | None) -> Subscription:
+    if where is None:
+        return parse_subscription(tags)
+    if tags is not None:
+        raise ConfigError(f"{topic} has tags= and where=: one of them can choose its messages")
+    return parse_where(where)
 
 
 def _check_known(argument: str, topics: Iterable[str], names: Sequence[str]) -> None:

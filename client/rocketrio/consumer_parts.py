@@ -20,7 +20,8 @@ from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_budget import PullBudget
 from rocketrio.rebalance import RebalanceService
-from rocketrio.subscription import ALL
+from rocketrio.routing import FindBrokerResult
+from rocketrio.subscription import ALL, Subscription
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -75,8 +76,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             pulls.nodes.keep(consumer.assigned.queues)
             budget.queue_count = max(1, len(consumer.assigned.queues))
 
-        for topic in options.subscriptions:
-            await client.topic_route(topic)  # Raises for the caller, where a task could only log.
+        # Raises for the caller, where a task could only log.
+        for topic, subscription in options.subscriptions.items():
+            await _check_subscription(client, group, topic, subscription)
         try:
             if member is not None:
                 service = RebalanceService(client, member, assign, options.strategy)
@@ -89,6 +91,22 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         finally:
             await _close(client, consumer, offsets, member)
             nursery.cancel_scope.cancel()
+
+
+async def _check_subscription(
+    client: ClientInstance, group: str, topic: str, subscription: Subscription
+) -> None:
+    """Ask each broker of the topic whether it takes what only brokers understand."""
+    route = await client.topic_route(topic)
+    if not subscription.is_sql92:
+        return
+    data = subscription.data(topic, sub_version=client.wall_clock.now_ms())
+
+    async def ask(found: FindBrokerResult) -> None:
+        await client.api.check_subscription(found.addr, client.client_id, group, data)
+
+    for broker in route.broker_datas:
+        await client.ask_broker(MessageQueue(topic, broker.broker_name, 0), ask)
 
 
 async def _join(

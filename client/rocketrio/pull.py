@@ -21,7 +21,7 @@ from rocketrio.routing import FindBrokerResult, PullNodes, PullReason, ReadPolic
 from rocketrio.routing.pull_nodes import PullChoice
 from rocketrio.routing.read_policy import SUGGESTED
 from rocketrio.silence import SILENCE_LIMIT
-from rocketrio.subscription import ALL, TAG_EXPRESSION_TYPE, Subscription
+from rocketrio.subscription import ALL, Subscription
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
@@ -207,9 +207,9 @@ class PullAPIWrapper:
             sys_flag=int(sys_flag),
             commit_offset=commit_offset or 0,
             suspend_timeout_millis=round(suspend_timeout * 1000),
-            sub_version=0,
+            sub_version=self.client.wall_clock.now_ms() if subscription.is_sql92 else 0,  # as Java
             subscription=subscription.expression,
-            expression_type=TAG_EXPRESSION_TYPE,
+            expression_type=subscription.expression_type,
             max_msg_bytes=max_bytes,
             limited_by_bytes=True,
         )

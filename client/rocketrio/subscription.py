@@ -1,6 +1,8 @@
-"""What of a topic a consumer wants: everything, or messages with one of some tags.
+"""What of a topic a consumer wants: everything, messages with one of some tags, or those whose properties fit SQL92.
 
-Answers to: FilterAPI, SubscriptionData's tag expression (`*`, `a`, `a || b`).
+An SQL92 expression is read and applied by brokers alone; here it is a text.
+
+Answers to: FilterAPI, SubscriptionData's tag expression (`*`, `a`, `a || b`), MessageSelector.
 """
 
 from collections.abc import Iterable
@@ -14,14 +16,21 @@ from rocketrio_protocol.properties import tags_code
 
 ALL_EXPRESSION: Final = "*"
 TAG_EXPRESSION_TYPE: Final = "TAG"
+SQL92_EXPRESSION_TYPE: Final = "SQL92"
 
 
 @attrs.frozen
 class Subscription:
-    """A tag expression; `tags` is None when every message is wanted."""
+    """An expression; `tags` is None when it is none of tags, or every message is wanted."""
 
     expression: str = ALL_EXPRESSION
     tags: frozenset[str] | None = None
+    expression_type: str = TAG_EXPRESSION_TYPE
+
+    @property
+    def is_sql92(self) -> bool:
+        """Only brokers can tell what it means, and whether they take it."""
+        return self.expression_type == SQL92_EXPRESSION_TYPE
 
     def data(self, topic: str, *, sub_version: int) -> SubscriptionData:
         """As a heartbeat announces it."""
@@ -32,7 +41,7 @@ class Subscription:
             tags_set=tags,
             code_set=[tags_code(tag) for tag in tags],
             sub_version=sub_version,
-            expression_type=TAG_EXPRESSION_TYPE,
+            expression_type=self.expression_type,
         )
 
 
@@ -57,3 +66,10 @@ def parse_subscription(tags: str | Iterable[str] | None) -> Subscription:
             f"tags {tags!r} cannot be read; give `a || b`, ['a', 'b'], or `*` for all"
         )
     return Subscription(" || ".join(names), frozenset(names))
+
+
+def parse_where(where: str) -> Subscription:
+    """A subscription from an SQL92 expression: `amount > 100 AND region = 'EU'`. Raises ConfigError for a blank one."""
+    if not where.strip():
+        raise ConfigError("where= is blank; leave it away to receive everything")
+    return Subscription(where, None, SQL92_EXPRESSION_TYPE)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 
-import msgspec
 import trio
 
 from rocketrio_broker.clients import (
@@ -39,12 +38,6 @@ from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.topic_names import retry_topic, topic_name_problem
 
 logger = logging.getLogger("rocketrio_broker.clients")
-
-
-class _CheckClientBody(msgspec.Struct, rename="camel"):
-    client_id: str = ""
-    group: str = ""
-    subscription_data: client.SubscriptionData | None = None
 
 
 class ClientManageProcessor:
@@ -111,7 +104,9 @@ class ClientManageProcessor:
         return request.response(body=fastjson.dumps(client.ConsumerIdList(members)))
 
     def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        body = fastjson.loads(request.body, _CheckClientBody, what="subscription to check")
+        body = fastjson.loads(
+            request.body, client.CheckClientRequestBody, what="subscription to check"
+        )
         wanted = body.subscription_data
         if wanted is not None and not is_tag_type(wanted.expression_type):
             sql_filter(wanted.expression_type, wanted.sub_string, self._config.broker)

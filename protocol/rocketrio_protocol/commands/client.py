@@ -76,6 +76,14 @@ class SubscriptionData(msgspec.Struct, rename="camel", omit_defaults=False):
     class_filter_mode: bool = False
 
 
+class CheckClientRequestBody(msgspec.Struct, rename="camel"):
+    """Body of 46: a subscription that a broker is to look at before a consumer relies on it."""
+
+    client_id: str = ""
+    group: str = ""
+    subscription_data: SubscriptionData | None = None
+
+
 CONSUME_TYPES: Final = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 MESSAGE_MODELS: Final = ("BROADCASTING", "CLUSTERING")
 CONSUME_FROM_WHERE: Final = (

@@ -1,0 +1,83 @@
+"""SQL92 subscriptions: announced, checked, and applied by the broker."""
+
+import pytest
+import trio
+from tests.client.orders import TOPIC, receive
+
+from rocketrio import (
+    BrokerError,
+    ClientInstance,
+    Message,
+    MessageQueue,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
+from rocketrio_protocol.errors import ConfigError
+
+
+async def send_amounts(client: ClientInstance, count: int) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic(TOPIC, queues=2)
+    async with open_producer(client=client) as producer:
+        for number in range(count):
+            region = "EU" if number % 2 else "US"
+            await producer.send(
+                Message(
+                    TOPIC, b"%d" % number, properties={"amount": str(number), "region": region}
+                ),
+                queue=MessageQueue(TOPIC, "broker-a", number % 2),
+            )
+
+
+async def test_only_what_fits_the_expression_is_received(client: ClientInstance) -> None:
+    await send_amounts(client, 20)
+    async with open_consumer(
+        TOPIC, group="g", where="amount >= 10 AND region = 'EU'", client=client
+    ) as consumer:
+        assert sorted(await receive(consumer, 5)) == [11, 13, 15, 17, 19]
+        with trio.move_on_after(5):
+            raise AssertionError(await consumer.receive())
+        assert await consumer.lag() == dict.fromkeys(consumer.assignment, 0)
+        (announced,) = (
+            data
+            for data in client.heartbeat.data().consumer_data_set[0].subscription_data_set
+            if data.topic == TOPIC
+        )
+    assert (announced.expression_type, announced.sub_string) == (
+        "SQL92",
+        "amount >= 10 AND region = 'EU'",
+    )
+    assert announced.tags_set == []
+
+
+async def test_expression_that_the_broker_does_not_take_is_an_error_at_once(
+    client: ClientInstance,
+) -> None:
+    await send_amounts(client, 1)
+    with pytest.raises(BrokerError, match="amount >>> 1"):
+        async with open_consumer(TOPIC, group="g", where="amount >>> 1", client=client):
+            pass
+    assert client.heartbeat.consumers == {}
+
+
+async def test_topics_may_have_expressions_of_their_own(client: ClientInstance) -> None:
+    await send_amounts(client, 4)
+    async with open_consumer(TOPIC, group="g", where={TOPIC: "amount = 3"}, client=client) as own:
+        assert await receive(own, 1) == [3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"where": " "}, "blank"),
+        ({"where": {"other": "a = 1"}}, "not consumed: other"),
+        ({"where": "a = 1", "tags": "b"}, "tags= and where="),
+    ],
+)
+async def test_wrong_use_is_refused(
+    client: ClientInstance, arguments: dict[str, object], what: str
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        async with open_consumer(TOPIC, group="g", client=client, **arguments):  # type: ignore[arg-type]
+            pass
