@@ -34,9 +34,11 @@ from rocketrio_broker.processor.end_transaction import EndTransactionProcessor
 from rocketrio_broker.processor.offsets import OffsetProcessor
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.processor.query import QueryMessageProcessor
+from rocketrio_broker.processor.resent import ResentMessages
 from rocketrio_broker.processor.send import SendMessageProcessor
 from rocketrio_broker.processor.special_sends import SpecialSends
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.schedule import ScheduleMessageService
 from rocketrio_broker.store.disk import Disk
@@ -100,6 +102,7 @@ class BrokerParts:
         self.stats = BrokerStatsManager(lambda: self.config.broker.cluster_name)
         self.consumers = ConsumerManager()
         self.producers = ProducerManager()
+        self.queue_locks = QueueLocks()
         self.held_pulls = HeldPulls()
         self.live_slaves = LiveSlaves(config.ha_slave_fallbehind_max)
         self.level_clock = LevelClock(
@@ -125,6 +128,12 @@ class BrokerParts:
             topics=self.topics,
             groups=self.groups,
             special=SpecialSends(store, self.delayed_puts, config=self.config, topics=self.topics),
+            resent=ResentMessages(
+                topics=self.topics,
+                groups=self.groups,
+                locks=self.queue_locks,
+                at_once=config.store.flush_disk_type == "sync",
+            ),
             waiting=self.waiting_answers,
             stats=self.stats,
             store_host=store_host,
@@ -162,6 +171,7 @@ class BrokerParts:
             producers=self.producers,
             waiting=self.waiting_answers,
             stats=self.stats,
+            locks=self.queue_locks,
             store_host=store_host,
             wall_clock=wall_clock,
             rng=rng,

@@ -93,6 +93,11 @@ class QueueLocks:
         lock = self._table.get(group, {}).get(queue)
         return None if lock is None or lock.is_expired(now) else lock.client_id
 
+    def is_in_use(self, group: str, *, now: float) -> bool:
+        """Whether a member of the group has a queue for itself: its messages are consumed in order."""
+        locks = self._table.get(group)
+        return locks is not None and any(not lock.is_expired(now) for lock in locks.values())
+
     def _sweep(self, now: float) -> None:
         """Once a lifetime forget what has expired."""
         if now < self._next_sweep:

@@ -175,6 +175,17 @@ class TopicConfigManager:
         """Write the file."""
         self._file.write(self.wrapper())
 
+    def keep_new(self, *, at_once: bool) -> None:
+        """Have a new topic on the disk: a message that outlives a power cut needs it, nobody could read it otherwise.
+
+        `at_once` is for synchronous flush, and blocks everything for some milliseconds, once a topic; with asynchronous
+        flush the message itself may be lost for half a second, and the topic is synced in the background meanwhile.
+        """
+        if at_once:
+            self._file.sync()
+        else:
+            self._file.sync_soon()
+
     @property
     def file(self) -> ConfigFile:
         """Where the table is kept; its owner syncs it on a period."""

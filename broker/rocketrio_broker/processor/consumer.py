@@ -38,6 +38,7 @@ def consumer_processors(
     producers: ProducerManager,
     waiting: WaitingAnswers,
     stats: BrokerStatsManager,
+    locks: QueueLocks,
     store_host: bytes,
     wall_clock: WallClock,
     rng: random.Random,
@@ -69,7 +70,7 @@ def consumer_processors(
     )
     return {
         **send_back.processors(),
-        **QueueLockProcessor(QueueLocks()).processors(),
+        **QueueLockProcessor(locks).processors(),
         **client_calls.processors(),
         **reply.processors(),
     }

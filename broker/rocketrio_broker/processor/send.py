@@ -18,6 +18,7 @@ from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.processor.answers import SendAnswers
 from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.resent import ResentMessages, SendHeader
 from rocketrio_broker.processor.special_sends import SpecialSends
 from rocketrio_broker.processor.stored_properties import (
     DELAY_MARK,
@@ -41,12 +42,8 @@ from rocketrio_protocol.topic_config import Permission, TopicConfig
 from rocketrio_protocol.topic_names import (
     NOT_SENDABLE_TOPICS,
     RETRY_PREFIX,
-    dead_letter_topic,
     topic_name_problem,
 )
-
-MAX_RECONSUME_TIMES_VERSION: Final = 121
-"""3.4.9: from this version on a sender's own limit of redeliveries counts (MQVersion.V3_4_9)."""
 
 _CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
 # Plain names where every send passes: a member of an enumeration costs as much as a call.
@@ -62,8 +59,6 @@ _CODE_BY_STATUS: Final = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
 }
-
-SendHeader = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
 @lru_cache(_CLIENT_ADDR_CACHE)
@@ -82,17 +77,22 @@ class SendMessageProcessor:
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
         special: SpecialSends,
+        resent: ResentMessages,
         waiting: WaitingAnswers,
         stats: BrokerStatsManager,
         store_host: bytes,
         rng: random.Random,
     ) -> None:
-        """`special` parks what must not be seen yet; `store_host` is the packed address that message ids name."""
+        """`special` parks what must not be seen yet, `resent` knows what failed too often.
+
+        `store_host` is the packed address that message ids name.
+        """
         self._store = store
         self._config = config
         self._topics = topics
         self._groups = groups
         self._special = special
+        self._resent = resent
         self._waiting = waiting
         self._stats = stats
         self._store_host = store_host
@@ -130,10 +130,12 @@ class SendMessageProcessor:
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
             queue_id = self._checked_queue_id(queue_id, topic, channel)
-        if topic.topic_name.startswith(RETRY_PREFIX):
-            topic, queue_id = self._retried(header, request.version, topic, queue_id)
-        is_batch = code == _SEND_BATCH_MESSAGE or bool(header.batch)
         text = header.properties
+        if topic.topic_name.startswith(RETRY_PREFIX):
+            topic, queue_id, text = self._resent.destination(
+                header, request.version, topic, queue_id
+            )
+        is_batch = code == _SEND_BATCH_MESSAGE or bool(header.batch)
         properties, waits = stored_properties(text, broker.cluster_name, is_batch=is_batch)
         put = PutMessage(
             topic=topic.topic_name,
@@ -214,7 +216,7 @@ class SendMessageProcessor:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please!",
             )
-        self._keep_new_topic()
+        self._topics.keep_new(at_once=self._waits_for_flush)
         return topic
 
     def _checked_queue_id(self, queue_id: int, topic: TopicConfig, channel: Channel) -> int:
@@ -227,37 +229,6 @@ class SendMessageProcessor:
         if queue_id < 0:
             return self._rng.randrange(max(topic.write_queue_nums, 1))
         return queue_id
-
-    def _retried(
-        self, header: SendHeader, version: int, topic: TopicConfig, queue_id: int
-    ) -> tuple[TopicConfig, int]:
-        """A message on its way back to its group: too often, and it becomes a dead letter."""
-        group_name = header.topic.removeprefix(RETRY_PREFIX)
-        group = self._groups.find(group_name)
-        if group is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group_name}",
-            )
-        limit = group.retry_max_times
-        if version >= MAX_RECONSUME_TIMES_VERSION and header.max_reconsume_times is not None:
-            limit = header.max_reconsume_times
-        if (header.reconsume_times or 0) < limit:
-            return topic, queue_id
-        dead_letters = self._topics.create_in_send_back(dead_letter_topic(group_name))
-        self._keep_new_topic()
-        return dead_letters, 0
-
-    def _keep_new_topic(self) -> None:
-        """A message that outlives a power cut needs its topic: without it nobody could read it.
-
-        With synchronous flush it blocks everything for some milliseconds, once a topic; with asynchronous flush the
-        message itself may be lost for half a second, and the topic is synced in the background meanwhile.
-        """
-        if self._waits_for_flush:
-            self._topics.file.sync()
-        else:
-            self._topics.file.sync_soon()
 
 
 def _entries(request: RemotingCommand) -> UniformEntries | MixedEntries:

@@ -24,7 +24,7 @@ from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.processor.refusal import Refused
-from rocketrio_broker.processor.send import MAX_RECONSUME_TIMES_VERSION
+from rocketrio_broker.processor.resent import MAX_RECONSUME_TIMES_VERSION
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.route_info_manager import UNIT_SUB
 from rocketrio_broker.store.message_store import MessageStore
@@ -181,12 +181,7 @@ class SendBackProcessor:
         if known is not None:
             return known
         topic = self._topics.create_in_send_back(name, queue_nums=queues, sys_flag=sys_flag)
-        # A message that outlives a power cut needs its topic.
-        file = self._topics.file
-        if self._waits_for_flush:
-            file.sync()
-        else:
-            file.sync_soon()
+        self._topics.keep_new(at_once=self._waits_for_flush)
         return topic
 
     def _message(self, offset: int) -> MessageExt:

@@ -181,16 +181,16 @@ async def test_too_often_retried_message_becomes_a_dead_letter(autojump_clock: M
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address
         retry = "%RETRY%billing"
-        for times in (15, 16, 17):
+        for times in (16, 17, 18):
             answer = await caller.send(addr, b"%d" % times, topic=retry, reconsume_times=times)
             assert answer.code == ResponseCode.SUCCESS
         answer = await caller.send(
-            addr, b"own limit", topic=retry, reconsume_times=3, max_reconsume_times=3
+            addr, b"own limit", topic=retry, reconsume_times=4, max_reconsume_times=3
         )
         assert answer.code == ResponseCode.SUCCESS
-        assert bodies(await caller.pull(addr, 0, topic=retry)) == [b"15"]
+        assert bodies(await caller.pull(addr, 0, topic=retry)) == [b"16"]
         dead = await caller.pull(addr, 0, topic="%DLQ%billing")
-        assert bodies(dead) == [b"16", b"17", b"own limit"]
+        assert bodies(dead) == [b"17", b"18", b"own limit"]
 
 
 async def test_oneway_send_is_stored(autojump_clock: MockClock) -> None:
