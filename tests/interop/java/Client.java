@@ -29,6 +29,7 @@ public final class Client {
         new Producing(nameServer).addTo(ops);
         new Pulling(nameServer).addTo(ops);
         new Pushing(nameServer).addTo(ops);
+        new Requesting(nameServer).addTo(ops);
         new Admin(nameServer).addTo(ops);
         new Allocating().addTo(ops);
         new Transacting(nameServer).addTo(ops);
