@@ -22,6 +22,7 @@ import trio
 
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
+from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.registration import BrokerRegistration
@@ -37,6 +38,9 @@ OTHER_MASTER_LOOK: Final = 5.0
 
 LEAST_QUEUES: Final = 4
 """Of a topic whose messages came from a broker that did not say how many it had (clients' defaultTopicQueueNums)."""
+
+ROOM_LOOK: Final = 5.0
+"""Seconds until a master whose disk cannot keep its topics tries again."""
 
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: registration is then through."""
@@ -79,6 +83,7 @@ class RoleService:
         self._topics_known_to: int | None = None
         self._scope = trio.CancelScope()
         self._turn = trio.Lock()
+        self._has_taken_over = False
 
     def __repr__(self) -> str:
         return f"<RoleService {self._config.broker.role}>"
@@ -149,6 +154,7 @@ class RoleService:
         # Before anything is waited for: the setter below completes the queues, and would open for writes.
         store.is_slave = False
         store.refuse_writes("this master has not taken over yet")
+        self._has_taken_over = False
         self._expect_acknowledgements()
         while (other := await self._other_master()) is not None:
             self._stand_aside(other)
@@ -161,9 +167,10 @@ class RoleService:
         await self._fetch(self._stand_by)
         self._expect_acknowledgements()
         await self._gather()
-        self._make_topics(known_to)
+        await self._insist_on_topics(known_to)
         self._topics_known_to = None
         store.take_writes()
+        self._has_taken_over = True
         logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()
         async with trio.open_nursery() as nursery:
@@ -209,6 +216,17 @@ class RoleService:
             logger.error("no writes are taken reason=%s", reason)
         self._store.refuse_writes(reason)
 
+    async def _insist_on_topics(self, known_to: int) -> None:
+        """With a full disk no topic can be made, and no message taken either: only reads are served."""
+        while True:
+            try:
+                self._make_topics(known_to)
+                return
+            except ConfigFileError as error:
+                logger.error("no writes are taken reason=%s", error)
+                self._stand_by(str(error))
+                await trio.sleep(ROOM_LOOK)
+
     def _make_topics(self, known_to: int) -> None:
         """Topics of messages from this address on that came from another broker, and that nobody told of."""
         topics = self._parts.topics
@@ -230,7 +248,8 @@ class RoleService:
 
     def _settle(self) -> None:
         """The role serves: whoever waits for that may go on, and the name servers are told."""
-        if self._config.broker.broker_id != MASTER_ID or self._store.writable:
+        # A disk that is full refuses writes too; it will have room again, and this is the master all the same.
+        if self._config.broker.broker_id != MASTER_ID or self._has_taken_over:
             self._registration.register_now()
         status, self._task_status = self._task_status, trio.TASK_STATUS_IGNORED
         status.started()

@@ -162,6 +162,12 @@ def test_new_master_without_the_last_message_is_seen(monkeypatch: pytest.MonkeyP
     assert "a slave still had the tail" in broken_promises(switching(SWITCH))
 
 
+def test_full_disk_does_not_end_a_slave_that_becomes_master() -> None:
+    """A topic came while it was full: the new master cannot keep the table, and waits for room."""
+    full = schedule_of(Fault(4.0, 10.0, "full disk", "slave-1"))
+    assert broken_promises(attrs.evolve(full, switches=(SWITCH,))) == set()
+
+
 def test_topic_that_is_made_anew_without_a_checkpoint_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
