@@ -227,7 +227,11 @@ async def open_broker(
                 disk=disk,
                 peers=peers,
                 connections=ha_service.connections,
-                changes=(ha_service.accepted, ha_service.departed),
+                changes=(
+                    ha_service.accepted,
+                    ha_service.departed,
+                    registration.master_changes,
+                ),
             )
             peers = attrs.evolve(peers, remembered=known_slaves.addrs)
             parts.live_slaves.watch(ha_service.connections)

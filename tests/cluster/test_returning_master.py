@@ -326,3 +326,21 @@ async def test_former_master_that_lost_its_name_server_finds_its_successor(
         await trio.sleep(60)
         assert not broker.store.writable
         assert new.broker.store.writable
+
+
+async def test_former_master_that_follows_no_longer_takes_its_successor_for_a_slave(
+    autojump_clock: MockClock,
+) -> None:
+    """Or it would wait for that one, should it die and this one take over again."""
+    async with cluster_of(1) as pair:
+        cluster = pair.cluster
+        old, (new,) = cluster.master, cluster.slaves
+        await trio.sleep(2)
+        await pair.change(old.broker, "slave", 2)
+        await pair.change(new.broker, "async-master", 0)
+        await trio.sleep(5)
+        await new.kill()
+        started = trio.current_time()
+        await pair.change(old.broker, "async-master", 0)
+        assert old.broker.store.writable
+        assert trio.current_time() - started < 4

@@ -9,7 +9,7 @@ Invariant: while slaves are connected none is forgotten because name servers lis
 Answers to: nothing of Java's.
 """
 
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,7 @@ from rocketrio_protocol.errors import Error
 LOOK_PERIOD: Final = 30.0
 """Seconds between looks, as between registrations (registerNameServerPeriod)."""
 SETTLE_TIME: Final = 1.0
-"""Seconds after a slave has come or gone: the name servers know of it then."""
+"""Seconds after a change: the name servers know of it then."""
 SLAVES_LIMIT: Final = 64
 """Addresses that are kept, as many as slaves may be connected."""
 
@@ -42,9 +42,12 @@ class KnownSlaves:
         disk: Disk,
         peers: Peers,
         connections: Sized,
-        changes: tuple[Watermark, Watermark],
+        changes: Sequence[Watermark],
     ) -> None:
-        """`connections` are the slaves that are connected, `changes` grow when one comes and when one goes."""
+        """`connections` are the slaves that are connected.
+
+        `changes` grow when one comes or goes, or when the master is another.
+        """
         self._file = ConfigFile(directory / _FILE, disk=disk)
         self._disk = disk
         self._peers = peers
@@ -60,7 +63,7 @@ class KnownSlaves:
         return self._addrs
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look when a slave has come or gone, and on a period."""
+        """Look when something has changed, and on a period."""
         task_status.started()
         while True:
             seen = [(change, change.value) for change in self._changes]
