@@ -82,25 +82,23 @@ class Send:
     count: int
 
 
-@attrs.frozen
-class Wait:
-    seconds: float
-
-
-Action = Join | Leave | Crash | Stall | Send | Wait
+Action = Join | Leave | Crash | Stall | Send
 _MEMBER: Final = st.integers(0, MEMBERS - 1)
-ACTIONS: Final = st.lists(
-    st.one_of(
-        st.builds(Join, _MEMBER),
-        st.builds(Leave, _MEMBER),
-        st.builds(Crash, _MEMBER),
-        st.builds(Stall, _MEMBER),
-        st.builds(Send, st.integers(1, 40)),
-        st.builds(Wait, st.sampled_from([0.01, 1.0, 7.0, 30.0])),
+STEPS: Final = st.lists(
+    st.tuples(
+        st.one_of(
+            st.builds(Join, _MEMBER),
+            st.builds(Leave, _MEMBER),
+            st.builds(Crash, _MEMBER),
+            st.builds(Stall, _MEMBER),
+            st.builds(Send, st.integers(1, 40)),
+        ),
+        st.sampled_from([0.01, 1.0, 7.0, 30.0]),
     ),
-    min_size=3,
-    max_size=25,
+    min_size=8,
+    max_size=30,
 )
+"""What is done, and the seconds until the next."""
 STRATEGIES: Final = [
     allocate_averagely,
     allocate_averagely_by_circle,
@@ -161,8 +159,6 @@ class Group:
                 for _ in range(count):
                     await producer.send(Message(TOPIC, b"%d" % self.sent))
                     self.sent += 1
-            case Wait(seconds):
-                await trio.sleep(seconds)
 
     def join(self, member: int) -> None:
         self.life_count += 1
@@ -252,7 +248,7 @@ class Group:
         assert sum(first.values()) == self.sent
 
 
-async def play(actions: list[Action], strategy: AllocateStrategy) -> None:
+async def play(steps: list[tuple[Action, float]], strategy: AllocateStrategy) -> None:
     with trio.fail_after(3600):
         async with (
             EmbeddedCluster() as cluster,
@@ -270,8 +266,9 @@ async def play(actions: list[Action], strategy: AllocateStrategy) -> None:
             await admin.create_topic(TOPIC, queues=QUEUES)
             group = Group(cluster, nursery, strategy)
             nursery.start_soon(group.look)
-            for action in actions:
+            for action, seconds in steps:
                 await group.act(action, producer)
+                await trio.sleep(seconds)
             if not group.lives:
                 group.join(0)
             with trio.fail_after(SETTLING):
@@ -280,12 +277,12 @@ async def play(actions: list[Action], strategy: AllocateStrategy) -> None:
 
 
 @settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
-@given(actions=ACTIONS, strategy=st.sampled_from(STRATEGIES), seed=st.integers(0, 1 << 16))
+@given(steps=STEPS, strategy=st.sampled_from(STRATEGIES), seed=st.integers(0, 1 << 16))
 def test_group_handles_everything_in_order_whatever_its_members_do(
-    actions: list[Action], strategy: AllocateStrategy, seed: int
+    steps: list[tuple[Action, float]], strategy: AllocateStrategy, seed: int
 ) -> None:
-    run_deterministically(play, actions, strategy, seed=seed)
+    run_deterministically(play, steps, strategy, seed=seed)
