@@ -336,8 +336,10 @@ async def test_former_master_that_follows_no_longer_takes_its_successor_for_a_sl
         cluster = pair.cluster
         old, (new,) = cluster.master, cluster.slaves
         await trio.sleep(2)
-        await pair.change(old.broker, "slave", 2)
+        await old.kill()
         await pair.change(new.broker, "async-master", 0)
+        old.config = attrs.evolve(old.config, role="slave", broker_id=2)
+        await old.start()
         await trio.sleep(5)
         await new.kill()
         started = trio.current_time()
