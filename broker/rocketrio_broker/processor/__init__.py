@@ -22,7 +22,6 @@ NOT_BUILT_YET: Final = frozenset(
     {
         RequestCode.GET_TIMER_CHECK_POINT,
         RequestCode.GET_TIMER_METRICS,
-        RequestCode.QUERY_CONSUME_QUEUE,
         RequestCode.QUERY_ASSIGNMENT,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     }

@@ -2,6 +2,7 @@
 
     topic_admin    17 21 215 305 316 351        group_admin   43 45 200 201 203 204 207 308 314 352
     consume_stats  202 208 300 303 315 317          broker_admin  25 26 28 306 329
+    looking        321 328 343 345
     client_manage (34 35 38 46) and offsets (14 15 29-32) have tables of their own
 
 Answers to: AdminBrokerProcessor.
@@ -21,6 +22,7 @@ from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.processor.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processor.consume_stats import ConsumeStatsProcessor
 from rocketrio_broker.processor.group_admin import GroupAdminProcessor
+from rocketrio_broker.processor.looking import LookingProcessor
 from rocketrio_broker.processor.topic_admin import TopicAdminProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.registration import BrokerRegistration
@@ -90,9 +92,19 @@ def admin_processors(
         ha_addr=ha_addr,
         slave=slave,
     )
+    looking = LookingProcessor(
+        store,
+        config=config,
+        consumers=consumers,
+        producers=producers,
+        offsets=consumer_offsets,
+        broker_addr=broker_addr,
+        wall_clock=wall_clock,
+    )
     return {
         **topic_admin.processors(),
         **group_admin.processors(),
         **consume_stats.processors(),
         **broker_admin.processors(),
+        **looking.processors(),
     }

@@ -3,14 +3,15 @@
 Answers to: DefaultMessageStore's getMinOffsetInQueue, getMessageStoreTimeStamp, lookMessageByOffset, queryMessage.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.consume_queue import ConsumeQueue
+from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
+from rocketrio_broker.store.record_filter import Entry, PropertiesFilter, judged
 
 
 class StoreLookups:
@@ -37,6 +38,15 @@ class StoreLookups:
         """(first, next) queue offset; None if there is no such queue."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[Entry]:
+        """Entries of a queue as they are, at most `count`; fewer at its end and where a file of it ends."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return [] if queue is None else list(ENTRY.iter_unpack(queue.entries(offset, count)))
+
+    def judged(self, entries: Iterable[Entry], matches: PropertiesFilter) -> Iterator[Entry]:
+        """The entries with what `matches` says of their records in place of the tags code."""
+        return judged(self.commit_log, entries, matches)
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at a queue offset was stored, in ms; None if it is not there."""

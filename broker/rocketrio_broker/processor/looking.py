@@ -1,0 +1,141 @@
+"""What consoles look at one by one: queue entries (321), producers (328), a group's topics and subscription (343, 345).
+
+Answers to: AdminBrokerProcessor's queryConsumeQueue, getAllProducerInfo, queryTopicsByConsumer,
+querySubscriptionByConsumer.
+Unlike Java: of a queue's entries each says whether the group would be given it, not only those with extension files.
+"""
+
+from typing import Final
+
+import trio
+
+from rocketrio_broker.clients import ConsumerManager, ProducerManager
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.sql_expression import sql_filter
+from rocketrio_broker.processor.tag_expression import ALL, is_tag_type
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.record_filter import CHOSEN, Entry
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import looking
+from rocketrio_protocol.commands.client import SubscriptionData
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock, split_addr
+from rocketrio_protocol.route import TopicList
+
+ENTRIES_LIMIT: Final = 1000
+"""Queue entries in one answer: 100 kB of JSON."""
+
+
+class LookingProcessor:
+    """Shows single things."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        config: LiveConfig,
+        consumers: ConsumerManager,
+        producers: ProducerManager,
+        offsets: ConsumerOffsetManager,
+        broker_addr: str,
+        wall_clock: WallClock,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._consumers = consumers
+        self._producers = producers
+        self._offsets = offsets
+        self._broker_addr = broker_addr
+        self._wall_clock = wall_clock
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.QUERY_CONSUME_QUEUE: self.queue_entries,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.producers,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+        }
+
+    def queue_entries(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(looking.QueryConsumeQueueRequestHeader)
+        bounds = self._store.queue_bounds(header.topic, header.queue_id)
+        if bounds is None:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
+            )
+        entries = self._store.queue_entries(
+            header.topic,
+            header.queue_id,
+            max(header.queue_offset, bounds[0]),
+            max(0, min(header.count, ENTRIES_LIMIT)),
+        )
+        body = looking.QueryConsumeQueueBody(
+            [looking.ConsumeQueueData(*entry) for entry in entries], *bounds
+        )
+        if header.consumer_group is not None:
+            self._judge(body, header.consumer_group, header.topic, entries)
+        return request.response(body=body.to_classic_json())
+
+    def _judge(
+        self,
+        body: looking.QueryConsumeQueueBody,
+        group: str,
+        topic: str,
+        entries: list[Entry],
+    ) -> None:
+        """Say of each entry whether the group would be given it."""
+        subscription = self._consumers.subscription(group, topic)
+        if subscription is None:
+            body.filter_data = f"{group}@{topic} is not online!"
+            return
+        body.subscription_data = subscription
+        body.filter_data = subscription.sub_string
+        for shown, is_chosen in zip(
+            body.queue_data, self._verdicts(subscription, entries), strict=True
+        ):
+            shown.eval = is_chosen
+
+    def _verdicts(self, subscription: SubscriptionData, entries: list[Entry]) -> list[bool]:
+        if is_tag_type(subscription.expression_type):
+            codes = set(subscription.code_set)
+            takes_all = subscription.sub_string == ALL or not codes
+            return [takes_all or code in codes for _, _, code in entries]
+        matches = sql_filter(
+            subscription.expression_type, subscription.sub_string, self._config.broker
+        )
+        return [code in CHOSEN for _, _, code in self._store.judged(entries, matches)]
+
+    def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        now_ms, now = self._wall_clock.now_ms(), trio.current_time()
+        table = looking.ProducerTableInfo(
+            {
+                group: [
+                    looking.ProducerInfo(
+                        client.client_id,
+                        split_addr(client.channel.remote_addr)[0],
+                        client.language.name,
+                        client.version,
+                        now_ms - round((now - client.last_update) * 1000),
+                    )
+                    for client in clients.values()
+                ]
+                for group, clients in self._producers.group_channel_table.items()
+            }
+        )
+        return request.response(body=table.to_classic_json())
+
+    def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(looking.QueryTopicsByConsumerRequestHeader)
+        topics = TopicList(self._offsets.topics_of_group(header.group), self._broker_addr)
+        return request.response(body=topics.to_classic_json())
+
+    def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(looking.QuerySubscriptionByConsumerRequestHeader)
+        known = self._consumers.subscription(header.group, header.topic)
+        body = looking.GroupSubscription(header.group, header.topic, known)
+        return request.response(body=body.to_classic_json())
