@@ -17,7 +17,6 @@ import msgspec
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage
-from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.java_map_order import java_properties_text
 from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
 from rocketrio_protocol.properties import (
@@ -103,7 +102,7 @@ def stored_again(
         flag=message.flag,
         sys_flag=message.sys_flag,
         born_timestamp_ms=message.born_timestamp_ms,
-        born_host=pack_host(*message.born_host),
-        store_host=pack_host(*message.store_host),
+        born_host=message.packed_born_host,
+        store_host=message.packed_store_host,
         reconsume_times=message.reconsume_times,
     )

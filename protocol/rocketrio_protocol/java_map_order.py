@@ -9,6 +9,7 @@ Answers to: MessageDecoder.messageProperties2String over java.util.HashMap.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from rocketrio_protocol.properties import (
@@ -19,6 +20,7 @@ from rocketrio_protocol.properties import (
 
 FEWEST_BUCKETS: Final = 16
 _MOST_FULL: Final = 0.75
+_NAMES_CACHE_SIZE: Final = 1024  # names of properties are few and come again with every message
 
 
 def java_ordered(properties: Mapping[str, str]) -> dict[str, str]:
@@ -36,6 +38,7 @@ def java_properties_text(properties: Mapping[str, str]) -> str:
     )
 
 
+@lru_cache(_NAMES_CACHE_SIZE)
 def _spread(text: str) -> int:
     code = java_string_hash(text) & 0xFFFFFFFF
     return code ^ code >> 16

@@ -213,9 +213,12 @@ class MessageExt:
     @property
     def born_host(self) -> tuple[str, int]:
         """IP and port of the producer."""
-        return unpack_host(
-            self._bytes(self.start + 48, 20 if self.sys_flag & _BORN_HOST_IPV6 else 8)
-        )
+        return unpack_host(self.packed_born_host)
+
+    @property
+    def packed_born_host(self) -> bytes:
+        """The same as it is stored."""
+        return self._bytes(self.start + 48, 20 if self.sys_flag & _BORN_HOST_IPV6 else 8)
 
     @property
     def store_timestamp_ms(self) -> int:
@@ -229,9 +232,11 @@ class MessageExt:
     @property
     def store_host(self) -> tuple[str, int]:
         """IP and port of the broker that stored it first."""
-        return unpack_host(self._store_host())
+        return unpack_host(self.packed_store_host)
 
-    def _store_host(self) -> bytes:
+    @property
+    def packed_store_host(self) -> bytes:
+        """The same as it is stored."""
         sys_flag = self.sys_flag
         at = 76 if sys_flag & _BORN_HOST_IPV6 else 64
         return self._bytes(self.start + at, 20 if sys_flag & _STORE_HOST_IPV6 else 8)
@@ -360,7 +365,7 @@ class MessageExt:
     @property
     def offset_message_id(self) -> str:
         """Names the broker that stored it and the place in its log."""
-        return offset_message_id(self._store_host(), self.physical_offset)
+        return offset_message_id(self.packed_store_host, self.physical_offset)
 
     @property
     def record(self) -> bytes:

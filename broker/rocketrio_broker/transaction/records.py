@@ -16,7 +16,6 @@ from rocketrio_protocol.commands.transaction import (
     TRANSACTION_COMMIT,
     CheckTransactionStateRequestHeader,
 )
-from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.java_map_order import java_properties_text
 from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
 from rocketrio_protocol.message_id import offset_message_id
@@ -121,7 +120,7 @@ def check_request(
         born_timestamp_ms=real.born_timestamp_ms,
         born_host=real.born_host,
         store_timestamp_ms=half.store_timestamp_ms,
-        store_host=pack_host(*half.store_host),
+        store_host=half.packed_store_host,
         reconsume_times=real.reconsume_times,
         prepared_transaction_offset=0,
         body=real.body,
