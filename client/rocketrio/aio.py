@@ -1,0 +1,253 @@
+"""The client in an asyncio program: trio as a guest of the running asyncio loop, and calls both ways.
+
+    async with open_trio() as trio_side:                                   # asyncio
+        async with trio_side.open(open_producer()) as producer:            # lives in a trio task
+            await trio_side.run(producer.send, Message("orders", b"..."))  # asyncio waits for trio
+    ...
+            await trio_side.on_asyncio(store, message)                     # in a trio function: trio waits for asyncio
+
+Both loops run in one thread, in turn, so that neither side needs locks. Who is cancelled cancels what it waits for, on
+the other side, and waits until that has ended.
+
+Invariant: nothing of the trio side outlives `open_trio`, and nobody waits for it longer than it lives.
+Unlike a thread with a portal: no second thread, no values between threads, and one Ctrl-C ends both.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+import attrs
+import trio
+
+from rocketrio_protocol.errors import ClosedError
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+@asynccontextmanager
+async def open_trio() -> "AsyncGenerator[TrioSide]":
+    """A trio run on the running asyncio loop, for as long as the block runs.
+
+    At its end what still runs on the trio side is cancelled and waited for, also when the block was cancelled: a
+    consumer commits, as at the end of `trio.run`. An asyncio handler that never awaits holds up trio too.
+    """
+    side = TrioSide(asyncio.get_running_loop())
+    await side.start()
+    try:
+        yield side
+    finally:
+        await side.stop()
+
+
+@attrs.define(eq=False)
+class _Call:
+    """One trio function that an asyncio task waits for."""
+
+    run: Callable[[], Awaitable[Any]]
+    result: "asyncio.Future[Any]"
+    scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+
+
+class TrioSide:
+    """Made by `open_trio`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._ended: asyncio.Future[Any] = loop.create_future()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._nursery: trio.Nursery | None = None
+
+    # ------------------------------------------------------------------------------- called in asyncio
+
+    async def run(self, function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts) -> T:
+        """Await a trio function from an asyncio task; keyword arguments by `functools.partial`.
+
+        A cancel is passed on, and waits until the function has ended. What it gave in spite of the cancel is lost: do
+        not receive by it, but in a trio function that awaits `on_asyncio`. Raises what the function raises, and
+        ClosedError when the block of `open_trio` was left.
+        """
+        call = _Call(lambda: function(*args), self._loop.create_future())
+        self._soon(self._begin, call)
+        cancelled = await _end_of(call.result, lambda: self._soon(call.scope.cancel))
+        value: T = call.result.result()
+        if cancelled is not None:
+            raise cancelled
+        return value
+
+    @asynccontextmanager
+    async def open(self, manager: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
+        """Enter a trio context manager, such as `open_consumer(...)`, and leave it at the end of the asyncio block.
+
+        It sees an exception of the block, and a cancel as a cancel. If it ends by itself, the block is cancelled, and
+        what it raised comes out.
+        """
+        entered: asyncio.Future[T] = self._loop.create_future()
+        leaving = trio.Event()
+        problems: list[Exception] = []
+
+        async def hold() -> None:
+            async with manager as value:
+                entered.set_result(value)
+                await leaving.wait()
+                for problem in problems:
+                    raise problem
+
+        held = self._loop.create_task(self.run(hold))
+        try:
+            await _first_of(entered, held)
+            if held.done():
+                held.result()  # It could not be entered, and this raises.
+            async with _cancelled_by(held):
+                yield entered.result()
+        except Exception as error:
+            if held.done():
+                raise
+            problems.append(error)
+        except BaseException:
+            held.cancel()
+            await _end_of(held, held.cancel)
+            if not held.cancelled():
+                held.result()  # Its end failed, and that is worth more than the cancel.
+            raise
+        if not held.done():
+            self._soon(leaving.set)
+        cancelled = await _end_of(held, held.cancel)
+        held.result()
+        if cancelled is not None:
+            raise cancelled
+
+    # --------------------------------------------------------------------------------- called in trio
+
+    async def on_asyncio(
+        self, function: Callable[[Unpack[Ts]], Coroutine[Any, Any, T]], *args: *Ts
+    ) -> T:
+        """Await an asyncio function from a trio task; it runs in an asyncio task of its own.
+
+        A cancel is passed on, and waits until the function has ended. Raises what it raises; ClosedError if somebody
+        else cancelled it.
+        """
+        assert self._token is not None
+        token, done = self._token, trio.Event()
+        task = self._loop.create_task(function(*args))
+        task.add_done_callback(lambda _: token.run_sync_soon(done.set))
+        try:
+            await done.wait()
+        finally:
+            if not task.done():
+                task.cancel()
+                with trio.CancelScope(shield=True):
+                    await done.wait()
+        if task.cancelled():
+            raise ClosedError(f"{function!r} was cancelled on the asyncio side")
+        return task.result()
+
+    # ---------------------------------------------------------------------------------------- inside
+
+    async def start(self) -> None:
+        """Begin the trio run."""
+        trio.lowlevel.start_guest_run(
+            self._main,
+            run_sync_soon_threadsafe=self._loop.call_soon_threadsafe,
+            run_sync_soon_not_threadsafe=self._loop.call_soon,
+            done_callback=self._ended.set_result,
+            host_uses_signal_set_wakeup_fd=True,
+        )
+        cancelled = await _end_of(self._started, lambda: None)
+        if cancelled is not None:
+            await self.stop()
+            raise cancelled
+
+    async def stop(self) -> None:
+        """Cancel what runs, and wait for its end. Raises what ended the run early."""
+        if not self._ended.done():
+            assert self._nursery is not None
+            self._soon(self._nursery.cancel_scope.cancel)
+        cancelled = await _end_of(self._ended, lambda: None)
+        self._ended.result().unwrap()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _main(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            self._token = trio.lowlevel.current_trio_token()
+            self._started.set_result(None)
+            await trio.sleep_forever()
+
+    def _begin(self, call: _Call) -> None:
+        nursery = self._nursery
+        assert nursery is not None
+        if nursery.cancel_scope.cancel_called:
+            call.result.set_exception(self._closed())
+        else:
+            nursery.start_soon(self._serve, call)
+
+    async def _serve(self, call: _Call) -> None:
+        result = call.result
+        try:
+            with call.scope:
+                result.set_result(await call.run())
+            if call.scope.cancelled_caught:
+                result.set_result(None)  # The caller was cancelled, and says so itself.
+        except Exception as error:
+            result.set_exception(error)
+        finally:
+            if not result.done():
+                result.set_exception(self._closed())
+
+    def _soon(self, function: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
+        """Let the trio side call it: what wakes trio's tasks may not be called from outside."""
+        try:
+            assert self._token is not None
+            self._token.run_sync_soon(function, *args)
+        except trio.RunFinishedError:
+            raise self._closed() from None
+
+    def _closed(self) -> ClosedError:
+        return ClosedError("the trio side has ended: the block of open_trio was left")
+
+
+async def _end_of(
+    future: "asyncio.Future[Any]", pass_on: Callable[[], object]
+) -> asyncio.CancelledError | None:
+    """Wait until it is done, through any cancel, which is passed on and returned."""
+    cancelled = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+            pass_on()
+    return cancelled
+
+
+async def _first_of(*futures: "asyncio.Future[Any]") -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+@asynccontextmanager
+async def _cancelled_by(held: "asyncio.Task[None]") -> AsyncGenerator[None]:
+    """A block that is cancelled when `held` ends before it, and then raises what that raised."""
+    block = asyncio.current_task()
+    assert block is not None
+    is_ours = False
+
+    def cancel(_: object) -> None:
+        nonlocal is_ours
+        is_ours = True
+        block.cancel()
+
+    held.add_done_callback(cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not is_ours:
+            raise
+        block.uncancel()
+        held.result()
+        raise ClosedError("what was opened on the trio side has ended by itself") from None
+    finally:
+        held.remove_done_callback(cancel)

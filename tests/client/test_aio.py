@@ -1,0 +1,286 @@
+"""Trio as a guest of asyncio: calls both ways, what cancels and exceptions become, and that nothing is left behind."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from rocketrio import ClosedError, Message, MessageExt, open_client, open_consumer, open_producer
+from rocketrio.aio import TrioSide, open_trio
+from rocketrio_broker.embedded import EmbeddedCluster
+
+
+def in_asyncio(main: Callable[[TrioSide], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(20), open_trio() as side:
+            await main(side)
+
+    asyncio.run(run(), debug=True)
+
+
+def test_asyncio_sends_and_an_asyncio_handler_gets_every_message() -> None:
+    handled: list[int] = []
+    all_handled = asyncio.Event()
+
+    async def handle(message: MessageExt) -> None:
+        await asyncio.sleep(0)
+        handled.append(int(message.body))
+        if len(handled) == 40:
+            all_handled.set()
+
+    async def main(side: TrioSide) -> None:
+        async with side.open(EmbeddedCluster(slaves=0)) as cluster:
+            client = open_client(name_servers=cluster.name_servers, dial=cluster.dial)
+            async with side.open(client) as opened:
+                async with side.open(open_producer(client=opened)) as producer:
+                    sends = [
+                        side.run(producer.send, Message("orders", b"%d" % number))
+                        for number in range(40)
+                    ]
+                    results = await asyncio.gather(*sends)
+                    assert {result.status.name for result in results} == {"SEND_OK"}
+
+                async def consume() -> None:  # A trio function.
+                    async with open_consumer("orders", group="g", client=opened) as consumer:
+                        async for message in consumer:
+                            await side.on_asyncio(handle, message)
+
+                consuming = asyncio.create_task(side.run(consume))
+                await all_handled.wait()
+                consuming.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await consuming
+
+                async def left() -> int:
+                    async with open_consumer("orders", group="g", client=opened) as consumer:
+                        committed = [await consumer.committed(q) for q in consumer.assignment]
+                        return 40 - sum(o for o in committed if isinstance(o, int))
+
+                assert await side.run(left) <= 1  # The last one was in work.
+
+    in_asyncio(main)
+    assert sorted(handled) == list(range(40))
+
+
+def test_exceptions_come_out_on_the_other_side_as_they_are() -> None:
+    async def trio_fails(error: Exception, *, by: str) -> None:
+        await trio.lowlevel.checkpoint()
+        error.add_note(by)
+        raise error
+
+    async def asyncio_fails(error: Exception) -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    async def main(side: TrioSide) -> None:
+        error = LookupError("from trio")
+        with pytest.raises(LookupError) as caught:
+            await side.run(partial(trio_fails, by="hand"), error)
+        assert caught.value is error
+        assert error.__notes__ == ["hand"]
+        with pytest.raises(ZeroDivisionError):
+            await side.run(side.on_asyncio, asyncio_fails, ZeroDivisionError())
+
+    in_asyncio(main)
+
+
+def test_cancel_in_asyncio_waits_for_the_end_of_the_trio_function() -> None:
+    events: list[str] = []
+
+    async def slow_to_end() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.05)
+                events.append("trio has ended")
+
+    async def main(side: TrioSide) -> None:
+        task = asyncio.create_task(side.run(slow_to_end))
+        await asyncio.sleep(0.02)
+        for _ in range(3):  # However often.
+            task.cancel()
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        events.append("asyncio goes on")
+
+    in_asyncio(main)
+    assert events == ["trio has ended", "asyncio goes on"]
+
+
+def test_cancel_in_trio_waits_for_the_end_of_the_asyncio_function() -> None:
+    events: list[str] = []
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(0.05)
+            events.append("asyncio has ended")
+
+    async def main(side: TrioSide) -> None:
+        async def bounded() -> None:
+            with trio.move_on_after(0.02):
+                await side.on_asyncio(slow_to_end)
+            events.append("trio goes on")
+
+        await side.run(bounded)
+
+    in_asyncio(main)
+    assert events == ["asyncio has ended", "trio goes on"]
+
+
+def test_handler_cancelled_by_somebody_else_is_an_error() -> None:
+    async def cancels_itself() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    async def main(side: TrioSide) -> None:
+        with pytest.raises(ClosedError, match="cancelled on the asyncio side"):
+            await side.run(side.on_asyncio, cancels_itself)
+
+    in_asyncio(main)
+
+
+class Held:
+    """A trio context manager that remembers how it was left."""
+
+    def __init__(self) -> None:
+        self.left_by: BaseException | str = "not"
+        self.fail = trio.Event()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[str]:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.watch)
+                yield "value"
+                nursery.cancel_scope.cancel()
+        except BaseException as error:
+            self.left_by = error
+            raise
+        self.left_by = "end"
+
+    async def watch(self) -> None:
+        await self.fail.wait()
+        raise LookupError("in the background")
+
+
+def test_context_manager_is_left_at_the_end_of_the_block() -> None:
+    held = Held()
+
+    async def main(side: TrioSide) -> None:
+        async with side.open(held.open()) as value:
+            assert (value, held.left_by) == ("value", "not")
+        assert held.left_by == "end"
+
+    in_asyncio(main)
+
+
+def test_context_manager_sees_the_exception_of_the_block() -> None:
+    held = Held()
+
+    async def main(side: TrioSide) -> None:
+        with pytest.raises(ExceptionGroup) as caught:  # Its nursery wraps it.
+            async with side.open(held.open()):
+                raise LookupError
+        assert caught.group_contains(LookupError)
+        assert caught.value is held.left_by
+
+    in_asyncio(main)
+
+
+def test_context_manager_sees_a_cancel_as_a_cancel() -> None:
+    held = Held()
+
+    async def main(side: TrioSide) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02), side.open(held.open()):
+                await asyncio.sleep(100)
+        assert isinstance(held.left_by, BaseExceptionGroup)
+        assert {type(error) for error in held.left_by.exceptions} == {trio.Cancelled}
+
+    in_asyncio(main)
+
+
+def test_block_is_cancelled_when_what_it_holds_fails() -> None:
+    held = Held()
+
+    async def main(side: TrioSide) -> None:
+        async def fail() -> None:
+            held.fail.set()
+
+        async def hold() -> None:
+            async with side.open(held.open()):
+                await side.run(fail)
+                await asyncio.sleep(100)
+
+        with pytest.raises(ExceptionGroup) as caught:
+            await hold()
+        assert caught.group_contains(LookupError)
+        task = asyncio.current_task()
+        assert task is not None
+        assert not task.cancelling()
+
+    in_asyncio(main)
+
+
+def test_context_manager_that_cannot_be_entered_says_why() -> None:
+    @asynccontextmanager
+    async def refuse() -> AsyncGenerator[None]:
+        raise LookupError("no cluster")
+        yield
+
+    async def main(side: TrioSide) -> None:
+        with pytest.raises(LookupError, match="no cluster"):
+            async with side.open(refuse()):
+                raise AssertionError
+
+    in_asyncio(main)
+
+
+def test_end_of_the_block_ends_the_trio_side_and_who_waits_for_it() -> None:
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("trio")
+
+    async def run() -> None:
+        async with open_trio() as side:
+            task = asyncio.create_task(side.run(wait))
+            await asyncio.sleep(0.01)
+        assert ended == ["trio"]
+        with pytest.raises(ClosedError):
+            await task
+        with pytest.raises(ClosedError):
+            await side.run(trio.sleep, 0)
+
+    asyncio.run(run(), debug=True)
+
+
+def test_cancelled_block_ends_the_trio_side_too() -> None:
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("trio")
+
+    async def run() -> None:
+        async with asyncio.timeout(0.05), open_trio() as side:
+            await side.run(wait)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(run(), debug=True)
+    assert ended == ["trio"]
