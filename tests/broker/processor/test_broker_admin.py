@@ -97,6 +97,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "maxTopicLength",
             "shortPollingTime",
             "slaveSyncPeriod",
+            "staticMemberGraceLimit",
         }
 
 
