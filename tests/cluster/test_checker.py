@@ -277,11 +277,13 @@ def test_offset_may_fall_where_somebody_lowered_it() -> None:
             Lowered(at=10.0, who="operator", queue_id=MOVABLE_QUEUE, offset=offset, outcome="done")
         ]
         messages = [event for event in RIGHT if isinstance(event, Received | SendStarted)]
+        again = [event for event in messages if isinstance(event, Received)]
         return [
             *(attrs.evolve(event, queue_id=MOVABLE_QUEUE) for event in messages),
             seen(9.0, 0, 2, MOVABLE_QUEUE),
             *steps,
             seen(11.0, 0, 1, MOVABLE_QUEUE),
+            *(attrs.evolve(event, queue_id=MOVABLE_QUEUE, at=12.0) for event in again),
         ]  # fmt: skip
 
     nothing = state(0, queues=((), (), (), ((0, FIRST), (1, SECOND))))

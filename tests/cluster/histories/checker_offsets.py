@@ -197,7 +197,7 @@ def resets_win(story: Story) -> Iterator[Violation]:
     if last.who != "operator" or last.outcome != "done":
         return
     began = next(
-        event for event in reversed(lowered) if event.outcome == "begins" and event.who == last.who
+        (one for one in reversed(lowered) if one.outcome == "begins" and one.who == last.who), last
     )
     before = {
         event.broker: offset
