@@ -15,6 +15,7 @@ import trio
 from rocketrio.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.name_servers import name_server_addresses
+from rocketrio.namespace import Namespace
 from rocketrio.routing import Router
 from rocketrio_protocol.codes import MASTER_ID, SerializeType
 from rocketrio_protocol.errors import ConfigError, NotReachable
@@ -40,6 +41,7 @@ class ClientOptions(TypedDict, total=False):
     poll_name_server_interval: float
     heartbeat_broker_interval: float
     serialize_type: SerializeType | str
+    namespace: str
     dial: Dial
     wall_clock: WallClock | None
     rng: random.Random | None
@@ -56,6 +58,7 @@ async def open_client(
     poll_name_server_interval: float = POLL_NAME_SERVER_INTERVAL,
     heartbeat_broker_interval: float = HEARTBEAT_INTERVAL,
     serialize_type: SerializeType | str = SerializeType.JSON,
+    namespace: str = "",
     dial: Dial = dial_tcp,
     wall_clock: WallClock | None = None,
     rng: random.Random | None = None,
@@ -66,7 +69,8 @@ async def open_client(
     `NAMESRV_ADDR`, else `127.0.0.1:9876`. `client_id` must be unique in the cluster; by default it is made of the
     address, the process id and a random number. With `connect_broker_by_user` pulls go to the broker id
     `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
-    written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees.
+    written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees. All topics and groups of the client
+    are those of the `namespace`: `orders` is `namespace%orders` to the brokers, as with Java's clients.
 
     With `static_grace` consumers of this client are static members: brokers of ours keep their queues for so many
     seconds after they end, however they end, so that a restart under the same `client_id` moves nothing. Apache's
@@ -81,6 +85,7 @@ async def open_client(
         )
     addresses = name_server_addresses(name_servers)
     header_codec = _serialize_type(serialize_type)
+    named = Namespace(namespace)
     rng = rng or random.SystemRandom()
     processors: dict[int, Processor] = {}
     scope = trio.CancelScope(shield=True)
@@ -115,6 +120,7 @@ async def open_client(
                 ip=ip,
                 rng=rng,
                 processors=processors,
+                namespace=named,
             )
             nursery.start_soon(client.run)
             try:

@@ -66,3 +66,9 @@ class Connections:
         if self._timeouts:
             self._timeouts.pop(addr, None)
         return answer
+
+    async def send_oneway(
+        self, addr: str, request: RequestHeader, body: Body = b"", *, timeout: float
+    ) -> None:
+        """As `ChannelPool.send_oneway`."""
+        await self.pool.send_oneway(addr, request, body, timeout=timeout)

@@ -20,6 +20,7 @@ from rocketrio.connections import Connections
 from rocketrio.fault import AddressFaults
 from rocketrio.heartbeat import ConsumerMembership, HeartbeatService
 from rocketrio.name_servers import NameServers
+from rocketrio.namespace import Namespace, NamespacedConnections
 from rocketrio.patience import patience
 from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
@@ -68,10 +69,15 @@ class ClientInstance:
         ip: str,
         rng: random.Random,
         processors: dict[int, Processor],
+        namespace: Namespace,
     ) -> None:
         self.client_id = client_id
         self.pool = pool
-        self.connections = Connections(pool)
+        self.namespace = namespace
+        """Inside the client names are short; `connections` makes them long."""
+        self.connections = (
+            NamespacedConnections(pool, namespace=namespace) if namespace else Connections(pool)
+        )
         self.name_servers = NameServers(self.connections, name_server_addrs)
         self.api = ClientAPI(self.connections)
         self.routing = routing
@@ -281,7 +287,9 @@ class ClientInstance:
 
     def notify_consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
         """A broker says that a group's members changed."""
-        group = request.header(NotifyConsumerIdsChangedRequestHeader).consumer_group
+        group = self.namespace.unwrapped(
+            request.header(NotifyConsumerIdsChangedRequestHeader).consumer_group
+        )
         member = self.heartbeat.consumers.get(group)
         if member is not None:
             member.rebalance_now.wake()

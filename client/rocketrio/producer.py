@@ -122,7 +122,7 @@ class Producer:
         header = outgoing.header(
             chosen, group=self.group, born_timestamp_ms=self.client.wall_clock.now_ms()
         )
-        await self.client.pool.send_oneway(addr, header, outgoing.body, timeout=self.timeout)
+        await self.client.connections.send_oneway(addr, header, outgoing.body, timeout=self.timeout)
 
     @asynccontextmanager
     async def pipeline(

@@ -259,4 +259,5 @@ class PullAPIWrapper:
         result.broker_id = found.broker_id
         result.broker_name = queue.broker_name
         result.tags = subscription.tags
+        result.namespace = self.client.namespace or None
         return result

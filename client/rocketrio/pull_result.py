@@ -7,6 +7,7 @@ from enum import Enum
 
 import attrs
 
+from rocketrio.namespace import Namespace
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageExt
@@ -45,6 +46,8 @@ class PullResult:
     """Seconds since the slave that answered had everything its master had; None if it did not say so."""
     tags: frozenset[str] | None = None
     """Only these are wanted; None means all."""
+    namespace: Namespace | None = None
+    """Whose short names the messages shall have."""
 
     @property
     def is_from_slave(self) -> bool:
@@ -54,6 +57,8 @@ class PullResult:
     def messages(self) -> list[MessageExt]:
         """The wanted messages, as views that keep `body` alive."""
         messages = decode_messages(self.body, self.broker_name)
+        if self.namespace is not None:
+            messages = [self.namespace.message(message) for message in messages]
         if self.tags is None:
             return messages
         # Two tags may share a hash; the exact comparison is ours.

@@ -5,6 +5,7 @@ Answers to: DefaultMQPushConsumerImpl.resetRetryAndNamespace.
 
 import attrs
 
+from rocketrio.namespace import NO_NAMESPACE, Namespace
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.property_names import PROPERTY_RETRY_TOPIC
 
@@ -15,10 +16,12 @@ class RedeliveredMessage(MessageExt):
 
     attempts_here: int = 0
     """How often it failed since it was received, without having been handed back."""
+    namespace: Namespace = NO_NAMESPACE
+    """Whose short names it has."""
 
     @property
     def topic(self) -> str:
-        return self.property_value(PROPERTY_RETRY_TOPIC) or super().topic
+        return self.namespace.unwrapped(self.property_value(PROPERTY_RETRY_TOPIC) or super().topic)
 
     @property
     def reconsume_times(self) -> int:
@@ -27,8 +30,20 @@ class RedeliveredMessage(MessageExt):
     def copy(self) -> "RedeliveredMessage":
         """The same message without the rest of its chunk."""
         return RedeliveredMessage(
-            self.record, 0, self.size, self.broker_name, attempts_here=self.attempts_here
+            self.record,
+            0,
+            self.size,
+            self.broker_name,
+            attempts_here=self.attempts_here,
+            namespace=self.namespace,
         )
+
+    def __getstate__(self) -> tuple[bytes, str, int, str]:  # type: ignore[override]
+        return self.record, self.broker_name, self.attempts_here, self.namespace.name
+
+    def __setstate__(self, state: tuple[bytes, str, int, str]) -> None:  # type: ignore[override]
+        super().__setstate__(state[:2])
+        self.attempts_here, self.namespace = state[2], Namespace(state[3])
 
 
 def redelivered(message: MessageExt, attempts_here: int = 0) -> RedeliveredMessage:
@@ -39,4 +54,5 @@ def redelivered(message: MessageExt, attempts_here: int = 0) -> RedeliveredMessa
         message.size,
         message.broker_name,
         attempts_here=attempts_here,
+        namespace=getattr(message, "namespace", NO_NAMESPACE),
     )

@@ -142,7 +142,8 @@ async def _begin(
         raise LocalProtocolError(
             "a message of a transaction cannot be delayed as well", topic=message.topic
         )
-    marks = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: producer.group}
+    wire_group = producer.client.namespace.wrapped(producer.group)
+    marks = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: wire_group}
     half = attrs.evolve(message, properties={**message.properties, **marks})
     outgoing = producer.outgoing(half)
     outgoing.sys_flag |= _PREPARED

@@ -55,7 +55,8 @@ class TransactionChecks:
 
     def __init__(self, client: ClientInstance) -> None:
         self.groups: dict[str, trio.MemorySendChannel[_Question]] = {}
-        """Where each group's questions go."""
+        """Where each group's questions go, by the name that brokers know it by."""
+        self._namespace = client.namespace
         client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)] = self.asked
 
     def asked(self, channel: Channel, request: RemotingCommand) -> None:
@@ -74,7 +75,8 @@ class TransactionChecks:
             )
             return
         try:
-            questions.send_nowait(_Question(channel, header, messages[0]))
+            message = self._namespace.message(messages[0])
+            questions.send_nowait(_Question(channel, header, message))
         except trio.WouldBlock:
             logger.warning("too many transactions to check, some wait group=%s", group)
 
@@ -87,20 +89,21 @@ async def checking_transactions(
     if client.transaction_checks is None:
         client.transaction_checks = TransactionChecks(client)
     groups = client.transaction_checks.groups
-    if group in groups:
+    wire_group = client.namespace.wrapped(group)
+    if wire_group in groups:
         raise ConfigError(
             f"this client has a producer of group {group} with check_transaction already; share it"
         )
     send, receive = trio.open_memory_channel[_Question](CHECKS_WAITING_LIMIT)
-    groups[group] = send
+    groups[wire_group] = send
     async with background_nursery() as nursery:
         nursery.start_soon(_be_known, client, group)
         for _ in range(CHECKS_AT_ONCE):
-            nursery.start_soon(_answer_all, group, check, receive)
+            nursery.start_soon(_answer_all, wire_group, check, receive)
         try:
             yield
         finally:
-            del groups[group]
+            del groups[wire_group]
 
 
 async def _be_known(client: ClientInstance, group: str) -> None:
@@ -115,7 +118,7 @@ async def _be_known(client: ClientInstance, group: str) -> None:
 
 
 async def _answer_all(
-    group: str, check: CheckTransaction, questions: trio.MemoryReceiveChannel[_Question]
+    wire_group: str, check: CheckTransaction, questions: trio.MemoryReceiveChannel[_Question]
 ) -> None:
     async for question in questions:
         state = await _checked(check, question.message)
@@ -123,7 +126,7 @@ async def _answer_all(
             continue
         header, message = question.header, question.message
         answer = EndTransactionRequestHeader(
-            group,
+            wire_group,
             header.tran_state_table_offset,
             header.commit_log_offset,
             state.value,

@@ -162,6 +162,8 @@ async def test_reply_to_somebody_who_is_gone_is_an_error(cluster: EmbeddedCluste
 
 
 async def test_message_that_asks_for_nothing_gets_no_reply(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic(TOPIC, queues=1)
     async with open_producer(client=client) as producer:
         sent = await producer.send(Message(TOPIC, b"x"))
         async with open_consumer(
