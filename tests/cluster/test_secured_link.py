@@ -10,7 +10,7 @@ from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import open_broker
-from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.config import BrokerConfig, MasterRole
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_protocol.codes import ResponseCode
@@ -39,7 +39,7 @@ async def replicate(cluster: EmbeddedCluster) -> None:
 
 @pytest.mark.parametrize("role", ["async-master", "sync-master"])
 async def test_slave_with_the_secret_follows(
-    autojump_clock: MockClock, secret: Path, role: str
+    autojump_clock: MockClock, secret: Path, role: MasterRole
 ) -> None:
     async with EmbeddedCluster(slaves=1, role=role, ha_secret_file=secret) as cluster:
         await replicate(cluster)
