@@ -48,6 +48,10 @@ ROOMS = (
         (f"{BROKER}.processor", f"{BROKER}.broker", f"{BROKER}.embedded"),
     ),
     Room(
+        f"broker/{BROKER}/transaction",
+        (f"{BROKER}.ha", f"{BROKER}.processor", f"{BROKER}.broker", f"{BROKER}.embedded"),
+    ),
+    Room(
         f"broker/{BROKER}/processor",
         (f"{BROKER}.broker", f"{BROKER}.embedded", f"{BROKER}.cli"),
     ),

@@ -19,6 +19,7 @@ from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.topic_config import DelayOffsetWrapper
 
@@ -162,6 +163,16 @@ async def test_progress_is_written_as_apache_writes_it(autojump_clock: MockClock
         await broker.send(1)
         await trio.sleep(9)
         assert broker.progress() == b'{\n\t"offsetTable":{1:2,2:1\n\t}\n}'
+
+
+async def test_operators_see_how_far_the_levels_are(autojump_clock: MockClock) -> None:
+    async with delayed() as broker:
+        for level in (1, 1, 4):
+            await broker.send(level)
+        await trio.sleep(2)
+        await broker.send(1)
+        answer = await broker.call.pool.call(broker.addr, GetBrokerRuntimeInfoRequestHeader())
+        assert b'"scheduleMessageOffset_1":"2,3"' in bytes(answer.body)
 
 
 async def test_clean_restart_delivers_nothing_twice(autojump_clock: MockClock) -> None:

@@ -86,6 +86,7 @@ def admin_processors(
         config=config,
         store=store,
         topics=topics,
+        delay_offsets=delay_offsets,
         waiting=waiting,
         group_transfer=group_transfer,
         broker_addr=broker_addr,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.java_settings import changed_config, java_properties
@@ -21,6 +22,7 @@ from rocketrio_protocol.java_properties import format_properties, parse_properti
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.route import KVTable
+from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
 VERSION_TEXT: Final = "V4_9_7"
 """What tools show for PROTOCOL_VERSION."""
@@ -44,6 +46,7 @@ class BrokerAdminProcessor:
         config: LiveConfig,
         store: MessageStore,
         topics: TopicConfigManager,
+        delay_offsets: DelayOffsets,
         waiting: WaitingAnswers,
         group_transfer: GroupTransferService,
         broker_addr: str,
@@ -54,6 +57,7 @@ class BrokerAdminProcessor:
         self._config = config
         self._store = store
         self._topics = topics
+        self._delay_offsets = delay_offsets
         self._waiting = waiting
         self._group_transfer = group_transfer
         self._broker_addr = broker_addr
@@ -112,7 +116,16 @@ class BrokerAdminProcessor:
             table[f"{pool}ThreadPoolQueueSize"] = "0"
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        return table | self._store.runtime_info() | self._waits_table() | self._slave_table()
+        table |= self._store.runtime_info() | self._delay_table()
+        return table | self._waits_table() | self._slave_table()
+
+    def _delay_table(self) -> dict[str, str]:
+        """How many messages of each delay level are delivered, and how many there are."""
+        wrapper, _ = self._delay_offsets.answer()
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{self._store.next_queue_offset(SCHEDULE_TOPIC, level - 1)}"
+            for level, offset in wrapper.offset_table.items()
+        }
 
     def _slave_table(self) -> dict[str, str]:
         """Keys of our own: how a slave follows, and how far a long copy is."""

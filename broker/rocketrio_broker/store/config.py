@@ -4,6 +4,7 @@ Answers to: MessageStoreConfig.
 Unlike Java: the share of memory that counts as "in memory" may be a fraction of a percent, or a size in bytes.
 """
 
+import re
 from typing import Any, Literal
 
 import attrs
@@ -13,6 +14,7 @@ from rocketrio_protocol.errors import ConfigError
 
 QUEUE_ENTRY_SIZE = 20
 _SMALLEST_LOG_FILE = 4096  # one page; smaller files serve nobody
+_DELAY_LEVELS = re.compile(r"[1-9]\d*[smhd](\s+[1-9]\d*[smhd])*")
 _LARGEST_FILE = 0x7FFFFFFF  # the size word of padding is a signed 32-bit number
 
 
@@ -139,6 +141,11 @@ class StoreConfig:
         ):
             raise ConfigError(
                 f"delete_when is {self.delete_when!r}: hours such as 04 or 04;16 are meant"
+            )
+        if _DELAY_LEVELS.fullmatch(self.message_delay_level.strip()) is None:
+            raise ConfigError(
+                f"message_delay_level is {self.message_delay_level!r}: numbers with s, m, h or d are meant,"
+                " such as `1s 5s 1m 2h`"
             )
         ratios = (
             self.disk_max_used_space_ratio,

@@ -155,12 +155,15 @@ class TransactionCheckService:
         times_text = half.property_value(PROPERTY_TRANSACTION_CHECK_TIMES) or "0"
         times = int(times_text) if times_text.isdecimal() else 0
         broker = self._config.broker
-        is_old = now_ms - half.born_timestamp_ms > broker.store.file_reserved_time * _MS_PER_HOUR
+        channel = self._channel(half)
+        # A producer whose clock is wrong is asked once all the same.
+        is_old = (
+            times > 0 or channel is None
+        ) and now_ms - half.born_timestamp_ms > broker.store.file_reserved_time * _MS_PER_HOUR
         is_deliverable = half.property_value(PROPERTY_REAL_TOPIC) is not None
         if times >= broker.transaction_check_max or is_old or not is_deliverable:
             self.statistics.given_up += 1
             return self._decisions.give_up(half).status is PutStatus.PUT_OK
-        channel = self._channel(half)
         if channel is None:
             return True
         copy, result = self._decisions.copy(half, check_times=times + 1)

@@ -16,6 +16,9 @@ def test_every_field_is_documented() -> None:
         ({"mapped_file_size_consume_queue": 6001}, "multiple of 20"),
         ({"delete_when": "25"}, "delete_when"),
         ({"delete_when": "x"}, "delete_when"),
+        ({"message_delay_level": ""}, "message_delay_level"),
+        ({"message_delay_level": "1s 5"}, "message_delay_level"),
+        ({"message_delay_level": "0s 5s"}, "message_delay_level"),
         ({"disk_max_used_space_ratio": 95.0}, "disk_max_used_space_ratio"),
     ],
 )

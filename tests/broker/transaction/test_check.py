@@ -16,7 +16,7 @@ from tests.broker.transaction.producing import (
 )
 from trio.testing import MockClock
 
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.transaction import check
 
 ROUND = 30.0
@@ -127,6 +127,28 @@ async def test_group_without_producers_loses_nothing(autojump_clock: MockClock) 
             await trio.sleep(ROUND + 1)
             assert await back.seen_bodies() == [b"patient"]
             assert len(await back.seen(HALF)) == 2  # no copies but that of the one question
+
+
+async def test_group_that_never_comes_back_is_given_up_with_its_time_in_the_log(
+    autojump_clock: MockClock,
+) -> None:
+    store = attrs.evolve(SMALL_STORE, file_reserved_time=1.0)
+    async with EmbeddedCluster(cluster_name="lab", store=store) as cluster:
+        async with producing_on(cluster) as gone:
+            await gone.send(b"orphan")
+        await trio.sleep(3500)
+        bounds = cluster.master.broker.store.queue_bounds
+        assert bounds(GIVEN_UP, 0) is None
+        await trio.sleep(200)
+        assert bounds(GIVEN_UP, 0) == (0, 1)
+
+
+async def test_producer_with_a_wrong_clock_is_asked(autojump_clock: MockClock) -> None:
+    async with producing(lambda _: COMMIT) as producer:
+        await producer.send(b"1970", born_timestamp=0)
+        await producer.send(b"2100", born_timestamp=4_102_444_800_000)
+        await trio.sleep(ROUND + 1)
+        assert sorted(await producer.seen_bodies()) == [b"1970", b"2100"]
 
 
 async def test_producers_of_a_group_are_asked_in_turn(autojump_clock: MockClock) -> None:
