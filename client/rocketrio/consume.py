@@ -5,6 +5,8 @@ Answers to: the settings of DefaultMQPushConsumer and DefaultLitePullConsumer.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from os import PathLike
+from pathlib import Path
 from typing import Unpack
 
 from rocketrio.allocate import AllocateStrategy, allocate_averagely
@@ -13,6 +15,7 @@ from rocketrio.consumer import Consumer
 from rocketrio.consumer_options import (
     AUTO_COMMIT_INTERVAL,
     ConsumerOptions,
+    Mode,
     Tags,
     Where,
     read_subscriptions,
@@ -36,6 +39,9 @@ async def open_consumer(
     where: Where = None,
     queues: Sequence[MessageQueue] | None = None,
     start_from: StartFrom = "last",
+    mode: Mode = "clustering",
+    orderly: bool = False,
+    offsets_path: str | PathLike[str] | None = None,
     max_reconsume_times: int | None = None,
     auto_commit: bool = True,
     auto_commit_interval: float = AUTO_COMMIT_INTERVAL,
@@ -68,6 +74,11 @@ async def open_consumer(
     What `run` or `retry` hands back comes again later, also from another member, and after `max_reconsume_times` (16)
     it goes to the group's dead-letter topic.
 
+    With `orderly` a queue moves to another member only when its message in work is done, and `run` tries a failed
+    message again in place, for ever unless `max_reconsume_times` says otherwise: brokers lock the queues. With
+    `mode="broadcasting"` every member gets every message, and its progress is in a file of its own: `offsets_path`,
+    by default where Java's consumers have it, `~/.rocketmq_offsets`. Members on one host each need a path.
+
     With `auto_commit` all messages before the one in work are committed every `auto_commit_interval` seconds, when a
     queue is given up, and at the end of the block: the last message too if the block ended without an exception.
     Without it only `await consumer.commit()` does.
@@ -83,6 +94,9 @@ async def open_consumer(
         group=group,
         subscriptions=read_subscriptions(topics, queues, tags, where),
         queues=queues,
+        mode=mode,
+        orderly=orderly,
+        offsets_path=None if offsets_path is None else Path(offsets_path),
         max_reconsume_times=max_reconsume_times,
         start_from=start_from,
         auto_commit=auto_commit,

@@ -29,12 +29,12 @@ from rocketrio.frames import (
 from rocketrio.group_progress import GroupProgress
 from rocketrio.hand_out import HandOut
 from rocketrio.instance import ClientInstance
-from rocketrio.offset_store import RemoteBrokerOffsetStore, check_offset
+from rocketrio.offset_store import check_offset
+from rocketrio.offsets import OffsetStore
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.queue_questions import (
     begin_offset,
-    committed_offset,
     end_offset,
     known,
     of_each,
@@ -66,7 +66,7 @@ class Consumer:
         client: ClientInstance,
         group: str,
         *,
-        offsets: RemoteBrokerOffsetStore,
+        offsets: OffsetStore,
         pulls: PullAPIWrapper,
         auto_commit: bool,
         delivery: Delivery,
@@ -82,6 +82,7 @@ class Consumer:
             offsets=offsets,
             done_offset=self.hand_out.done_offset,
             lost=self.hand_out.lost,
+            put_back=self.hand_out.put_back,
             auto_commit=auto_commit,
         )
         self.progress = GroupProgress(group, self.assigned, offsets, auto_commit)
@@ -195,6 +196,7 @@ class Consumer:
             handler,
             self._delivery.hand_back,
             max_reconsume_times=self._delivery.max_reconsume_times,
+            is_orderly=self.assigned.locks is not None,
             concurrency=concurrency,
             drain_timeout=drain_timeout,
         )
@@ -285,7 +287,6 @@ class Consumer:
         What was pulled of them is forgotten, and pulled again later. Ends too when a queue moves to another member.
         """
         for queue in self.assigned.queues if queues is None else self._chosen(queues):
-            self.hand_out.put_back(self.assigned.queues[queue])
             self.assigned.pause(queue)
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
@@ -309,8 +310,8 @@ class Consumer:
         return self.hand_out.position(self._process_queue(queue))
 
     async def committed(self, queue: MessageQueue) -> Offset:
-        """What the broker has stored for the group, or NOT_FOUND. Raises Error when none answers."""
-        return await committed_offset(self.client, self.group, queue)
+        """What is stored for the group, or NOT_FOUND. Raises Error when no broker answers."""
+        return await self._offsets.committed(queue)
 
     async def beginning_offsets(self) -> dict[MessageQueue, int | None]:
         """Offset of the oldest message of each assigned queue, asked of the brokers; None where unknown."""

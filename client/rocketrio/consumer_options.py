@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
@@ -17,6 +18,8 @@ from rocketrio_protocol.topic_names import group_name_problem, topic_name_proble
 Tags: TypeAlias = str | Iterable[str] | None
 Where: TypeAlias = str | Mapping[str, str] | None
 
+Mode: TypeAlias = Literal["clustering", "broadcasting"]
+
 AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
 
 
@@ -29,6 +32,10 @@ class ConsumerOptions:
     """By topic, as the caller named them."""
     queues: Sequence[MessageQueue] | None
     """Read exactly these, as no member of the group."""
+    mode: Mode
+    orderly: bool
+    offsets_path: Path | None
+    """Where offsets are kept when broadcasting; None for Java's place."""
     max_reconsume_times: int | None
     """None for RocketMQ's rule."""
     start_from: StartFrom
@@ -62,9 +69,22 @@ class ConsumerOptions:
             "pull_threshold_size",
         )
 
+        if self.mode not in ("clustering", "broadcasting"):
+            raise ConfigError(f"mode={self.mode!r} is neither 'clustering' nor 'broadcasting'")
+        if self.is_broadcasting and (self.queues is not None or self.orderly):
+            raise ConfigError("a consumer that broadcasts has no queues= and no orderly=")
+        if self.orderly and self.queues is not None:
+            raise ConfigError("orderly= is for members of a group; with queues= order is as it is")
+        if self.offsets_path is not None and not self.is_broadcasting:
+            raise ConfigError("offsets_path= is for mode='broadcasting'; others commit to brokers")
         times = self.max_reconsume_times
         if times is not None and times < 0:
             raise ConfigError(f"max_reconsume_times={times} must not be less than 0")
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether every member gets every message."""
+        return self.mode == "broadcasting"
 
     def _check_positive(self, *names: str) -> None:
         for name in names:

@@ -13,12 +13,16 @@ from rocketrio.consumer import Consumer
 from rocketrio.consumer_options import ConsumerOptions
 from rocketrio.delivery import Delivery
 from rocketrio.fetch import QueueFetcher, consume_from_where
-from rocketrio.heartbeat import ConsumerMembership
+from rocketrio.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
+from rocketrio.local_offset_store import LocalFileOffsetStore
+from rocketrio.offset_file import OffsetFile, default_offsets_path
 from rocketrio.offset_store import RemoteBrokerOffsetStore
+from rocketrio.offsets import OffsetStore
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_budget import PullBudget
+from rocketrio.queue_locks import QueueLocks
 from rocketrio.rebalance import RebalanceService
 from rocketrio.routing import FindBrokerResult
 from rocketrio.subscription import ALL, Subscription
@@ -40,7 +44,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             f"this client is a member of group {group} already; open another client for a second member"
         )
     member = None if options.queues is not None else _membership(client, options)
-    offsets = RemoteBrokerOffsetStore(client, group)
+    offsets = _offset_store(client, options)
     pulls = PullAPIWrapper(client, group, options.policy)
     consumer = Consumer(
         client,
@@ -50,6 +54,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         auto_commit=options.auto_commit,
         delivery=Delivery.of(client, member, options.max_reconsume_times),
     )
+    locks = None
+    if options.orderly:
+        locks = consumer.assigned.locks = QueueLocks(client, group, consumer.assigned.stand_still)
     budget = PullBudget(options.pull_threshold_size)
 
     def new_fetcher(queue: MessageQueue) -> QueueFetcher:
@@ -82,9 +89,13 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         try:
             if member is not None:
                 service = RebalanceService(client, member, assign, options.strategy)
-                await _join(service, offsets, nursery)
+                if isinstance(offsets, RemoteBrokerOffsetStore):
+                    offsets.confirm = service.rebalance
+                await _join(service, nursery)
             else:
                 assign(_by_topic(options.subscriptions, options.queues or ()))
+            if locks is not None:
+                nursery.start_soon(locks.run)
             nursery.start_soon(consumer.progress.commit_on_period, options.auto_commit_interval)
             yield consumer
             consumer.settle()
@@ -109,12 +120,9 @@ async def _check_subscription(
         await client.ask_broker(MessageQueue(topic, broker.broker_name, 0), ask)
 
 
-async def _join(
-    service: RebalanceService, offsets: RemoteBrokerOffsetStore, nursery: trio.Nursery
-) -> None:
+async def _join(service: RebalanceService, nursery: trio.Nursery) -> None:
     """Become a member, and get a share of the queues."""
     await service.client.join(service.member)
-    offsets.confirm = service.rebalance
     if not await service.rebalance():
         service.member.rebalance_now.wake()
     nursery.start_soon(service.run)
@@ -129,21 +137,30 @@ def _by_topic(
 async def _close(
     client: ClientInstance,
     consumer: Consumer,
-    offsets: RemoteBrokerOffsetStore,
+    offsets: OffsetStore,
     member: ConsumerMembership | None,
 ) -> None:
     # Shielded and bounded: what was worked on is committed also when the block was cancelled.
     consumer.close()
     consumer.assigned.stop()
-    if offsets.confirm is not None:
+    if isinstance(offsets, RemoteBrokerOffsetStore) and offsets.confirm is not None:
         offsets.confirm = _nobody_confirms
     with trio.CancelScope(shield=True):
         await consumer.drained()
     with trio.move_on_after(COMMIT_GRACE, shield=True):
         await consumer.progress.commit_at_end()
     with trio.move_on_after(CLOSE_GRACE, shield=True):
+        if consumer.assigned.locks is not None:
+            await consumer.assigned.locks.unlock_all()
         if member is not None:
             await client.leave(member)
+
+
+def _offset_store(client: ClientInstance, options: ConsumerOptions) -> OffsetStore:
+    if not options.is_broadcasting:
+        return RemoteBrokerOffsetStore(client, options.group)
+    path = options.offsets_path or default_offsets_path(client.client_id, options.group)
+    return LocalFileOffsetStore.load(OffsetFile(path))
 
 
 async def _nobody_confirms() -> bool:
@@ -154,7 +171,9 @@ async def _nobody_confirms() -> bool:
 
 def _membership(client: ClientInstance, options: ConsumerOptions) -> ConsumerMembership:
     now_ms = client.wall_clock.now_ms()
-    subscriptions = {**options.subscriptions, retry_topic(options.group): ALL}
+    subscriptions = dict(options.subscriptions)
+    if not options.is_broadcasting:
+        subscriptions[retry_topic(options.group)] = ALL
     return ConsumerMembership(
         options.group,
         consume_from_where(options.start_from),
@@ -162,4 +181,5 @@ def _membership(client: ClientInstance, options: ConsumerOptions) -> ConsumerMem
             topic: subscription.data(topic, sub_version=now_ms)
             for topic, subscription in subscriptions.items()
         },
+        message_model=BROADCASTING if options.is_broadcasting else CLUSTERING,
     )

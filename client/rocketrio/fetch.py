@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from rocketrio.api import NOT_FOUND
-from rocketrio.offset_store import RemoteBrokerOffsetStore
+from rocketrio.offsets import OffsetStore
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
@@ -50,7 +50,7 @@ class QueueFetcher:
 
     process_queue: ProcessQueue
     wrapper: PullAPIWrapper
-    offsets: RemoteBrokerOffsetStore
+    offsets: OffsetStore
     subscription: Subscription
     start_from: StartFrom
     arrived: Callable[[ProcessQueue], None]
@@ -81,6 +81,9 @@ class QueueFetcher:
     async def _start(self) -> None:
         process_queue = self.process_queue
         while process_queue.fetch_offset is None:
+            if not process_queue.is_locked:  # Its former owner may still commit.
+                await process_queue.room.wait(PULL_ERROR_PAUSE)
+                continue
             try:
                 offset = await self.start_offset()
             except Error as error:

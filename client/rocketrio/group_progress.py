@@ -10,7 +10,8 @@ from typing import Final
 import attrs
 
 from rocketrio.assignment import Assignment
-from rocketrio.offset_store import RemoteBrokerOffsetStore, check_offset
+from rocketrio.offset_store import check_offset
+from rocketrio.offsets import OffsetStore
 from rocketrio.queue_claim import lost_meanwhile
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
@@ -28,7 +29,7 @@ class GroupProgress:
 
     group: str
     assigned: Assignment
-    offsets: RemoteBrokerOffsetStore
+    offsets: OffsetStore
     auto_commit: bool
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:

@@ -202,6 +202,8 @@ class HandOut:
                 current.position = self._messages[self._index].queue_offset
         for process_queue in self._in_work:
             process_queue.done_offset = process_queue.position
+            if process_queue.is_dropped:
+                process_queue.room.wake()
         self._in_work.clear()
 
     def lost(self, process_queue: ProcessQueue) -> None:

@@ -26,6 +26,8 @@ from rocketrio_protocol.errors import Error, NotReachable
 HEARTBEAT_INTERVAL: Final = 30.0  # heartbeatBrokerInterval; brokers forget a client after 120 s
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
 CLUSTERING: Final = "CLUSTERING"
+BROADCASTING: Final = "BROADCASTING"
+"""Every member gets every message."""
 
 logger = logging.getLogger("rocketrio.heartbeat")
 
@@ -38,6 +40,7 @@ class ConsumerMembership:
     consume_from_where: str
     subscriptions: dict[str, SubscriptionData]
     """By topic."""
+    message_model: str = CLUSTERING
     rebalance_now: Wakeup = attrs.Factory(Wakeup)
     """Caused when the members or the queues may have changed."""
 
@@ -80,7 +83,7 @@ class HeartbeatService:
                 ConsumerData(
                     group_name=member.group,
                     consume_type=CONSUME_PASSIVELY,
-                    message_model=CLUSTERING,
+                    message_model=member.message_model,
                     consume_from_where=member.consume_from_where,
                     subscription_data_set=list(member.subscriptions.values()),
                 )

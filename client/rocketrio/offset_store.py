@@ -18,22 +18,15 @@ import trio
 
 from rocketrio.api import NOT_FOUND, ClaimedOffset, Offset
 from rocketrio.instance import ClientInstance
+from rocketrio.offsets import StoredOffset
 from rocketrio.queue_claim import CommitRefused, QueueClaim, StandingOffset
+from rocketrio.queue_questions import committed_offset
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 
 logger = logging.getLogger("rocketrio.offsets")
-
-
-@attrs.frozen
-class StoredOffset:
-    """What a broker knows of a group on a queue."""
-
-    offset: Offset
-    is_from_slave: bool
-    """A slave may know an older one, or none yet."""
 
 
 @attrs.define(eq=False)
@@ -106,6 +99,10 @@ class RemoteBrokerOffsetStore:
 
     def _claim(self, queue: MessageQueue) -> QueueClaim:
         return self._claims.setdefault(queue, QueueClaim())
+
+    async def committed(self, queue: MessageQueue) -> Offset:
+        """What the broker has stored for the group, or NOT_FOUND. Raises Error when none answers."""
+        return await committed_offset(self.client, self.group, queue)
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
         """Claim the queue; what the master knows, or a slave while no master can be reached.

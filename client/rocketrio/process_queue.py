@@ -27,6 +27,8 @@ from rocketrio_protocol.topic_names import RETRY_PREFIX
 PULL_THRESHOLD_FOR_QUEUE: Final = 1000  # messages; pullThresholdForQueue
 PULL_THRESHOLD_SIZE_FOR_QUEUE: Final = 100 * 1024 * 1024  # bytes; pullThresholdSizeForQueue
 
+FINISH_LOOK: Final = 1.0  # seconds between two looks that nothing caused
+
 
 @attrs.define(eq=False)
 class Chunk:
@@ -52,6 +54,8 @@ class ProcessQueue:
     budget: PullBudget = attrs.Factory(PullBudget)
     """Of all queues of the consumer."""
     is_paused: bool = False
+    is_locked: bool = True
+    """Whether it is known to be this member's alone, where order counts."""
     is_dropped: bool = False
     """Another member owns it now: nothing more is handed out."""
     epoch: int = 0
@@ -122,7 +126,7 @@ class ProcessQueue:
     @property
     def has_room(self) -> bool:
         """Whether more should be pulled."""
-        if self.is_paused:
+        if self.is_paused or not self.is_locked:
             return False
         return self.message_count < self.threshold_messages and self.size < self.threshold_bytes
 
@@ -200,6 +204,21 @@ class ProcessQueue:
         while in_work and in_work[0].is_done:
             in_work.popleft()
         self.done_offset = in_work[0].message.queue_offset if in_work else self.position
+        if self.is_dropped:
+            self.room.wake()
+
+    def abandon(self, work: InWork) -> None:
+        """A handler leaves a message of a lost queue undone: its next owner finds it again."""
+        self._release(work.chunk)
+        work.is_stale = True
+        self.in_work.clear()
+        self.position = self.done_offset
+        self.room.wake()
+
+    async def finished(self) -> None:
+        """Wait until nothing of a lost queue is in work."""
+        while self.in_work or self.done_offset != self.position:
+            await self.room.wait(FINISH_LOOK)
 
     def put_current_back(self, index: int) -> None:
         """What is left of the current chunk from `index` on is to be handed out anew."""

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from rocketrio.allocate import AllocateStrategy, allocate_averagely
-from rocketrio.heartbeat import ConsumerMembership
+from rocketrio.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
@@ -81,6 +81,8 @@ class RebalanceService:
     async def _own_queues(self, topic: str) -> list[MessageQueue]:
         client = self.client
         queues = subscribe_queues(topic, await client.topic_route(topic))
+        if self.member.message_model == BROADCASTING:
+            return queues
         members = await self._member_ids(topic)
         if client.client_id not in members:
             await client.heartbeat.send_all()

@@ -212,7 +212,11 @@ class HandlerRun:
         without_pause = 0
         while not self.is_stopping:
             work = self.hand_out.begin_of(process_queue)
-            if work is None or not await self._handle_in_place(work):
+            if work is None:
+                return
+            if not await self._handle_in_place(work):
+                if process_queue.is_dropped:
+                    process_queue.abandon(work)
                 return
             process_queue.done(work)
             if process_queue.current is None:

@@ -1,0 +1,80 @@
+"""The file in which a broadcasting consumer keeps its offsets, in Java's place and form.
+
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json    and beside it offsets.json.bak, what it was before
+
+    {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:12}}
+
+Invariant: whoever reads finds one whole table: a new one is written beside it and takes its name.
+Answers to: LocalFileOffsetStore, OffsetSerializeWrapper.
+Unlike Java: the file is never half written. As in Java it is not synced: after a power cut messages may come again.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from rocketrio_protocol.commands.consumer import ResetOffsetBody
+from rocketrio_protocol.errors import ConfigError, Error, ProtocolError
+from rocketrio_protocol.message import MessageQueue
+
+OFFSETS_FOLDER: Final = ".rocketmq_offsets"
+JAVA_INSTANCE: Final = "DEFAULT"
+"""The instance name of a Java client that broadcasts."""
+
+logger = logging.getLogger("rocketrio.offsets")
+
+
+def default_offsets_path(client_id: str, group: str) -> Path:
+    """Java's place. A client id made at random counts as the one that Java would give."""
+    if "#" in client_id:
+        client_id = f"{client_id.partition('@')[0]}@{JAVA_INSTANCE}"
+    return Path.home() / OFFSETS_FOLDER / client_id / group / "offsets.json"
+
+
+@attrs.frozen
+class OffsetFile:
+    """One file and the one before."""
+
+    path: Path
+
+    def read(self) -> dict[MessageQueue, int]:
+        """The table; empty without a file. Raises ConfigError when neither file can be read."""
+        problem: Exception | None = None
+        for path in (self.path, self._backup):
+            try:
+                text = path.read_bytes()
+                return ResetOffsetBody.from_json(text).offset_table
+            except FileNotFoundError:
+                continue
+            except (OSError, ProtocolError) as error:
+                problem = error
+                logger.warning("offsets cannot be read path=%s error=%s", path, error)
+        if problem is None:
+            return {}
+        raise ConfigError(
+            f"the offsets in {self.path} cannot be read: {problem}",
+            remedy="Repair the file, or remove it and its .bak to begin where start_from says",
+        ) from problem
+
+    def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Replace the table. Raises Error when the disk will not."""
+        fresh = self.path.with_name(f"{self.path.name}.tmp")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh.write_bytes(ResetOffsetBody(dict(offsets)).to_json())
+            if self.path.exists():
+                os.replace(self.path, self._backup)
+            os.replace(fresh, self.path)
+        except OSError as error:
+            raise Error(
+                f"offsets not written to {self.path}: {error}",
+                remedy="Give a place that can be written as offsets_path=",
+            ) from error
+
+    @property
+    def _backup(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.bak")
