@@ -52,7 +52,24 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def comparable(exchanges: list[Exchange]) -> list[Exchange]:
-    return [exchange for exchange in exchanges if exchange.request.code not in NOT_BUILT_YET]
+    return [
+        exchange
+        for exchange in exchanges
+        if exchange.request.code not in NOT_BUILT_YET
+        and exchange.theirs.code != ResponseCode.SUBSCRIPTION_NOT_LATEST
+    ]
+
+
+def test_readers_with_newer_tags_are_not_kept_waiting(played: Played) -> None:
+    """Apache refuses them until their next heartbeat, in one recording for nine rounds."""
+    refused = [
+        exchange
+        for exchange in played.result.exchanges
+        if exchange.theirs.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    ]
+    assert len(refused) >= 2
+    for exchange in refused:
+        assert exchange.ours.code == ResponseCode.SUCCESS, exchange
 
 
 def test_unbuilt_codes_are_refused_plainly(played: Played) -> None:

@@ -6,6 +6,8 @@ Invariant: checks come in Java's order, each refusal with Java's code.
 Invariant: a pull that is executed again neither waits again nor commits again.
 Invariant: a slave moves no reader because it is behind: it repeats the offset it was asked for.
 Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
+Unlike Java: a reader whose newer tags are not known yet is not refused (25) until its next heartbeat, up to 30 s, but
+given everything: clients choose by tag themselves as well, as the hashes here are not exact.
 Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not
 store it either): reading should not write.
 """
@@ -285,6 +287,11 @@ class PullMessageProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
             )
         if subscription.sub_version < header.sub_version:
+            if is_tag_type(header.expression_type):
+                return (
+                    None,
+                    None,
+                )  # Its tags are not known here yet: it gets all, and chooses itself.
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )

@@ -65,7 +65,9 @@ async def test_entries_say_which_of_them_the_group_is_given(autojump_clock: Mock
         await send(one, "a", "b", "a")
         await beat(one, SubscriptionData("T", "a", ["a"], [tags_code("a")], 1))
         assert [entry.eval for entry in (await entries(one)).queue_data] == [True, False, True]
-        await beat(one, SubscriptionData("T", "size > 0", [], [], 2, "SQL92"))
+        await beat(one, SubscriptionData("T", "*", sub_version=2))
+        assert [entry.eval for entry in (await entries(one)).queue_data] == [True] * 3
+        await beat(one, SubscriptionData("T", "size > 0", [], [], 3, "SQL92"))
         body = await entries(one)
         assert [entry.eval for entry in body.queue_data] == [False, True, True]
         assert body.filter_data == "size > 0"
