@@ -17,6 +17,7 @@ import msgspec
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage
+from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.java_map_order import java_properties_text
 from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
 from rocketrio_protocol.properties import (
@@ -78,6 +79,19 @@ def _parked(put: PutMessage, properties: dict[str, str], topic: str, queue_id: i
         properties=java_properties_text(properties).encode(),
         tags=UNKNOWN_TAGS,
     )
+
+
+def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | None:
+    """The message at an address of the log; None if it is gone or damaged."""
+    record = store.message_at(physical_offset)
+    if record is None:
+        return None
+    message = MessageExt(bytes(record), 0, len(record))
+    try:
+        message.stored_properties  # noqa: B018 - reads every length inside the record
+    except RemoteProtocolError:
+        return None
+    return message
 
 
 def released(message: MessageExt) -> PutMessage | None:

@@ -18,14 +18,13 @@ import trio
 
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.delay_offsets import DelayOffsets
-from rocketrio_broker.parked import released
+from rocketrio_broker.parked import released, stored_message
 from rocketrio_broker.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.errors import StoreError
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
-from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
@@ -163,10 +162,10 @@ class ScheduleMessageService:
 
     def _deliver_message(self, physical_offset: int, size: int) -> int | None:
         """Store one message under its real topic; the address after it, 0 if there is none, None to try again."""
-        record = None if size == FILLER_SIZE else self._store.message_at(physical_offset)
-        if record is None:
-            return self._lost(physical_offset, "it is not in the log any more")
-        put = released(MessageExt(record, 0, len(record)))
+        message = None if size == FILLER_SIZE else stored_message(self._store, physical_offset)
+        if message is None:
+            return self._lost(physical_offset, "it is not in the log any more, or damaged")
+        put = released(message)
         if put is None or put.topic in (TRANS_HALF_TOPIC, SCHEDULE_TOPIC):
             return self._lost(physical_offset, "it names no topic that it could be delivered to")
         result = self._store.append(put)

@@ -9,7 +9,7 @@ from tests.broker.replay import golden_records
 from tests.golden.golden import VERSIONS
 from trio.testing import MockClock
 
-from rocketrio_broker.parked import delay_level, released
+from rocketrio_broker.parked import delay_level, released, stored_message
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.message import MessageExt
@@ -103,6 +103,23 @@ def test_released_messages_are_as_apache_delivers_them(run: str, tmp_path: Path)
             delivered.stored_body,
             delivered.stored_properties,
         )
+
+
+async def test_damaged_message_is_none(autojump_clock: MockClock) -> None:
+    async with asking() as broker:
+        broker.put("orders", b"good", b"damaged")
+        store = broker.broker.store
+        entry = store.queues()["orders"][0].entry(1)
+        assert entry is not None
+        good, damaged = stored_message(store, 0), stored_message(store, entry[0])
+        assert good is not None
+        assert damaged is not None
+        assert (good.body, damaged.body) == (b"good", b"damaged")
+        (file,) = store.commit_log.files.files_between(0, store.max_physical_offset)
+        length_at = entry[0] + 84
+        file.view[length_at : length_at + 4] = b"\x7f\xff\xff\xff"
+        assert stored_message(store, entry[0]) is None
+        assert stored_message(store, 17) is None
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ Unlike Java: who asks for an answer gets one, once the message is as safe as its
 import logging
 
 from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.parked import stored_message
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.message_store import MessageStore
@@ -74,8 +75,7 @@ class EndTransactionProcessor:
         return self._answer(channel, request, result)
 
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
-        record = self._store.message_at(header.commit_log_offset)
-        message = None if record is None else MessageExt(bytes(record), 0, len(record))
+        message = stored_message(self._store, header.commit_log_offset)
         if message is None or message.topic != TRANS_HALF_TOPIC:
             raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if message.property_value(PROPERTY_PRODUCER_GROUP) != header.producer_group:

@@ -55,9 +55,15 @@ class SpecialSends:
         properties = property_map(text or "", self._config.broker.cluster_name)
         level = delay_level(properties.get(PROPERTY_DELAY_TIME_LEVEL))
         is_half = is_true(properties.get(PROPERTY_TRANSACTION_PREPARED, ""))
-        if is_half and put.reconsume_times > 0 and level > 0:
+        if is_half and put.reconsume_times > 0:
             # A message of a transaction on its way to its retry topic: clients before 4.6.1 leave the mark on it.
             is_half, put.sys_flag = False, put.sys_flag & ~TRANSACTION_MASK
+        if not level and any(name in properties for name in _TIMERS):
+            raise Refused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "this broker delivers delayed messages by level (DELAY) and not at an arbitrary time "
+                "(TIMER_...): the message was not stored",
+            )
         if is_batch:
             if is_half:
                 raise Refused(
@@ -72,15 +78,7 @@ class SpecialSends:
                 "a message is part of a transaction by its property TRAN_MSG, which this one lacks: "
                 "it was not stored",
             )
-        if level > 0:
-            return self._delayed.delayed(put, properties, level)
-        if any(name in properties for name in _TIMERS):
-            raise Refused(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "this broker delivers delayed messages by level (DELAY) and not at an arbitrary time "
-                "(TIMER_...): the message was not stored",
-            )
-        return put
+        return self._delayed.delayed(put, properties, level) if level else put
 
     def _half(self, put: PutMessage, properties: dict[str, str]) -> PutMessage:
         broker = self._config.broker

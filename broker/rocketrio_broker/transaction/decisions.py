@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.parked import DelayedPuts
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
@@ -115,9 +116,12 @@ class TransactionDecisions:
 
     def give_up(self, half: MessageExt) -> AppendResult:
         """Put it where operators look."""
-        if self._topics.topic_config(TRANS_CHECK_MAX_TIME_TOPIC) is None:
-            self._topics.create_in_send_back(TRANS_CHECK_MAX_TIME_TOPIC)
-            self._topics.file.sync_soon()
+        try:
+            if self._topics.topic_config(TRANS_CHECK_MAX_TIME_TOPIC) is None:
+                self._topics.create_in_send_back(TRANS_CHECK_MAX_TIME_TOPIC)
+                self._topics.file.sync_soon()
+        except ConfigFileError as error:
+            return AppendResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
         result = self._then_operation(half, self._store.append, given_up(half))
         if result.status is PutStatus.PUT_OK:
             logger.warning(

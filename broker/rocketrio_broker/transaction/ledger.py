@@ -17,7 +17,7 @@ from typing import Final
 
 import attrs
 
-from rocketrio_broker.parked import HALF_QUEUE_ID
+from rocketrio_broker.parked import HALF_QUEUE_ID, stored_message
 from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.transaction.records import OPERATION_QUEUE_ID, half_offsets_of
@@ -176,15 +176,13 @@ class TransactionLedger:
 
     def message(self, half_offset: int) -> MessageExt | None:
         """An open half message; None if its record is gone."""
-        record = self._store.message_at(self.open[half_offset].physical_offset)
-        return None if record is None else MessageExt(bytes(record), 0, len(record))
+        return stored_message(self._store, self.open[half_offset].physical_offset)
 
     def _message(self, queue: ConsumeQueue, offset: int) -> MessageExt | None:
         entry = queue.entry(offset)
         if entry is None or entry[1] == FILLER_SIZE:
             return None
-        record = self._store.message_at(entry[0])
-        return None if record is None else MessageExt(record, 0, len(record))
+        return stored_message(self._store, entry[0])
 
     def _half_queue(self) -> ConsumeQueue | None:
         return self._store.queues().get(TRANS_HALF_TOPIC, {}).get(HALF_QUEUE_ID)

@@ -12,10 +12,11 @@ from tests.broker.transaction.producing import (
     UNKNOWN,
     producing,
 )
-from tests.cluster.support import caller_of
+from tests.cluster.support import bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
 
 
@@ -155,3 +156,33 @@ async def test_broker_can_be_told_to_take_no_transactions(autojump_clock: MockCl
         answer = await call.send(addr, b"x", properties="TRAN_MSG\x01true", sys_flag=4)
         assert answer.code == ResponseCode.NO_PERMISSION
         assert cluster.master.broker.store.queue_bounds(HALF, 0) is None
+
+
+async def test_mark_on_a_resent_message_begins_no_transaction(autojump_clock: MockClock) -> None:
+    """Clients before 4.6.1 leave it on what they resend to a retry topic."""
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        addr = cluster.master.broker.address
+        properties = "TRAN_MSG\x01true\x02PGROUP\x01p\x02DELAY\x011"
+        answer = await call.send(
+            addr,
+            b"again",
+            topic="%RETRY%billing",
+            properties=properties,
+            sys_flag=4,
+            reconsume_times=1,
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        await trio.sleep(1.1)
+        found = await call.pull(addr, 0, topic="%RETRY%billing")
+        assert bodies(found) == [b"again"]
+        assert messages(found)[0].sys_flag & 0xC == 0
+
+
+async def test_batch_is_no_transaction(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        addr = cluster.master.broker.address
+        body = encode_batch([(0, b"x", b"")])
+        for fields in ({"properties": "TRAN_MSG\x01true"}, {"sys_flag": 4}):
+            answer = await call.send(addr, body, batch=True, **fields)
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert cluster.master.broker.store.max_physical_offset == 0
