@@ -7,9 +7,24 @@ import time
 from typing import Any
 
 import pytest
+import trio
 
 from rocketrio_broker.filter.sql92 import ExpressionError, Matcher, compile_sql92
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
+from rocketrio_protocol.commands.consumer import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumeMessageDirectlyResult,
+    ConsumerStatusBody,
+    GetConsumerRunningInfoRequestHeader,
+    GetConsumerStatusRequestHeader,
+    ResetOffsetBody,
+)
+from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.properties import encode_properties
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.tcp import dial_tcp
 from tests.interop.conftest import OnOurs
 from tests.interop.java_client import JavaClient
 from tests.interop.test_java_on_our_broker import JOIN_TIMEOUT, bodies, make_topic
@@ -132,6 +147,55 @@ def test_a_request_gets_its_reply(java: JavaClient, topic: str) -> None:
     seen_until(java, member, 2)
     assert java.call("request", topic=topic, body="how much") == "re: how much"
     java.call("work_stop", member=member)
+
+
+def ask(address: str, header: RequestHeader) -> RemotingCommand:
+    """One request of a console to a broker."""
+
+    async def call() -> RemotingCommand:
+        async with open_channel_pool(dial_tcp) as pool:
+            return await pool.call(address, header, timeout=15)
+
+    return trio.run(call)
+
+
+def test_a_console_reaches_a_running_consumer(
+    java: JavaClient, on_ours: OnOurs, topic: str
+) -> None:
+    member, master = f"asked-{topic}", on_ours.master.address
+    client_id = f"127.0.0.1@working-{member}"
+    java.call("work_start", member=member, group=member, topic=topic)
+    sent = java.call("send", topic=topic, body="first")
+    seen_until(java, member, 1)
+    info = ask(master, GetConsumerRunningInfoRequestHeader(member, client_id))
+    assert info.code == 0
+    assert topic.encode() in bytes(info.body)
+    done = ask(
+        master,
+        ConsumeMessageDirectlyRequestHeader(member, client_id, sent["offset_id"], topic=topic),
+    )
+    result = fastjson.loads(done.body, ConsumeMessageDirectlyResult)
+    assert (done.code, result.consume_result) == (0, "CR_SUCCESS")
+    assert bodies(seen_until(java, member, 2)) == ["first", "first"]
+    status = ask(master, GetConsumerStatusRequestHeader(topic, member))
+    table = ConsumerStatusBody.from_json(status.body).consumer_table
+    assert table is not None
+    assert sum(table[client_id].values()) == 1
+    java.call("work_stop", member=member)
+
+
+def test_a_running_consumer_follows_a_reset(java: JavaClient, on_ours: OnOurs, topic: str) -> None:
+    member, master = f"reset-{topic}", on_ours.master.address
+    java.call("work_start", member=member, group=member, topic=topic)
+    java.call("send_many", prefix="m", count=6, topic=topic)
+    assert len(seen_until(java, member, 6)) == 6
+    answer = ask(master, ResetOffsetRequestHeader(topic, member, 0, is_force=True))
+    assert set(ResetOffsetBody.from_json(answer.body).offset_table.values()) == {0}
+    seen = seen_until(java, member, 12)
+    java.call("work_stop", member=member)
+    assert sorted(bodies(seen)) == sorted([f"m-{number}" for number in range(6)] * 2)
+    rows = java.call("consume_stats", topic=topic, group=member)
+    assert sum(row["consumer_offset"] for row in rows) == 6
 
 
 WORDS = (
