@@ -16,14 +16,20 @@ from rocketrio.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.name_servers import name_server_addresses
 from rocketrio.namespace import Namespace
+from rocketrio.outgoing import MAX_MESSAGE_SIZE, check_topic
+from rocketrio.producer import SEND_RETRIES, Producer
+from rocketrio.publish_route import PublishRoutes
 from rocketrio.routing import Router
+from rocketrio.trace import SEND_TIMEOUT, TRACE_GROUP, Traces
 from rocketrio_protocol.codes import MASTER_ID, SerializeType
+from rocketrio_protocol.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.errors import ConfigError, NotReachable
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import Dial, SystemWallClock, WallClock, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp
+from rocketrio_protocol.topic_names import TRACE_TOPIC
 
 POLL_NAME_SERVER_INTERVAL: Final = 30.0  # pollNameServerInterval
 
@@ -42,6 +48,7 @@ class ClientOptions(TypedDict, total=False):
     heartbeat_broker_interval: float
     serialize_type: SerializeType | str
     namespace: str
+    trace: bool | str
     dial: Dial
     wall_clock: WallClock | None
     rng: random.Random | None
@@ -59,6 +66,7 @@ async def open_client(
     heartbeat_broker_interval: float = HEARTBEAT_INTERVAL,
     serialize_type: SerializeType | str = SerializeType.JSON,
     namespace: str = "",
+    trace: bool | str = False,
     dial: Dial = dial_tcp,
     wall_clock: WallClock | None = None,
     rng: random.Random | None = None,
@@ -71,6 +79,10 @@ async def open_client(
     `default_broker_id` whatever brokers suggest. Intervals are seconds. `serialize_type` is how request headers are
     written: `"JSON"`, `"ROCKETMQ"`, or `"MSGPACK"` where a broker of ours agrees. All topics and groups of the client
     are those of the `namespace`: `orders` is `namespace%orders` to the brokers, as with Java's clients.
+
+    With `trace` what producers send and decide, and what the handlers of consumers do, is sent to the cluster's trace
+    topic, or to the topic named, from where consoles show it. That happens in the background: it fails or delays
+    nothing, and what is too much is dropped.
 
     With `static_grace` consumers of this client are static members: brokers of ours keep their queues for so many
     seconds after they end, however they end, so that a restart under the same `client_id` moves nothing. Apache's
@@ -86,6 +98,8 @@ async def open_client(
     addresses = name_server_addresses(name_servers)
     header_codec = _serialize_type(serialize_type)
     named = Namespace(namespace)
+    if isinstance(trace, str) and trace:
+        check_topic(trace)
     rng = rng or random.SystemRandom()
     processors: dict[int, Processor] = {}
     scope = trio.CancelScope(shield=True)
@@ -122,11 +136,17 @@ async def open_client(
                 processors=processors,
                 namespace=named,
             )
+            if trace:
+                client.traces = _traces(client, trace)
+                nursery.start_soon(client.traces.run)
             nursery.start_soon(client.run)
             try:
                 yield client
             finally:
                 client.is_closed = True
+                if client.traces is not None:
+                    with trio.move_on_after(CLOSE_GRACE, shield=True):
+                        await client.traces.flush()
                 with trio.move_on_after(CLOSE_GRACE, shield=True):
                     await client.leave_all()
         finally:
@@ -145,6 +165,19 @@ async def given_or_own(
     if options:
         raise ConfigError(f"give either client= or {', '.join(options)}=, not both")
     yield client
+
+
+def _traces(client: ClientInstance, wanted: bool | str) -> Traces:
+    producer = Producer(
+        client,
+        TRACE_GROUP,
+        timeout=SEND_TIMEOUT,
+        retries=SEND_RETRIES,
+        max_message_size=MAX_MESSAGE_SIZE,
+        compress_over=COMPRESS_BODY_OVER,
+        routes=PublishRoutes(client),
+    )
+    return Traces(TRACE_TOPIC if wanted is True else str(wanted), producer)
 
 
 async def _local_ip(pool: ChannelPool, addresses: Sequence[str]) -> str:

@@ -191,6 +191,8 @@ class Consumer:
         """
         if concurrency < 1:
             raise ConfigError(f"concurrency={concurrency} must be at least 1")
+        if self.client.traces is not None:
+            handler = self.client.traces.handler(self.group, handler)
         self._running = HandlerRun(
             self.hand_out,
             handler,

@@ -42,6 +42,7 @@ from rocketrio_protocol.topic_names import SELF_TEST_TOPIC
 
 if TYPE_CHECKING:
     from rocketrio.request_reply import Replies
+    from rocketrio.trace import Traces
     from rocketrio.transaction_checks import TransactionChecks
 
 CLOSE_GRACE: Final = 3.0
@@ -98,6 +99,8 @@ class ClientInstance:
         processors[int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)] = self.notify_consumer_ids_changed
         self.transaction_checks: TransactionChecks | None = None
         """Who answers for the transactions of this client's producers; None until one has any."""
+        self.traces: Traces | None = None
+        """What happened to messages, on its way to consoles; None unless that is wanted."""
         self.replies: Replies | None = None
         """Who waits for replies; None until the first request."""
         self.is_closed = False

@@ -14,7 +14,7 @@ from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.delays import DELAY_LEVELS, check_levels
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.outgoing import MAX_MESSAGE_SIZE
-from rocketrio.producer import Producer
+from rocketrio.producer import SEND_RETRIES, Producer
 from rocketrio.publish_route import PublishRoutes
 from rocketrio.slow_brokers import LATENCIES_5X, LatencyTable, SlowBrokers
 from rocketrio.transaction_checks import CheckTransaction, checking_transactions
@@ -24,7 +24,6 @@ from rocketrio_protocol.topic_names import group_name_problem
 
 DEFAULT_PRODUCER_GROUP: Final = "rocketrio"
 SEND_TIMEOUT: Final = 3.0  # sendMsgTimeout: all attempts together
-SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
 
 
 @asynccontextmanager
@@ -79,6 +78,7 @@ async def open_producer(
             routes=PublishRoutes(chosen, auto_create_topic, slow_brokers),
             delay_levels=levels,
             slow_brokers=slow_brokers,
+            traces=chosen.traces,
             checks_transactions=check_transaction is not None,
         )
         try:

@@ -25,6 +25,7 @@ from rocketrio.request_reply import REQUEST_TIMEOUT, reply, request
 from rocketrio.send_request import SendRequest
 from rocketrio.send_result import SendResult, is_worth_another_broker, read_send_result
 from rocketrio.slow_brokers import SlowBrokers
+from rocketrio.trace import Traces
 from rocketrio.transaction import Transaction, transaction
 from rocketrio_protocol.errors import (
     BrokerError,
@@ -36,6 +37,7 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
 
+SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
 SAME_BROKER_PAUSE: Final = 0.1
 """Seconds before the second attempt at a broker that failed; the third waits twice as long."""
 logger = logging.getLogger("rocketrio.producer")
@@ -55,6 +57,8 @@ class Producer:
     delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
     slow_brokers: SlowBrokers | None = None
     """With `avoid_slow_brokers` only; `routes` knows it too."""
+    traces: Traces | None = None
+    """With `open_client(trace=...)` only."""
     checks_transactions: bool = False
     """Whether it was given `check_transaction`."""
     _announced_to: frozenset[str] = frozenset()
@@ -326,7 +330,13 @@ class Producer:
             if self.slow_brokers is not None:
                 now = trio.current_time()
                 self.slow_brokers.answered(queue.broker_name, latency=now - started, now=now)
-            return read_send_result(answer, queue, outgoing.message_ids, addr=addr)
+            result = read_send_result(answer, queue, outgoing.message_ids, addr=addr)
+            if self.traces is not None:
+                spent = trio.current_time() - started
+                self.traces.sent(
+                    outgoing, result, answer, group=self.group, addr=addr, seconds=spent
+                )
+            return result
         except Error as error:
             if isinstance(error, NotReachable):
                 client.mark_unreachable(addr, spent=trio.current_time() - started)

@@ -77,6 +77,8 @@ class TransactionNotBegun(Error):
 class Transaction:
     """One transaction while its block runs; made by `Producer.transaction`."""
 
+    message: Message
+    """What consumers are to get."""
     sent: SendResult
     """Where the half message is."""
     state: TransactionState | None = None
@@ -108,7 +110,8 @@ async def transaction(
     timeout: float | None,
 ) -> AsyncGenerator[Transaction]:
     """As `Producer.transaction`."""
-    open_one = Transaction(await _begin(producer, message, sharding_key, queue, timeout))
+    sent = await _begin(producer, message, sharding_key, queue, timeout)
+    open_one = Transaction(message, sent)
     try:
         yield open_one
     except Exception:
@@ -150,7 +153,7 @@ async def _begin(
     sent = await producer.send_outgoing(outgoing, sharding_key, queue, timeout)
     if sent.status is SendStatus.SEND_OK:
         return sent
-    unsafe = Transaction(sent, TransactionState.ROLLBACK)
+    unsafe = Transaction(message, sent, TransactionState.ROLLBACK)
     try:
         await _end(producer, unsafe)
     except BrokerError as error:
@@ -200,3 +203,13 @@ async def _end(producer: "Producer", ended: Transaction) -> None:
             topic=sent.queue.topic,
         )
     ended.is_told = True
+    if producer.traces is not None:
+        producer.traces.decided(
+            ended.message,
+            sent.message_id,
+            group=producer.group,
+            addr=addr,
+            transaction_id=header.transaction_id or sent.message_id,
+            state=ended.state.name,
+            by_check=False,
+        )

@@ -99,7 +99,7 @@ async def checking_transactions(
     async with background_nursery() as nursery:
         nursery.start_soon(_be_known, client, group)
         for _ in range(CHECKS_AT_ONCE):
-            nursery.start_soon(_answer_all, wire_group, check, receive)
+            nursery.start_soon(_answer_all, client, wire_group, check, receive)
         try:
             yield
         finally:
@@ -118,7 +118,10 @@ async def _be_known(client: ClientInstance, group: str) -> None:
 
 
 async def _answer_all(
-    wire_group: str, check: CheckTransaction, questions: trio.MemoryReceiveChannel[_Question]
+    client: ClientInstance,
+    wire_group: str,
+    check: CheckTransaction,
+    questions: trio.MemoryReceiveChannel[_Question],
 ) -> None:
     async for question in questions:
         state = await _checked(check, question.message)
@@ -140,6 +143,17 @@ async def _answer_all(
             question.channel.send_oneway(answer)
         except Error as error:
             logger.info("decision not told, asked again message=%r error=%s", message, error)
+            continue
+        if client.traces is not None:
+            client.traces.decided(
+                message,
+                message.message_id,
+                group=client.namespace.unwrapped(wire_group),
+                addr=question.channel.remote_addr,
+                transaction_id=answer.transaction_id or message.message_id,
+                state=state.name,
+                by_check=True,
+            )
 
 
 async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionState:
