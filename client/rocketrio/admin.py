@@ -16,6 +16,7 @@ import attrs
 from rocketrio.admin_calls import AdminCalls
 from rocketrio.admin_values import TopicDescription
 from rocketrio.connect import ClientOptions, given_or_own
+from rocketrio.dead_letters import DeadLetters
 from rocketrio.group_admin import GroupAdmin
 from rocketrio.instance import ClientInstance
 from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
@@ -62,6 +63,10 @@ class Admin(GroupAdmin):
 
     What concerns consumer groups is in `group_admin.py`, what concerns brokers in `broker_admin.py`.
     """
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """What a consumer group could not handle for good, see dead_letters.py."""
+        return DeadLetters(self.client, group)
 
     # --------------------------------------------------------------------------------------- topics
 

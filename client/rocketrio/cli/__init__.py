@@ -1,4 +1,4 @@
-"""The command `rocketrio`: topics, groups, cluster, brokers, produce, consume, offsets.
+"""The command `rocketrio`: topics, groups, cluster, brokers, produce, consume, offsets, dead letters.
 
 One file a command; `common` has the options they share and how they end.
 """
@@ -8,6 +8,7 @@ import click
 from rocketrio.cli.broker import broker
 from rocketrio.cli.cluster import cluster
 from rocketrio.cli.consume import consume
+from rocketrio.cli.dead_letters import dead_letters
 from rocketrio.cli.group import group
 from rocketrio.cli.offsets import offsets
 from rocketrio.cli.produce import produce
@@ -35,5 +36,5 @@ def main() -> None:
     """
 
 
-for _command in (topic, group, cluster, broker, produce, consume, offsets):
+for _command in (topic, group, cluster, broker, produce, consume, offsets, dead_letters):
     main.add_command(_command)

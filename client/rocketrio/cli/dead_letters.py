@@ -1,0 +1,152 @@
+"""`rocketrio dead-letters`."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from rocketrio.admin import open_admin
+from rocketrio.cli.common import (
+    GROUP,
+    json_option,
+    namesrv_option,
+    print_json,
+    print_table,
+    run,
+)
+from rocketrio.dead_letters import LOOK_MAX_MESSAGES, ResendTo
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.message import MessageExt
+
+COLUMNS: Final = ("message id", "topic", "keys", "tags", "tried", "stored", "bytes")
+
+
+class _Time(click.ParamType[datetime]):
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        try:
+            time = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time as 2026-11-21T08:00+01:00", param, ctx)
+        return time if time.tzinfo else time.astimezone()
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """Messages that a group could not handle for good: see them, send them again."""
+
+
+@dead_letters.command("list")
+@click.argument("group", type=GROUP, metavar="GROUP")
+@click.option("--since", type=_Time(), help="Only those stored from this time on.")
+@click.option(
+    "--count", type=click.IntRange(1), default=LOOK_MAX_MESSAGES, show_default=True,
+    help="So many at most, the oldest ones.",
+)  # fmt: skip
+@json_option
+@namesrv_option
+def list_command(
+    group: str,
+    since: datetime | None,
+    count: int,
+    as_json: bool,
+    namesrv: tuple[str, ...],
+    verbose: int,
+) -> None:
+    """Show the dead letters of GROUP; none is taken away.
+
+    `tried` is how often it was delivered. With --json an object a line: message_id, topic, keys, tags, reconsume_times,
+    store_timestamp_ms, size.
+
+    \b
+    Example:
+      rocketrio dead-letters list billing --since 2026-11-21T08:00
+    """
+
+    async def work() -> None:
+        async with open_admin(name_servers=namesrv) as admin:
+            found = await admin.dead_letters(group).messages(since=since, max_messages=count)
+        if not as_json:
+            print_table(COLUMNS, map(_row, found))
+            return
+        for message in found:
+            print_json(
+                {
+                    "message_id": message.message_id,
+                    "topic": message.topic,
+                    "keys": message.keys,
+                    "tags": message.tags,
+                    "reconsume_times": message.reconsume_times,
+                    "store_timestamp_ms": message.store_timestamp_ms,
+                    "size": len(message.body),
+                }
+            )
+
+    run(work, verbose=verbose)
+
+
+@dead_letters.command("resend")
+@click.argument("group", type=GROUP, metavar="GROUP")
+@click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
+@click.option("--all", "is_all", is_flag=True, help="All of them, instead of some by id.")
+@click.option("--since", type=_Time(), help="Only among those stored from this time on.")
+@click.option(
+    "--to", type=click.Choice(["group", "topic"]), default="group", show_default=True,
+    help="Who gets them: the group alone, or everybody who reads the topic.",
+)  # fmt: skip
+@namesrv_option
+def resend_command(
+    group: str,
+    message_ids: tuple[str, ...],
+    is_all: bool,
+    since: datetime | None,
+    to: ResendTo,
+    namesrv: tuple[str, ...],
+    verbose: int,
+) -> None:
+    """Send dead letters of GROUP again; they stay among the dead letters too.
+
+    \b
+    Examples:
+      rocketrio dead-letters resend billing 0A0000010007...
+      rocketrio dead-letters resend billing --all --since 2026-11-21T08:00
+    """
+    if bool(message_ids) == is_all:
+        raise click.UsageError("name message ids, or give --all")
+
+    async def work() -> None:
+        async with open_admin(name_servers=namesrv) as admin:
+            letters = admin.dead_letters(group)
+            found = await letters.messages(since=since)
+            chosen = found if is_all else _chosen(found, message_ids)
+            sent = await letters.resend(chosen, to=to)
+        click.echo(f"sent again: {len(sent)}")
+
+    run(work, verbose=verbose)
+
+
+def _chosen(found: Sequence[MessageExt], message_ids: Sequence[str]) -> list[MessageExt]:
+    by_id = {message.message_id: message for message in found}
+    if missing := [message_id for message_id in message_ids if message_id not in by_id]:
+        raise Error(
+            f"no such dead letter: {', '.join(missing)}",
+            remedy=f"The oldest {LOOK_MAX_MESSAGES} were looked at; --since goes further",
+        )
+    return [by_id[message_id] for message_id in message_ids]
+
+
+def _row(message: MessageExt) -> tuple[object, ...]:
+    stored = datetime.fromtimestamp(message.store_timestamp_ms / 1000).astimezone()
+    return (
+        message.message_id,
+        message.topic,
+        message.keys,
+        message.tags or "",
+        message.reconsume_times,
+        stored.isoformat(timespec="seconds"),
+        len(message.body),
+    )

@@ -1,0 +1,70 @@
+"""`rocketrio dead-letters` as operators use it."""
+
+import pytest
+import trio
+from click.testing import CliRunner
+from tests.client.cli.test_commands import Done, in_cluster
+
+from rocketrio import ConsumeLater, MessageExt, open_client, open_consumer
+from rocketrio.cli import main
+from rocketrio_broker.embedded import EmbeddedCluster
+
+
+async def give_up_all(cluster: EmbeddedCluster, *, count: int) -> None:
+    """Let the group billing refuse that many messages for good."""
+    left = count
+
+    async def refuse(message: MessageExt) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            scope.cancel()
+        raise ConsumeLater(-1)
+
+    async with (
+        open_client(name_servers=cluster.name_servers) as client,
+        open_consumer("orders", group="billing", start_from="first", client=client) as consumer,
+    ):
+        with trio.CancelScope() as scope:
+            await consumer.run(refuse, concurrency=1)
+
+
+@pytest.mark.real
+async def test_dead_letters_are_shown_and_sent_again() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(60):
+            none: Done = await run("dead-letters", "list", "billing", "--json")
+            assert (none.code, none.out) == (0, "")
+            await run("produce", "orders", "--count", "3")
+            await give_up_all(cluster, count=3)
+            shown: Done = await run("dead-letters", "list", "billing", "--json")
+            assert [(line["topic"], line["reconsume_times"]) for line in shown.json] == [
+                ("orders", 1)
+            ] * 3
+            table: Done = await run("dead-letters", "list", "billing", "--count", "1")
+            message_id = shown.json[0]["message_id"]
+            assert message_id in table.out
+            assert len(table.out.splitlines()) == 2
+            sent: Done = await run("dead-letters", "resend", "billing", message_id)
+            assert (sent.code, sent.out) == (0, "sent again: 1\n")
+            again: Done = await run("consume", "orders", "--group", "billing", "--count", "1")
+            assert (again.code, len(again.out.splitlines())) == (0, 1)
+            every: Done = await run("dead-letters", "resend", "billing", "--all", "--to", "topic")
+            assert every.out == "sent again: 3\n"
+            wrong: Done = await run("dead-letters", "resend", "billing", "0000")
+            assert wrong.code == 1
+            assert "no such dead letter: 0000" in wrong.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("resend", "billing"),
+        ("resend", "billing", "ID", "--all"),
+        ("list", "billing", "--since", "yesterday"),
+        ("list", "bad group"),
+    ],
+)
+def test_wrong_use_ends_with_two(arguments: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(main, ["dead-letters", *arguments]).exit_code == 2
