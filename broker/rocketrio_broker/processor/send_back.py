@@ -90,6 +90,11 @@ class SendBackProcessor:
     def send_back(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Store the message again; the answer goes out here, or once it is safe."""
         header = request.header(ConsumerSendMsgBackRequestHeader)
+        if self._waiting.is_full:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]{len(self._waiting)} messages wait for disk or slaves already, try later",
+            )
         group = self._checked_group(header.group)
         if group.retry_queue_nums <= 0:
             return request.response()  # A group without a retry topic drops what it cannot handle.

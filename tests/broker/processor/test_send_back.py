@@ -192,3 +192,14 @@ async def test_it_is_success_though_slaves_are_late(autojump_clock: MockClock) -
         before = back.cluster.master.broker.store.max_physical_offset
         assert (await back.send_back(-1)).code == ResponseCode.SUCCESS
         assert back.cluster.master.broker.store.max_physical_offset > before
+
+
+async def test_no_more_answers_wait_than_may(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with sent(store=attrs.evolve(SMALL_STORE, flush_disk_type="sync")) as back:
+        broker = back.cluster.master.broker
+        before = broker.store.max_physical_offset
+        monkeypatch.setattr(broker.parts.waiting_answers, "_limit", 0)
+        assert (await back.send_back()).code == ResponseCode.SYSTEM_BUSY
+        assert broker.store.max_physical_offset == before

@@ -1,5 +1,7 @@
 """Reads that choose by properties: what they take, where they go on, and how properties are found in a record."""
 
+import random
+
 import attrs
 import pytest
 from tests.broker.store.support import SMALL, opened, put_of, stored
@@ -66,3 +68,36 @@ async def test_a_read_takes_what_is_chosen_and_moves_on() -> None:
         assert (some.message_count, some.next_begin_offset) == (5, 9)
         none = store.get_message("orders", 0, 0, 32, matches=lambda properties: False)
         assert (none.status, none.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_reads_one_after_the_other_give_each_chosen_message_once(seed: int) -> None:
+    rng = random.Random(seed)
+    config = attrs.evolve(
+        SMALL,
+        mapped_file_size_commit_log=1 << 16,
+        mapped_file_size_consume_queue=20 * 700,
+        max_transfer_bytes_on_message_in_memory=2000,
+    )
+    share = rng.choice((0.01, 0.3, 0.9))
+    async with opened(MemoryDisk(), config) as store:
+        wanted = []
+        for number in range(2500):
+            is_wanted = rng.random() < share
+            text = f"n\1{number}\2is\1{'yes' if is_wanted else 'no'}"
+            body = bytes(rng.randrange(60))
+            stored(store.append(put_of(body, properties=text.encode())))
+            if is_wanted:
+                wanted.append(number)
+        found, offset = [], 0
+        while True:
+            result = store.get_message(
+                "orders", 0, offset, rng.randint(1, 40), matches=lambda text: b"is\1yes" in text
+            )
+            for buffer in result.buffers:
+                found += [message.queue_offset for message in decode_messages(buffer)]
+            if result.status is GetStatus.OFFSET_OVERFLOW_ONE:
+                break
+            assert result.next_begin_offset > offset
+            offset = result.next_begin_offset
+        assert found == wanted
