@@ -45,6 +45,7 @@ async def test_slave_parks_and_delivers_nothing_by_itself(autojump_clock: MockCl
         assert parked[0] == parked[1]  # The times of delivery too: they are computed there anew.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_after", [0.5, 2.0, 6.5, 11.0, 25.0])
 async def test_slave_that_takes_over_goes_on(
     autojump_clock: MockClock, killed_after: float
@@ -68,6 +69,7 @@ async def test_slave_that_takes_over_goes_on(
         assert sum(counts.values()) <= len(sent) + 30
 
 
+@pytest.mark.slow
 async def test_brokers_change_places_and_each_message_comes_once(
     autojump_clock: MockClock,
 ) -> None:

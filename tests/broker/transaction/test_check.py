@@ -117,6 +117,7 @@ async def test_decision_that_comes_after_that_counts_once(autojump_clock: MockCl
         assert await producer.seen_bodies() == [b"at last"]
 
 
+@pytest.mark.slow
 async def test_group_without_producers_loses_nothing(autojump_clock: MockClock) -> None:
     """Java would have given it up: here no producer means no question."""
     async with EmbeddedCluster(cluster_name="lab") as cluster:
@@ -129,6 +130,7 @@ async def test_group_without_producers_loses_nothing(autojump_clock: MockClock) 
             assert len(await back.seen(HALF)) == 2  # no copies but that of the one question
 
 
+@pytest.mark.slow
 async def test_group_that_never_comes_back_is_given_up_with_its_time_in_the_log(
     autojump_clock: MockClock,
 ) -> None:
@@ -198,6 +200,7 @@ async def test_progress_follows_what_is_decided(autojump_clock: MockClock) -> No
         assert [message.body for _, message in producer.asked] == [b"3"]
 
 
+@pytest.mark.slow
 async def test_progress_waits_for_slaves_that_could_take_over(autojump_clock: MockClock) -> None:
     async with producing(slaves=1) as producer:
         await trio.sleep(12)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.broker.parts import START_MS, SettableClock
@@ -70,14 +71,15 @@ class Halves:
 
 
 STEPS = st.lists(
-    st.one_of(st.just("send"), st.integers(0, 30), st.just("look"), st.just("restart")),
+    st.one_of(st.just("send"), st.integers(0, 5), st.just("look"), st.just("restart")),
     max_size=60,
 )
 """A number decides that half message."""
 
 
+@pytest.mark.slow
 @given(STEPS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 def test_open_is_what_nobody_decided(steps: list[str | int]) -> None:
     halves = Halves()
     for step in steps:
