@@ -23,6 +23,7 @@ from rocketrio.consume import open_consumer
 from rocketrio.consumer import Consumer
 from rocketrio.delays import DELAY_LEVELS
 from rocketrio.instance import ClientInstance
+from rocketrio.live import WrongProcess
 from rocketrio.pipeline import MessagesNotStored, SendPipeline
 from rocketrio.produce import open_producer
 from rocketrio.producer import Producer
@@ -88,6 +89,7 @@ __all__ = [
     "TransactionNotBegun",
     "TransactionState",
     "Values",
+    "WrongProcess",
     "allocate_averagely",
     "allocate_averagely_by_circle",
     "allocate_by_config",

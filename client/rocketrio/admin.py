@@ -54,7 +54,9 @@ async def open_admin(
 ) -> AsyncGenerator["Admin"]:
     """An admin that lives as long as the block; it uses `client`, or opens one with the other arguments."""
     async with given_or_own(client, client_options) as used:
-        yield Admin(used, AdminCalls(used.api))
+        admin = Admin(used, AdminCalls(used.api))
+        admin.born()
+        yield admin
 
 
 @attrs.define(eq=False)

@@ -15,6 +15,7 @@ from rocketrio.admin_calls import AdminCalls
 from rocketrio.admin_values import BrokerDescription
 from rocketrio.cluster_status import BrokerAnswers, BrokerStatus, cluster_status
 from rocketrio.instance import ClientInstance
+from rocketrio.live import Live
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
@@ -31,7 +32,7 @@ logger = logging.getLogger("rocketrio.admin")
 
 
 @attrs.define(eq=False)
-class BrokerAdmin:
+class BrokerAdmin(Live):
     """The part of `Admin` that concerns brokers."""
 
     client: ClientInstance

@@ -29,6 +29,7 @@ from rocketrio.frames import (
 from rocketrio.group_progress import GroupProgress
 from rocketrio.hand_out import HandOut
 from rocketrio.instance import ClientInstance
+from rocketrio.live import Live
 from rocketrio.offset_store import check_offset
 from rocketrio.offsets import OffsetStore
 from rocketrio.process_queue import ProcessQueue
@@ -58,7 +59,7 @@ DRAIN_GRACE: Final = 1.0
 """Seconds beyond the drain timeout that a cancelled handler is waited for."""
 
 
-class Consumer:
+class Consumer(Live):
     """Made by `open_consumer`. One task at a time receives from it."""
 
     def __init__(
@@ -86,6 +87,7 @@ class Consumer:
             auto_commit=auto_commit,
         )
         self.progress = GroupProgress(group, self.assigned, offsets, auto_commit)
+        self.born()
 
     def __repr__(self) -> str:
         return f"<Consumer group={self.group} queues={len(self.assigned.queues)}>"

@@ -16,6 +16,7 @@ from typing import Final, Self
 import trio
 
 from rocketrio.in_work import InWork
+from rocketrio.live import Live
 from rocketrio.process_queue import ProcessQueue
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt
@@ -24,7 +25,7 @@ CHECKPOINT_EVERY: Final = 64
 """Messages handed out without waiting after which other tasks get a turn."""
 
 
-class HandOut:
+class HandOut(Live):
     """The receiving half of one consumer; `async for` iterates over it."""
 
     def __init__(self, group: str) -> None:
@@ -45,6 +46,7 @@ class HandOut:
         self._in_work: set[ProcessQueue] = set()
         self._handed_out = 0
         self._is_receiving = False
+        self.born()
         self._arrival = trio.Event()
         self.is_closed = False
 

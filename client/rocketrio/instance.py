@@ -19,6 +19,7 @@ from rocketrio.api import ClientAPI
 from rocketrio.connections import Connections
 from rocketrio.fault import AddressFaults
 from rocketrio.heartbeat import ConsumerMembership, HeartbeatService
+from rocketrio.live import Live
 from rocketrio.name_servers import NameServers
 from rocketrio.namespace import Namespace, NamespacedConnections
 from rocketrio.patience import patience
@@ -53,7 +54,7 @@ T = TypeVar("T")
 logger = logging.getLogger("rocketrio.instance")
 
 
-class ClientInstance:
+class ClientInstance(Live):
     """Tables and connections of one client; made by `open_client`."""
 
     def __init__(
@@ -117,6 +118,7 @@ class ClientInstance:
         )
         """Notices connections that pulls wait on and that have gone silent."""
         routing.is_avoided = self._is_avoided
+        self.born()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open"

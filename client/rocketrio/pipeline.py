@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from rocketrio.delays import check_level
+from rocketrio.live import Live
 from rocketrio.outgoing import (
     Outgoing,
     batch_outgoing,
@@ -82,7 +83,7 @@ class PipelineStatistics:
     pending: int
 
 
-class SendPipeline:
+class SendPipeline(Live):
     """Made by `Producer.pipeline`; one task gives it messages."""
 
     def __init__(
@@ -111,6 +112,7 @@ class SendPipeline:
         self._requests = 0
         self._progress = trio.lowlevel.ParkingLot()
         self._is_closed = False
+        self.born()
 
     def __repr__(self) -> str:
         return f"<SendPipeline pending={self._pending} failed={self._failed}>"

@@ -18,6 +18,7 @@ import trio
 
 from rocketrio.delays import DELAY_LEVELS, check_level, level_for, level_until
 from rocketrio.instance import ClientInstance
+from rocketrio.live import Live
 from rocketrio.outgoing import Outgoing, check_topic, encode_messages, encode_single
 from rocketrio.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
 from rocketrio.publish_route import PublishRoutes, queue_for_key
@@ -44,7 +45,7 @@ logger = logging.getLogger("rocketrio.producer")
 
 
 @attrs.define(eq=False, repr=False)
-class Producer:
+class Producer(Live):
     """Sends for one producer group; made by `open_producer`. Any number of tasks may use it at once."""
 
     client: ClientInstance
@@ -62,6 +63,9 @@ class Producer:
     checks_transactions: bool = False
     """Whether it was given `check_transaction`."""
     _announced_to: frozenset[str] = frozenset()
+
+    def __attrs_post_init__(self) -> None:
+        self.born()
 
     def __repr__(self) -> str:
         return f"<Producer group={self.group} client={self.client.client_id}>"

@@ -1,0 +1,152 @@
+"""What lives in one process stays there; settings, messages and queues travel."""
+
+import copy
+import os
+import pickle
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+from tests.client.orders import TOPIC, send
+
+from rocketrio import (
+    DELAY_LEVELS,
+    LATENCIES_5X,
+    Admin,
+    ClientInstance,
+    Consumer,
+    Error,
+    Message,
+    MessageQueue,
+    Producer,
+    ReadPolicy,
+    SendPipeline,
+    SendResult,
+    SendStatus,
+    TransactionState,
+    WrongProcess,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.connect import ClientOptions
+from rocketrio.namespace import Namespace
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+OPTIONS: ClientOptions = {"name_servers": ["10.0.0.1:9876"], "dial": dial_tcp, "namespace": "ns"}
+
+
+@attrs.frozen
+class Opened:
+    """One of each."""
+
+    client: ClientInstance
+    producer: Producer
+    pipeline: SendPipeline
+    consumer: Consumer
+    admin: Admin
+
+
+@pytest.fixture
+async def opened(client: ClientInstance) -> AsyncIterator[Opened]:
+    await send(client, 8)
+    async with (
+        open_producer(client=client, group="g") as producer,
+        producer.pipeline() as pipeline,
+        open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer,
+        open_admin(client=client) as admin,
+    ):
+        await consumer.receive()
+        yield Opened(client, producer, pipeline, consumer, admin)
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """What `work` says in a forked process: its result, or its error."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = repr(work())
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)  # Nothing of the parent is unwound here.
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+def begun(work: Any) -> object:
+    """The first step of a coroutine, outside any loop."""
+    try:
+        return work.send(None)
+    except StopIteration as ended:
+        return ended.value
+    finally:
+        work.close()
+
+
+@pytest.mark.parametrize("name", ["client", "producer", "pipeline", "consumer", "admin"])
+async def test_what_is_open_cannot_be_pickled(opened: Opened, name: str) -> None:
+    living = getattr(opened, name)
+    for work in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(WrongProcess, match=f"{type(living).__name__} cannot be pickled"):
+            work(living)
+    assert issubclass(WrongProcess, Error)
+    assert issubclass(WrongProcess, TypeError)  # What others catch who try to pickle.
+
+
+async def test_everything_refuses_to_work_after_a_fork(opened: Opened) -> None:
+    producer, consumer, message = opened.producer, opened.consumer, Message(TOPIC, b"")
+    iterator = aiter(consumer)
+    uses: list[tuple[str, Callable[[], object]]] = [
+        ("Producer", lambda: begun(producer.send(message))),
+        ("Producer", lambda: producer.delayed(message, timedelta(1))),
+        ("SendPipeline", lambda: begun(opened.pipeline.send(message))),
+        ("Consumer", lambda: begun(consumer.receive())),
+        ("Consumer", lambda: aiter(consumer)),
+        ("HandOut", lambda: begun(anext(iterator))),
+        ("Consumer", lambda: consumer.statistics()),
+        ("Admin", lambda: begun(opened.admin.topics())),
+        ("ClientInstance", lambda: begun(opened.client.topic_route(TOPIC))),
+    ]
+    for name, use in uses:
+        assert in_child(use).startswith(f"WrongProcess: this {name} was opened before a fork")
+    for name in ("client", "producer", "consumer", "admin"):
+        assert "of the parent process>" in in_child(partial(getattr, opened, name))
+
+
+async def test_parent_notices_nothing_of_a_child(opened: Opened) -> None:
+    in_child(lambda: None)
+    assert (await opened.producer.send(Message(TOPIC, b"9"))).status is SendStatus.SEND_OK
+    assert int((await opened.consumer.receive()).body) >= 0
+    assert repr(opened.client).startswith("<ClientInstance ")
+
+
+async def test_child_can_still_tell_what_was_given_to_it(opened: Opened) -> None:
+    message = (await opened.consumer.receive()).copy()
+    assert in_child(lambda: (message.topic, len(message.body))) == repr((TOPIC, len(message.body)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        OPTIONS,
+        LATENCIES_5X,
+        DELAY_LEVELS,
+        ReadPolicy("replica", 3.0),
+        Namespace("ns"),
+        QUEUE,
+        Message("orders", b"x", keys="k", properties={"a": "b"}),
+        SendResult(SendStatus.SEND_OK, QUEUE, 1, ("ID",), ("OFF",)),
+        TransactionState.COMMIT,
+    ],
+)
+def test_settings_and_values_travel(value: object) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value
