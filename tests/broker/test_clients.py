@@ -1,4 +1,7 @@
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.broker.parts import RecordingChannel
 
 from rocketrio_broker.clients import (
@@ -205,3 +208,61 @@ def test_so_many_may_be_away_and_no_more(
         told = consumers.channel_closed(channel, now=0)
         assert told == ([] if number < AWAY_LIMIT else ["G"])
     assert len(consumers.client_ids("G")) == AWAY_LIMIT + 1
+
+
+class Membership(RuleBasedStateMachine):
+    """Members learn of each change of their list; a static one changes it only when its time is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.consumers = ConsumerManager()
+        self.now = 0.0
+        self.open: dict[RecordingChannel, tuple[str, float]] = {}
+        self.away: dict[str, float] = {}
+        self.listed: set[str] = set()
+
+    def told(self, is_told: bool) -> None:
+        listed = set(self.consumers.client_ids("G"))
+        assert is_told or listed == self.listed, "the list changed, and nobody was told"
+        self.listed = listed
+
+    @rule(client_id=st.sampled_from("abc"), grace=st.sampled_from([0.0, 30.0]))
+    def connects(self, client_id: str, grace: float) -> None:
+        channel = RecordingChannel()
+        info = ClientChannelInfo(channel, client_id, LanguageCode.PYTHON, 407, static_grace=grace)
+        self.told(self.consumers.register(consumer("T"), info, now=self.now))
+        self.open[channel] = client_id, grace
+        self.away.pop(client_id, None)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), is_goodbye=st.booleans())
+    def leaves(self, data: st.DataObject, is_goodbye: bool) -> None:
+        channel = data.draw(st.sampled_from(list(self.open)))
+        client_id, grace = self.open.pop(channel)
+        if is_goodbye:
+            self.told(self.consumers.unregister("G", channel))
+            return
+        self.told(bool(self.consumers.channel_closed(channel, now=self.now)))
+        is_there = any(other == client_id for other, _ in self.open.values())
+        if grace and not is_there:
+            self.away[client_id] = self.now + grace
+
+    @rule(seconds=st.sampled_from([5.0, 20.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        for channel, (client_id, grace) in self.open.items():
+            info = ClientChannelInfo(
+                channel, client_id, LanguageCode.PYTHON, 407, static_grace=grace
+            )
+            assert not self.consumers.register(consumer("T"), info, now=self.now)
+        self.told(bool(self.consumers.scan_not_active(self.now)[0]))
+        self.away = {name: until for name, until in self.away.items() if until > self.now}
+
+    @invariant()
+    def lists_who_is_there_or_away(self) -> None:
+        present = {client_id for client_id, _ in self.open.values()}
+        assert set(self.consumers.client_ids("G")) == present | set(self.away)
+
+
+TestMembership = Membership.TestCase
+TestMembership.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
