@@ -31,9 +31,11 @@ def main() -> None:
         .load()
         .select("tags", from_json(col("body").cast("string"), "order INT, cents LONG").alias("o"))
     )
-    rows = orders.groupBy("tags").agg(count("o.order"), total("o.cents")).orderBy("tags").collect()
-    for tags, number, cents in rows:
-        print(f"{tags}: {number} orders, {cents / 100:.2f}")
+    by_tag = orders.groupBy("tags").agg(
+        count("o.order").alias("orders"), total("o.cents").alias("cents")
+    )
+    for row in by_tag.orderBy("tags").collect():
+        print(f"{row['tags']}: {row['orders']} orders, {row['cents'] / 100:.2f}")
     spark.stop()
 
 

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,32 +21,77 @@ def environment(cluster: EmbeddedCluster) -> dict[str, str]:
     return {**os.environ, "NAMESRV_ADDR": ";".join(cluster.name_servers), "PYTHONUNBUFFERED": "1"}
 
 
-async def run(cluster: EmbeddedCluster, name: str, *arguments: str) -> str:
+async def run(cluster: EmbeddedCluster, name: str, *arguments: str, check: bool = True) -> str:
     """What it prints until it ends by itself."""
-    with trio.fail_after(TIME_LIMIT):
-        done = await trio.run_process(
-            [sys.executable, str(EXAMPLES / name), *arguments],
-            capture_stdout=True,
-            env=environment(cluster),
-        )
-    return done.stdout.decode()
+    async with started(cluster, name, *arguments) as program:
+        await program.ended()
+    assert program.returncode == 0 or not check, program.said
+    return program.said
 
 
 async def run_until(cluster: EmbeddedCluster, said: str, name: str, *arguments: str) -> str:
     """Ctrl-C once it has printed `said`; what it prints until it has ended well."""
-    output = b""
-    with trio.fail_after(TIME_LIMIT):
-        async with trio.open_nursery() as nursery:
-            process = await nursery.start(
-                partial(
-                    trio.run_process,
-                    [sys.executable, str(EXAMPLES / name), *arguments],
-                    stdout=subprocess.PIPE,
-                    env=environment(cluster),
-                )
+    async with started(cluster, name, *arguments) as program:
+        await program.has_said(said)
+    assert program.returncode == 0, program.said
+    return program.said
+
+
+class Program:
+    """A running example, and what it has said so far."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self.process = process
+        self.said = ""
+        self.has_ended = False
+        self._news = trio.Event()
+
+    @property
+    def returncode(self) -> int | None:
+        return self.process.returncode
+
+    async def listen(self) -> None:
+        assert self.process.stdout is not None
+        async for chunk in self.process.stdout:
+            self.said += chunk.decode()
+            self._hear()
+        self.has_ended = True
+        self._hear()
+
+    def _hear(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    async def has_said(self, words: str) -> None:
+        with trio.move_on_after(TIME_LIMIT):
+            while words not in self.said and not self.has_ended:
+                await self._news.wait()
+        assert words in self.said, self.said
+
+    async def ended(self) -> None:
+        with trio.move_on_after(TIME_LIMIT):
+            while not self.has_ended:
+                await self._news.wait()
+        assert self.has_ended, self.said
+
+
+@asynccontextmanager
+async def started(cluster: EmbeddedCluster, name: str, *arguments: str) -> AsyncGenerator[Program]:
+    """Runs as long as the block does, then gets a Ctrl-C unless it has ended."""
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(
+            partial(
+                trio.run_process,
+                [sys.executable, str(EXAMPLES / name), *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment(cluster),
+                check=False,
             )
-            async for chunk in process.stdout:
-                seen, output = said.encode() in output, output + chunk
-                if said.encode() in output and not seen:
-                    process.send_signal(signal.SIGINT)
-    return output.decode()
+        )
+        program = Program(process)
+        nursery.start_soon(program.listen)
+        yield program
+        if not program.has_ended:
+            process.send_signal(signal.SIGINT)
+        await program.ended()

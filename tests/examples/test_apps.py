@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from tests.examples.programs import run, run_until
+from tests.examples.programs import run, run_until, started
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
@@ -26,3 +28,78 @@ async def test_asyncio_service_ends_well_on_ctrl_c(cluster: EmbeddedCluster) -> 
     said = await run_until(cluster, "taking orders", "asyncio_service.py")
     found = re.fullmatch(r"taking orders\nbilled (\d+) orders, \d+ cents\n", said)
     assert found is not None, said
+
+
+async def test_backfill_writes_every_message_into_one_file(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    await run(cluster, "produce.py")
+    said = await run(cluster, "backfill_to_parquet.py", "orders", str(tmp_path / "orders"))
+    assert "\n1009 messages of orders in " in said
+    rows = pq.read_table(tmp_path / "orders").to_pylist()
+    assert sorted(row["keys"] for row in rows) == sorted(f"order-{n}" for n in range(1, 1010))
+    for name in (path.stem for path in (tmp_path / "orders").iterdir()):
+        broker_name, queue_id, offset = name.rsplit("-", 2)
+        assert (broker_name, queue_id in "0123", int(offset) >= 0) == ("broker-a", True, True)
+
+
+async def test_backfill_ends_well_on_ctrl_c_and_goes_on(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    await run(cluster, "produce.py")
+    arguments = ("backfill_to_parquet.py", "orders", str(tmp_path))
+    first = await run_until(cluster, "copying", *arguments)
+    second = await run(cluster, *arguments)
+    copied = [int(found) for found in re.findall(r"(\d+) messages", first + second)]
+    assert sum(copied) == 1009
+    assert pq.read_table(tmp_path).num_rows == 1009
+
+
+async def test_reminders_come_when_they_are_due_and_not_before(cluster: EmbeddedCluster) -> None:
+    said = await run(cluster, "delayed_reminder.py", "bread=4", "tea=1")
+    assert re.fullmatch(r"waiting for 2\ntea, \d\.\d s late\nbread, \d\.\d s late\n", said), said
+
+
+async def test_reminder_waits_at_the_broker_for_whoever_comes_next(
+    cluster: EmbeddedCluster,
+) -> None:
+    said = await run_until(cluster, "waiting", "delayed_reminder.py", "bread=4")
+    assert said == "waiting for 1\n"
+    said = await run(cluster, "delayed_reminder.py", "tea=4")
+    assert said.count("bread") == 1
+    assert said.count("tea") == 1
+
+
+async def test_order_service_bills_again_and_sets_aside(cluster: EmbeddedCluster) -> None:
+    async with started(cluster, "order_service.py", "serve") as service:
+        await service.has_said("billed 0 ")
+        await run(cluster, "order_service.py", "order", "99")
+        await service.has_said("billed 95 attempt 2")
+        said = await run(cluster, "order_service.py", "dead")
+        assert said.endswith("9 dead letters\n")
+        mended = await run(cluster, "order_service.py", "mend")
+        assert sorted(mended.splitlines()) == sorted(said.splitlines())
+        assert await run(cluster, "order_service.py", "mend") == "0 dead letters\n"
+        await service.has_said("billed 90 attempt 2")
+    again = re.findall(r"billed (\d+) attempt 2", service.said)
+    assert {int(number) for number in again} <= set(range(0, 100, 5))
+    assert re.search(r"(\d+) orders, \d+ cents\n$", service.said)
+    assert service.returncode == 0
+
+
+async def test_payment_and_message_both_happen_or_neither(tmp_path: Path) -> None:
+    outbox, database = "transactional_outbox.py", str(tmp_path / "payments.db")
+    async with EmbeddedCluster(
+        slaves=0, network="loopback", transaction_timeout=1.0, transaction_check_interval=0.5
+    ) as cluster:
+        await run(cluster, outbox, "pay", database, "10")
+        await run(cluster, outbox, "crash", database, check=False)
+        async with (
+            started(cluster, outbox, "pay", database) as paying,
+            started(cluster, outbox, "listen") as listening,
+        ):
+            await paying.has_said("asked about payment-1001: paid")
+            await listening.has_said("payment-1001")
+    assert paying.returncode == listening.returncode == 0
+    received = {int(number) for number in re.findall(r"received payment-(\d+)", listening.said)}
+    assert received == {0, 1, 2, 3, 4, 6, 7, 8, 9, 1001}
