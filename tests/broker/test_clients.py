@@ -264,5 +264,5 @@ class Membership(RuleBasedStateMachine):
         assert set(self.consumers.client_ids("G")) == present | set(self.away)
 
 
-TestMembership = Membership.TestCase
-TestMembership.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
+TestMembership = pytest.mark.slow(Membership.TestCase)
+TestMembership.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
