@@ -26,13 +26,17 @@ from rocketrio.queue_locks import QueueLocks
 from rocketrio.rebalance import RebalanceService
 from rocketrio.routing import FindBrokerResult
 from rocketrio.subscription import ALL, Subscription
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.errors import ConfigError, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.route import TopicRouteData
 from rocketrio_protocol.topic_names import retry_topic
 
 COMMIT_GRACE: Final = 5.0
 """Seconds that the last commit may take: one offset call."""
+YOUNG_TOPIC_LIMIT: Final = 1.0
+"""Seconds until an unknown topic is an error: a broker registers one that a send has just made a moment later."""
+YOUNG_TOPIC_PAUSE: Final = 0.1
 
 
 @asynccontextmanager
@@ -108,7 +112,7 @@ async def _check_subscription(
     client: ClientInstance, group: str, topic: str, subscription: Subscription
 ) -> None:
     """Ask each broker of the topic whether it takes what only brokers understand."""
-    route = await client.topic_route(topic)
+    route = await _known_route(client, topic)
     if not subscription.is_sql92:
         return
     data = subscription.data(topic, sub_version=client.wall_clock.now_ms())
@@ -118,6 +122,18 @@ async def _check_subscription(
 
     for broker in route.broker_datas:
         await client.ask_broker(MessageQueue(topic, broker.broker_name, 0), ask)
+
+
+async def _known_route(client: ClientInstance, topic: str) -> TopicRouteData:
+    """The topic's route. Raises RouteNotFound once no name server has known it for `YOUNG_TOPIC_LIMIT`."""
+    deadline = trio.current_time() + YOUNG_TOPIC_LIMIT
+    while True:
+        try:
+            return await client.topic_route(topic)
+        except RouteNotFound:
+            if trio.current_time() >= deadline:
+                raise
+            await trio.sleep(YOUNG_TOPIC_PAUSE)
 
 
 async def _join(service: RebalanceService, nursery: trio.Nursery) -> None:

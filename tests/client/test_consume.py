@@ -13,6 +13,7 @@ from rocketrio import (
     ClientInstance,
     MessageQueue,
     RouteNotFound,
+    open_admin,
     open_consumer,
 )
 from rocketrio.api import ClientAPI
@@ -277,3 +278,27 @@ async def test_commit_after_the_block_is_an_error(client: ClientInstance) -> Non
         await consumer.commit()
     with pytest.raises(ClosedError, match="group g is closed"):
         await consumer.commit()
+
+
+async def test_topic_that_was_just_made_is_waited_for(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async def create() -> None:
+        await trio.sleep(0.5)
+        async with open_admin(client=client) as admin:
+            await admin.create_topic("young")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(create)
+        async with open_consumer("young", group="g", client=client) as consumer:
+            assert consumer.assignment
+
+
+async def test_topic_that_nobody_knows_is_an_error_soon(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    started = trio.current_time()
+    with pytest.raises(RouteNotFound, match="nowhere"):
+        async with open_consumer("nowhere", group="g", client=client):
+            pass
+    assert trio.current_time() - started < 2.0
