@@ -21,11 +21,16 @@ from rocketrio_broker.filter.operators import Evaluate
 from rocketrio_broker.filter.values import INT_LIMIT, LONG_LIMIT, Long, Value, compare
 from rocketrio_protocol.errors import Error
 
-EXPRESSION_SIZE_LIMIT: Final = 32 << 10
-"""Characters of an expression: as many bytes as a message's properties may have."""
+EXPRESSION_SIZE_LIMIT: Final = 16 << 10
+"""Characters of an expression: reading one so long holds the broker for 70 ms."""
 DEPTH_LIMIT: Final = 100
 """Operators inside each other: each costs a frame of Python's stack while a message is judged."""
-_CACHE_SIZE: Final = 1024  # expressions in use at once; pulls name theirs again and again
+_CACHE_SIZE: Final = (
+    1024  # expressions in use at once; pulls name theirs again and again, wrong ones too
+)
+_TEXT_SHOWN: Final = (
+    100  # characters of a wrong expression in its error, which goes back to the peer
+)
 
 Matcher: TypeAlias = Callable[[bytes], bool]
 """Whether a message is chosen, by its properties as they are stored."""
@@ -266,25 +271,34 @@ def _parser() -> Lark:
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder())
 
 
-@lru_cache(_CACHE_SIZE)
 def compile_sql92(text: str) -> Matcher:
     """What judges messages by the expression. Raises ExpressionError, which says where it is wrong."""
     if len(text) > EXPRESSION_SIZE_LIMIT:
         raise ExpressionError(
             f"an expression of {len(text)} characters; {EXPRESSION_SIZE_LIMIT} is the limit"
         )
+    compiled = _compiled(text)
+    if isinstance(compiled, str):
+        raise ExpressionError(compiled)
+    return compiled
+
+
+@lru_cache(_CACHE_SIZE)
+def _compiled(text: str) -> Matcher | str:
+    """What judges messages, or what is wrong."""
+    shown = repr(text if len(text) <= _TEXT_SHOWN else text[:_TEXT_SHOWN] + "...")
     try:
         evaluate: Evaluate = _parser().parse(text)  # type: ignore[assignment]  # what `start` gave
     except VisitError as error:
         if isinstance(error.orig_exc, ExpressionError):
-            raise error.orig_exc from None
+            return error.orig_exc.what
         raise
     except UnexpectedInput as error:
         is_end = isinstance(error, UnexpectedToken) and error.token.type == "$END"
         where = "its end" if is_end else f"character {(error.pos_in_stream or 0) + 1}"
-        raise ExpressionError(f"{text!r} is no SQL92 expression, as {where} shows") from error
+        return f"{shown} is no SQL92 expression, as {where} shows"
     except LarkError as error:
-        raise ExpressionError(f"{text!r} is no SQL92 expression: {error}") from error
+        return f"{shown} is no SQL92 expression: {error}"
 
     def matches(properties: bytes) -> bool:
         try:
