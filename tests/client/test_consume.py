@@ -182,6 +182,7 @@ async def test_queue_given_up_again_while_its_commit_is_under_way_comes_back(
         def new_fetcher(queue: MessageQueue) -> QueueFetcher:
             return attrs.evolve(first, process_queue=ProcessQueue(queue), scope=trio.CancelScope())
 
+        assert isinstance(assigned.offsets, RemoteBrokerOffsetStore)
         async with trio.open_nursery() as nursery:
             async with assigned.offsets._lock(queue):
                 for mine in ([], [queue], [], [queue]):
