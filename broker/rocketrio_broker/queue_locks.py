@@ -22,6 +22,9 @@ logger = logging.getLogger("rocketrio_broker.queue_locks")
 LOCK_LIFETIME: Final = 60.0
 """Seconds a lock lasts after it was last asked for (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
+LOCKS_LIMIT: Final = 100_000
+"""Locks of all groups at once, some 20 MB; one more is refused, as if somebody else had it."""
+
 
 @attrs.define(eq=False)
 class _Lock:
@@ -37,10 +40,11 @@ class QueueLocks:
 
     def __init__(self) -> None:
         self._table: dict[str, dict[QueueName, _Lock]] = {}
+        self._size = 0
         self._next_sweep = 0.0
 
     def __len__(self) -> int:
-        return sum(map(len, self._table.values()))
+        return self._size
 
     def lock(
         self, group: str, queues: Iterable[QueueName], client_id: str, *, now: float
@@ -51,8 +55,12 @@ class QueueLocks:
         held = []
         for queue in queues:
             lock = locks.get(queue)
+            if lock is None and self._size >= LOCKS_LIMIT:
+                logger.warning("too many queue locks group=%s client_id=%s", group, client_id)
+                continue
             if lock is None:
                 locks[queue] = _Lock(client_id, now)
+                self._size += 1
                 logger.info("queue locked group=%s client_id=%s queue=%s", group, client_id, queue)
             elif lock.client_id == client_id:
                 lock.renewed = now
@@ -82,6 +90,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
+                self._size -= 1
                 logger.info(
                     "queue unlocked group=%s client_id=%s queue=%s", group, client_id, queue
                 )
@@ -108,3 +117,4 @@ class QueueLocks:
             for group, locks in self._table.items()
         }
         self._table = {group: locks for group, locks in table.items() if locks}
+        self._size = sum(map(len, self._table.values()))

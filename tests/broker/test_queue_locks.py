@@ -1,5 +1,6 @@
 """The table of queue locks: who holds what, for how long."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,18 @@ def test_what_nobody_renews_is_forgotten() -> None:
     assert len(locks) == 1
     locks.lock("H", [Q0], "b", now=3 * LOCK_LIFETIME)
     assert len(locks) == 1
+
+
+def test_no_more_locks_are_held_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketrio_broker.queue_locks.LOCKS_LIMIT", 2)
+    locks = QueueLocks()
+    assert locks.lock("G", [Q0], "a", now=0.0) == [Q0]
+    assert locks.lock("H", [Q0, Q1], "b", now=0.0) == [Q0]
+    locks.unlock("G", [Q0], "a")
+    assert locks.lock("H", [Q0, Q1], "b", now=1.0) == [Q0, Q1]
+    assert locks.lock("I", [Q0], "c", now=1.0) == []
+    assert locks.lock("H", [QueueName("T", "broker-a", 7), Q1], "b", now=2.0) == [Q1]
+    assert locks.lock("I", [Q0], "c", now=3 * LOCK_LIFETIME) == [Q0]
 
 
 @given(
