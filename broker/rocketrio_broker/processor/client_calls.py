@@ -78,6 +78,12 @@ class ClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR, "a slave resets no offsets: ask the master of its name"
             )
         members = self._members(header.group)
+        too_old = min((member.version for member in members), default=RESET_VERSION)
+        if too_old < RESET_VERSION:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the client does not support this feature. version={too_old}",
+            )
         table = self._reset_table(header, has_members=bool(members))
         for queue, offset in table.items():
             reset = Commit(offset, is_reset=True)
@@ -87,11 +93,6 @@ class ClientCallProcessor:
             header.topic, header.group, header.timestamp, header.is_force
         )
         for member in members:
-            if member.version < RESET_VERSION:
-                raise Refused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"the client does not support this feature. version={member.version}",
-                )
             is_cpp = member.language is LanguageCode.CPP
             order = RemotingCommand.request(
                 told, body.to_list_json() if is_cpp else body.to_json(), oneway=True

@@ -145,6 +145,18 @@ async def test_what_cannot_be_reset_is_refused(autojump_clock: MockClock) -> Non
         assert (await one.pool.call(slave, reset(0))).code == ResponseCode.SYSTEM_ERROR
 
 
+async def test_a_group_with_a_member_that_cannot_be_told_is_not_reset(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one, one.other_client({}) as old:
+        await two_queues(one)
+        await beat(old, "old", version=27)
+        answer = await one.ask(reset(0))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "does not support" in (answer.remark or "")
+        assert offsets(one) == {0: 2, 1: 2}
+
+
 async def test_the_recorded_reset_is_answered_as_5_3_3_answered(autojump_clock: MockClock) -> None:
     (exchange,) = exchanges_of("5.3.3", "broker", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     assert exchange.answer is not None
