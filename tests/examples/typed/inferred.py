@@ -1,0 +1,65 @@
+"""What type checkers know without being told: read by test_types.py, never run."""
+
+import asyncio
+from typing import Any, assert_type
+
+import attrs
+
+from rocketrio import (
+    Consumer,
+    Message,
+    MessageExt,
+    Producer,
+    SendResult,
+    Transaction,
+    Values,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.aio import TrioSide
+
+
+@attrs.define
+class Order:
+    """One order."""
+
+    number: int
+
+
+def read(message: MessageExt) -> Order:
+    return message.json(Order)
+
+
+async def receives() -> None:
+    async with open_consumer("orders", group="billing", start_from="first") as consumer:
+        assert_type(consumer, Consumer)
+        async for message in consumer:
+            assert_type(message, MessageExt)
+            assert_type(message.body, bytes)
+            assert_type(message.tags, str | None)
+            assert_type(message.json(), Any)
+            assert_type(message.json(list[int]), list[int])
+        async for batch in consumer.batches(max_messages=100):
+            assert_type(batch, list[MessageExt])
+        values = consumer.values(read)
+        assert_type(values, Values[Order])
+        async for order in values:
+            assert_type(order, Order)
+        assert_type(await anext(consumer.values(lambda message: message.born_timestamp_ms)), int)
+        frame = await consumer.read_polars(columns=("body",))
+        assert_type(frame.height, int)
+
+
+async def sends() -> None:
+    async with open_producer(group="shop", retries=3) as producer:
+        assert_type(producer, Producer)
+        assert_type(await producer.send(Message("orders", b"", keys=["a", "b"])), SendResult)
+        async with producer.transaction(Message("orders", b"")) as transaction:
+            assert_type(transaction, Transaction)
+
+
+async def from_asyncio(side: TrioSide, producer: Producer) -> None:
+    assert_type(await side.run(producer.send, Message("orders", b"")), SendResult)
+    async with side.open(open_consumer("orders", group="billing")) as consumer:
+        assert_type(consumer, Consumer)
+    assert_type(await side.on_asyncio(asyncio.sleep, 1.0, "value"), str)
