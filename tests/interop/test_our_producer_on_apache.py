@@ -4,6 +4,8 @@ import itertools
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -13,6 +15,7 @@ from rocketrio import (
     Message,
     MessageExt,
     TransactionState,
+    open_client,
     open_consumer,
     open_producer,
 )
@@ -164,3 +167,105 @@ async def test_delayed_message_is_delivered_by_apache_not_too_soon(cluster: Clus
                 message = await consumer.receive()
     assert message.body == b"later"
     assert message.store_timestamp_ms / 1000 - sent_at >= 4.9  # Level 2: five seconds.
+
+
+async def test_java_and_we_share_a_namespace(cluster: Cluster) -> None:
+    topic = await trio.to_thread.run_sync(cluster.new_topic)
+    java, group = cluster.java, f"{topic}-g"
+    await java.acall(
+        "create_topic", address=cluster.master.address, topic=f"tenant%{topic}", queues=1
+    )
+    await java.acall("push_start", topic=f"tenant%{topic}", group=f"tenant%{group}-java")
+    sent = await trio.to_thread.run_sync(
+        partial(
+            java.until, "send_as", topic=topic, group=group, namespace="tenant", body="from java"
+        )
+    )
+    assert sent["topic"] == topic
+    async with (
+        open_client(name_servers=[cluster.name_server], namespace="tenant") as client,
+        open_producer(client=client, group=group) as producer,
+        open_consumer(topic, group=group, start_from="first", client=client) as consumer,
+    ):
+        await producer.send(Message(topic, b"from us"))
+        with trio.fail_after(PATIENCE):
+            messages = [(await consumer.receive()).copy() for _ in range(2)]
+    taken = await java.acall("push_take", group=f"tenant%{group}-java", count=2, timeout=PATIENCE)
+    await java.acall("push_stop", group=f"tenant%{group}-java")
+    assert {message.body for message in messages} == {b"from java", b"from us"}
+    assert {message.topic for message in messages} == {topic}
+    assert {message.properties["INSTANCE_ID"] for message in messages} == {"tenant"}
+    assert {message["body"] for message in taken} == {"from java", "from us"}
+    assert {message["topic"] for message in taken} == {f"tenant%{topic}"}
+
+
+async def test_java_reads_our_traces_and_we_write_as_java_does(cluster: Cluster) -> None:
+    topic = await trio.to_thread.run_sync(cluster.new_topic)
+    java, group = cluster.java, f"{topic}-g"
+
+    async def check(message: MessageExt) -> TransactionState:
+        await trio.lowlevel.checkpoint()
+        return TransactionState.UNKNOWN
+
+    async def handle(message: MessageExt) -> None:
+        await trio.sleep(0.1)
+
+    async with (
+        open_client(name_servers=[cluster.name_server], trace=True) as client,
+        open_producer(client=client, group=group, check_transaction=check) as producer,
+        open_consumer(topic, group=group, start_from="first", client=client) as consumer,
+    ):
+        sent = await producer.send(Message(topic, b"body", tags="t", keys="k1 k2"))
+        async with producer.transaction(Message(topic, b"body")) as transaction:
+            pass
+        with trio.move_on_after(5):
+            await consumer.run(handle)
+    await java.acall(
+        "send_as", topic=topic, group=group, traced=True, body="body", tags="t", keys="k1 k2"
+    )
+    ours: list[str] = []
+    javas: list[str] = []
+    async with (
+        open_client(name_servers=[cluster.name_server]) as client,
+        open_consumer(
+            "RMQ_SYS_TRACE_TOPIC", group=f"{group}-console", start_from="first", client=client
+        ) as console,
+    ):
+        with trio.fail_after(PATIENCE):
+            while not javas or len("".join(ours).split("\x02")) < 8:
+                message = await console.receive()
+                by = javas if message.tags or not message.keys.startswith("7F000001") else ours
+                body = message.body.decode()
+                if topic in body or group in body:
+                    by.append(body)
+    [javas_own] = [text for body in javas for text in body.split("\x02") if topic in text]
+    contexts = await java.acall("read_trace", body="".join(ours))
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for context in contexts:
+        by_type.setdefault(context["type"], []).append(context)
+    assert {kind: len(found) for kind, found in by_type.items()} == {
+        "Pub": 2, "EndTransaction": 1, "SubBefore": 2, "SubAfter": 2,
+    }  # fmt: skip
+    published = next(
+        each for each in by_type["Pub"] if each["beans"][0]["message_id"] == sent.message_id
+    )
+    [bean] = published["beans"]
+    assert (published["group"], published["region"], published["success"]) == (
+        group, "DefaultRegion", True,
+    )  # fmt: skip
+    assert (bean["topic"], bean["tags"], bean["keys"]) == (topic, "t", "k1 k2")
+    assert (bean["offset_id"], bean["body_length"]) == (sent.offset_message_id, 4)
+    assert (bean["store_host"], bean["message_type"]) == (cluster.master.address, "Normal_Msg")
+    [ended] = by_type["EndTransaction"]
+    assert ended["beans"][0]["transaction_state"] == "COMMIT_MESSAGE"
+    assert ended["beans"][0]["message_id"] == transaction.message_id
+    for after in by_type["SubAfter"]:
+        assert (after["group"], after["success"], after["context_code"]) == (group, True, 0)
+        assert 100 <= after["cost"] < 2000
+    # The same message sent by Java: the same fields, but for what differs from send to send.
+    own = next(text for body in ours for text in body.split("\x02") if sent.message_id in text)
+    differing = {1, 5, 10, 12}  # Time, ids, cost.
+    for number, (field, javas_field) in enumerate(
+        zip(own.split("\x01"), javas_own.split("\x01"), strict=True)
+    ):
+        assert field == javas_field or number in differing
