@@ -1,4 +1,4 @@
-"""What became of a transaction: END_TRANSACTION (37).
+"""What became of a transaction: END_TRANSACTION (37); asking again about one that was given up (323).
 
 Invariant: an answer of 0 to a commit means that the message is stored for its topic, as safe as a producer's, or was
 before.
@@ -22,12 +22,14 @@ from rocketrio_protocol.commands.transaction import (
     TRANSACTION_COMMIT,
     TRANSACTION_ROLLBACK,
     EndTransactionRequestHeader,
+    ResumeCheckHalfMessageRequestHeader,
 )
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message_id import parse_offset_message_id
 from rocketrio_protocol.property_names import PROPERTY_PRODUCER_GROUP
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.topic_names import TRANS_HALF_TOPIC
+from rocketrio_protocol.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 
 logger = logging.getLogger("rocketrio_broker.transaction")
 
@@ -50,7 +52,10 @@ class EndTransactionProcessor:
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
-        return {RequestCode.END_TRANSACTION: self.end_transaction}
+        return {
+            RequestCode.END_TRANSACTION: self.end_transaction,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume_check,
+        }
 
     def end_transaction(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         header = request.header(EndTransactionRequestHeader)
@@ -73,6 +78,21 @@ class EndTransactionProcessor:
             logger.info("transaction was decided before message_id=%s", header.msg_id)
             return request.response()
         return self._answer(channel, request, result)
+
+    def resume_check(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """An operator's request: the message is half again, and its producer is asked from the beginning."""
+        header = request.header(ResumeCheckHalfMessageRequestHeader)
+        _, _, physical_offset = parse_offset_message_id(header.msg_id or "")
+        message = stored_message(self._store, physical_offset)
+        if message is None or message.topic != TRANS_CHECK_MAX_TIME_TOPIC:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{header.msg_id} is no message of {TRANS_CHECK_MAX_TIME_TOPIC}",
+            )
+        result = self._decisions.resume(message)
+        if result.status is not PutStatus.PUT_OK:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{result.status.name}: {result.remark}")
+        return request.response()
 
     def _half_message(self, header: EndTransactionRequestHeader) -> MessageExt:
         message = stored_message(self._store, header.commit_log_offset)

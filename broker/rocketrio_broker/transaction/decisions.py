@@ -130,6 +130,10 @@ class TransactionDecisions:
             )  # fmt: skip
         return result
 
+    def resume(self, message: MessageExt) -> AppendResult:
+        """Make what was given up a half message again, about which nobody was asked."""
+        return self._store.append(copied(message, check_times=0))
+
     def _then_operation(
         self, half: MessageExt, store: Callable[[PutMessage], AppendResult], put: PutMessage
     ) -> AppendResult:

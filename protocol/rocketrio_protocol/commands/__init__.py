@@ -53,6 +53,7 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     looking.QuerySubscriptionByConsumerRequestHeader: EmptyHeader,
     transaction.EndTransactionRequestHeader: EmptyHeader,
     transaction.CheckTransactionStateRequestHeader: EmptyHeader,
+    transaction.ResumeCheckHalfMessageRequestHeader: EmptyHeader,
     cluster.RegisterBrokerRequestHeader: cluster.RegisterBrokerResponseHeader,
     cluster.UnregisterBrokerRequestHeader: EmptyHeader,
     cluster.QueryDataVersionRequestHeader: cluster.QueryDataVersionResponseHeader,

@@ -1,8 +1,9 @@
-"""Transactions: END_TRANSACTION (37), CHECK_TRANSACTION_STATE (39).
+"""Transactions: END_TRANSACTION (37), CHECK_TRANSACTION_STATE (39), RESUME_CHECK_HALF_MESSAGE (323).
 
     producer -> broker   SEND with TRAN_MSG: the half message, which nobody sees
     producer -> broker   37 commit, rollback or unknown, oneway
     broker -> producer   39, oneway, when no decision came; answered by another 37
+    operator -> broker   323, to have one asked about again that was given up
 
 Answers to: EndTransactionRequestHeader, CheckTransactionStateRequestHeader; RocketMQ reference, section 2.9.
 """
@@ -47,3 +48,12 @@ class CheckTransactionStateRequestHeader(RequestHeader):
     offset_msg_id: str | None = None
     topic: str | None = None
     broker_name: str | None = wire("bname", default=None)
+
+
+@attrs.define
+class ResumeCheckHalfMessageRequestHeader(RequestHeader):
+    """Ask again about a message of TRANS_CHECK_MAX_TIME_TOPIC, named by its offset id."""
+
+    code: ClassVar = RequestCode.RESUME_CHECK_HALF_MESSAGE
+    msg_id: str | None = None
+    topic: str | None = None

@@ -6,6 +6,7 @@ import pytest
 import trio
 from tests.broker.transaction.producing import (
     COMMIT,
+    GIVEN_UP,
     HALF,
     OPERATIONS,
     ROLLBACK,
@@ -18,6 +19,7 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.transaction import ResumeCheckHalfMessageRequestHeader
 
 
 async def test_committed_message_is_the_one_that_was_sent(autojump_clock: MockClock) -> None:
@@ -156,6 +158,25 @@ async def test_broker_can_be_told_to_take_no_transactions(autojump_clock: MockCl
         answer = await call.send(addr, b"x", properties="TRAN_MSG\x01true", sys_flag=4)
         assert answer.code == ResponseCode.NO_PERMISSION
         assert cluster.master.broker.store.queue_bounds(HALF, 0) is None
+
+
+async def test_given_up_message_is_asked_about_again_when_an_operator_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with producing(transaction_check_max=1) as producer:
+        await producer.send(b"revived")
+        await trio.sleep(100)
+        (given_up,) = await producer.seen(GIVEN_UP)
+        assert len(producer.asked) == 1
+        producer.decide = lambda _: COMMIT
+        header = ResumeCheckHalfMessageRequestHeader(given_up.offset_message_id)
+        assert (await producer.call.pool.call(producer.addr, header)).code == ResponseCode.SUCCESS
+        await trio.sleep(61)
+        assert await producer.seen_bodies() == [b"revived"]
+        for wrong in ("7F", "", producer.asked[0][0].offset_msg_id):
+            header = ResumeCheckHalfMessageRequestHeader(wrong)
+            answer = await producer.call.pool.call(producer.addr, header)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_mark_on_a_resent_message_begins_no_transaction(autojump_clock: MockClock) -> None:
