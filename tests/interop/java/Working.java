@@ -44,7 +44,8 @@ final class Working {
 
     /**
      * A push consumer of "group", as "member", on "topic". It fails each message "failures" times (at delay level
-     * "delay_level", at most "max_reconsume" times), keeps order if "orderly", chooses by "sql", replies if "replies".
+     * "delay_level", at most "max_reconsume" times), keeps order if "orderly", chooses by "sql", replies if "replies",
+     * gets all there is if "broadcasting".
      */
     private Object workStart(JSONObject request) throws Exception {
         String member = request.getString("member");
@@ -54,6 +55,10 @@ final class Working {
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("working-" + member);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (request.getBooleanValue("broadcasting")) {
+            // By way of an instance: its package is another one in each version.
+            consumer.setMessageModel(consumer.getMessageModel().valueOf("BROADCASTING"));
+        }
         if (request.containsKey("max_reconsume")) {
             consumer.setMaxReconsumeTimes(request.getIntValue("max_reconsume"));
         }
