@@ -297,6 +297,7 @@ class Consumer(Live):
         """Receive from these queues again, or from all."""
         for queue in self.assigned.queues if queues is None else self._chosen(queues):
             self.assigned.resume(queue)
+            self.hand_out.offer(self.assigned.queues[queue])
 
     @property
     def paused(self) -> list[MessageQueue]:

@@ -60,7 +60,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
     )
     locks = None
     if options.orderly:
-        locks = consumer.assigned.locks = QueueLocks(client, group, consumer.assigned.stand_still)
+        locks = consumer.assigned.locks = QueueLocks(
+            client, group, lost=consumer.assigned.stand_still, gained=consumer.hand_out.offer
+        )
     budget = PullBudget(options.pull_threshold_size)
 
     def new_fetcher(queue: MessageQueue) -> QueueFetcher:

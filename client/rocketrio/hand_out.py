@@ -257,8 +257,12 @@ class HandOut(Live):
         self.taken.clear()
         for process_queue in process_queues:
             process_queue.reclaim()
-            if process_queue.chunks:
-                self.arrived(process_queue)
+            self.offer(process_queue)
+
+    def offer(self, process_queue: ProcessQueue) -> None:
+        """What a queue has at hand may be handed out, if it is neither paused nor waits for its lock."""
+        if process_queue.chunks and not process_queue.is_paused and process_queue.is_locked:
+            self.arrived(process_queue)
 
     def begin(self) -> InWork | None:
         """The next message for any handler; None when there is none."""

@@ -1,6 +1,9 @@
-"""One message that a handler has, from the moment it is handed out until it is done."""
+"""One message that a handler has, and its place in its queue until all before it are done.
 
-from typing import TYPE_CHECKING
+A place outlives its message: of what is done behind a message that is not, only an offset is kept.
+"""
+
+from typing import TYPE_CHECKING, Optional
 
 import attrs
 
@@ -11,12 +14,22 @@ if TYPE_CHECKING:
 
 
 @attrs.define(eq=False)
+class Place:
+    """In the order of offsets."""
+
+    offset: int
+    """What is committed when this one is the lowest that is not done."""
+    work: Optional["InWork"] = None
+    """None: it is done."""
+
+
+@attrs.define(eq=False)
 class InWork:
-    """Kept by its queue, in the order of offsets, until all before it are done."""
+    """One message, from the moment it is handed out until its handler has finished."""
 
     process_queue: "ProcessQueue"
     chunk: "Chunk"
     message: MessageExt
-    is_done: bool = False
+    place: Place
     is_stale: bool = False
     """Its queue went elsewhere meanwhile: what becomes of it moves nothing."""

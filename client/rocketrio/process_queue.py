@@ -16,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from rocketrio.in_work import InWork
+from rocketrio.in_work import InWork, Place
 from rocketrio.pull_budget import PullBudget
 from rocketrio.pull_result import PullResult
 from rocketrio.redelivered import redelivered
@@ -27,6 +27,9 @@ from rocketrio_protocol.topic_names import RETRY_PREFIX
 PULL_THRESHOLD_FOR_QUEUE: Final = 1000  # messages; pullThresholdForQueue
 PULL_THRESHOLD_SIZE_FOR_QUEUE: Final = 100 * 1024 * 1024  # bytes; pullThresholdSizeForQueue
 
+CONSUME_MAX_SPAN: Final = 2000
+"""Messages behind one that is not done for which no more are pulled (consumeConcurrentlyMaxSpan): they would all come
+again if the consumer died."""
 FINISH_LOOK: Final = 1.0  # seconds between two looks that nothing caused
 
 
@@ -66,7 +69,7 @@ class ProcessQueue:
     chunks: deque[Chunk] = attrs.Factory(deque)
     current: Chunk | None = None
     """Being handed out."""
-    in_work: deque[InWork] = attrs.Factory(deque)
+    in_work: deque[Place] = attrs.Factory(deque)
     """From the lowest unfinished message on."""
     message_count: int = 0
     size: int = 0
@@ -78,7 +81,7 @@ class ProcessQueue:
     def start(self, offset: int) -> None:
         """Begin at `offset`, or go there: what was pulled is forgotten."""
         self._forget()
-        for work in self.in_work:
+        for work in self._unfinished():
             work.is_stale = True
         self.in_work.clear()
         self.fetch_offset = self.position = self.done_offset = offset
@@ -127,6 +130,8 @@ class ProcessQueue:
     def has_room(self) -> bool:
         """Whether more should be pulled."""
         if self.is_paused or not self.is_locked:
+            return False
+        if len(self.in_work) >= CONSUME_MAX_SPAN:
             return False
         return self.message_count < self.threshold_messages and self.size < self.threshold_bytes
 
@@ -180,10 +185,12 @@ class ProcessQueue:
             if not self.chunks:
                 return None
             chunk = self.take()
-        work = InWork(self, chunk, chunk.messages[chunk.index])
+        assert self.position is not None
+        place = Place(self.position)
+        work = place.work = InWork(self, chunk, chunk.messages[chunk.index], place)
         chunk.index += 1
         chunk.in_work += 1
-        self.in_work.append(work)
+        self.in_work.append(place)
         if chunk.index < len(chunk.messages):
             self.position = chunk.messages[chunk.index].queue_offset
         else:
@@ -193,7 +200,7 @@ class ProcessQueue:
 
     def done(self, work: InWork) -> None:
         """A handler has finished with its message."""
-        work.is_done = True
+        work.place.work = None
         chunk = work.chunk
         chunk.in_work -= 1
         if not chunk.in_work and chunk is not self.current:
@@ -201,10 +208,11 @@ class ProcessQueue:
         if work.is_stale:
             return
         in_work = self.in_work
-        while in_work and in_work[0].is_done:
+        waits = len(in_work) >= CONSUME_MAX_SPAN or self.is_dropped
+        while in_work and in_work[0].work is None:
             in_work.popleft()
-        self.done_offset = in_work[0].message.queue_offset if in_work else self.position
-        if self.is_dropped:
+        self.done_offset = in_work[0].offset if in_work else self.position
+        if waits:
             self.room.wake()
 
     def abandon(self, work: InWork) -> None:
@@ -231,13 +239,16 @@ class ProcessQueue:
         self.message_count += len(chunk.messages)
         self.size += chunk.size
 
+    def _unfinished(self) -> list[InWork]:
+        return [place.work for place in self.in_work if place.work is not None]
+
     def reclaim(self) -> None:
         """Nobody has messages of this queue any more: those that are unfinished are handed out first."""
         if self.is_dropped:
             return
         if self.current is not None:
             self.put_current_back(self.current.index)
-        unfinished = [work for work in self.in_work if not work.is_done]
+        unfinished = self._unfinished()
         if not unfinished:
             return
         for work in unfinished:

@@ -48,6 +48,8 @@ class QueueLocks:
     group: str
     lost: Callable[[ProcessQueue], None]
     """Told, synchronously, when a lock has run out or went to somebody else."""
+    gained: Callable[[ProcessQueue], None]
+    """Told, synchronously, when a queue is locked for us."""
     _held: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)
     """Queues to be locked: those owned, and those that are being given up."""
     _until: dict[MessageQueue, float] = attrs.Factory(dict)
@@ -115,6 +117,7 @@ class QueueLocks:
                 if not process_queue.is_locked:
                     process_queue.is_locked = True
                     process_queue.room.wake()
+                    self.gained(process_queue)
             elif queue in self._until:
                 logger.warning("queue lock went to another queue=%s group=%s", queue, self.group)
                 self._lose(queue)

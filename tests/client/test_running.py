@@ -23,6 +23,7 @@ from rocketrio import (
     open_admin,
     open_consumer,
 )
+from rocketrio.process_queue import CONSUME_MAX_SPAN
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.topic_names import dead_letter_topic
@@ -92,6 +93,52 @@ async def test_progress_is_the_lowest_unfinished_message(client: ClientInstance)
         await trio.sleep(6)
         assert await committed(consumer) == {0: 20}
         n.cancel_scope.cancel()
+
+
+async def test_one_message_that_is_stuck_holds_up_its_queue_and_no_memory(
+    client: ClientInstance,
+) -> None:
+    await send(client, 8000, queues=1)
+    release = trio.Event()
+    queue = MessageQueue(TOPIC, "broker-a", 0)
+
+    async def handle(message: MessageExt) -> None:
+        if message.body == b"3":
+            await release.wait()
+
+    async with open_consumer(TOPIC, group="g", client=client) as consumer, trio.open_nursery() as n:
+        n.start_soon(consumer.run, handle)
+        await trio.sleep(20)
+        process_queue = consumer.assigned.queues[queue]
+        position = consumer.position(queue)
+        assert position is not None
+        assert CONSUME_MAX_SPAN <= position < 2 * CONSUME_MAX_SPAN + 1100
+        assert len([place for place in process_queue.in_work if place.work is not None]) == 1
+        assert process_queue.budget.used < 300_000  # One chunk, and places.
+        release.set()
+        await trio.sleep(5)
+        assert consumer.position(queue) == 8000
+        n.cancel_scope.cancel()
+
+
+async def test_paused_queue_keeps_what_a_cancelled_run_left(client: ClientInstance) -> None:
+    await send(client, 10, queues=1)
+
+    async def stuck(message: MessageExt) -> None:
+        if message.body in (b"1", b"4"):
+            await trio.sleep_forever()
+
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with trio.move_on_after(1):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: consumer.run(stuck, concurrency=4, drain_timeout=0))
+                await trio.sleep(0.5)
+                consumer.pause()
+                await trio.sleep_forever()
+        with trio.move_on_after(3):
+            raise AssertionError(await consumer.receive())
+        consumer.resume()
+        assert await receive(consumer, 2) == [1, 4]
 
 
 async def test_failed_message_comes_again_later_with_its_own_topic(client: ClientInstance) -> None:
