@@ -1,11 +1,14 @@
 """The small applications among the examples: what they promise, and that they end well on Ctrl-C."""
 
 import re
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import trio
 from tests.examples.programs import run, run_until, started
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -103,3 +106,52 @@ async def test_payment_and_message_both_happen_or_neither(tmp_path: Path) -> Non
     assert paying.returncode == listening.returncode == 0
     received = {int(number) for number in re.findall(r"received payment-(\d+)", listening.said)}
     assert received == {0, 1, 2, 3, 4, 6, 7, 8, 9, 1001}
+
+
+async def test_ledger_applies_the_entries_of_an_account_in_order(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    ledger, database = "ordered_ledger.py", str(tmp_path / "ledger.db")
+    async with started(cluster, ledger, "keep", database) as keeper:
+        await keeper.has_said("keeping 4 queues")
+        assert await run(cluster, ledger, "post", "10") == "posted 100 entries\n"
+        await keeper.has_said("applied 100")
+        # A second one takes over some of the accounts, with entries under way.
+        async with started(cluster, ledger, "keep", database) as other:
+            await run(cluster, ledger, "post", "20")
+            await other.has_said("keeping ")
+            everything = 100 + 200 + 2  # Each keeper sends one to make the topic.
+            with trio.fail_after(30):
+                while applied(database) < everything:  # noqa: ASYNC110 - another process writes it
+                    await trio.sleep(0.1)
+    assert keeper.returncode == other.returncode == 0, keeper.said + other.said
+    names = ("ada", "bank", "bea", "cleo", "dora", "eve")
+    assert balances(database) == dict.fromkeys(names, 0)
+
+
+def balances(database: str) -> dict[str, int]:
+    with closing(sqlite3.connect(database)) as connection:
+        return dict(connection.execute("SELECT name, cents FROM accounts"))
+
+
+def applied(database: str) -> int:
+    """Entries of all queues: their offsets have no gaps."""
+    with closing(sqlite3.connect(database)) as connection:
+        (count,) = connection.execute("SELECT sum(next) FROM applied").fetchone()
+    return int(count)
+
+
+async def test_every_cache_forgets_what_changed(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    caches, database = "cache_invalidator.py", str(tmp_path / "shop.db")
+    async with (
+        started(cluster, caches, "serve", database, "a") as one,
+        started(cluster, caches, "serve", database, "b") as other,
+    ):
+        for name, cache in (("a", one), ("b", other)):
+            await cache.has_said(f"{name}: sku-7 costs None")
+        await run(cluster, caches, "change", database, "sku-7", "1299")
+        for name, cache in (("a", one), ("b", other)):
+            await cache.has_said(f"{name} forgets sku-7")
+            await cache.has_said(f"{name}: sku-7 costs 1299")
+    assert one.returncode == other.returncode == 0, one.said + other.said
+    assert (tmp_path / "shop.a.json").exists()
