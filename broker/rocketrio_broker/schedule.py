@@ -7,7 +7,8 @@ Invariant: a message is delivered at its time or later, at least once, in the or
 Invariant: only a master delivers: this runs while the broker takes writes.
 Answers to: ScheduleMessageService, DeliverDelayedMessageTimerTask; RocketMQ reference, section 5.10.
 Unlike Java: one task instead of a timer for each level that looks every 100 ms; queues of levels that the table no
-longer has are delivered too; progress is written only for deliveries that are on the disk.
+longer has are delivered too; progress is written only for deliveries that are on the disk; a clock that is set back
+makes messages late by as much, where Java delivers all that wait at once.
 """
 
 import logging
@@ -141,11 +142,12 @@ class ScheduleMessageService:
         level = queue.key[1] + 1
         before = self._offsets.offset_table.get(level, 0)
         offset = max(min(before, queue.max_offset), queue.min_offset)
-        latest_ms = now_ms + self._delay_ms(level)
+        # Store times do not fall when the clock is set back, nor do the times of delivery that come from them.
+        latest_ms = max(now_ms, self._store.dispatched.store_timestamp_ms) + self._delay_ms(level)
         wait, log_end = LOOK_INTERVAL, 0
         entries = queue.entries(offset, TURN_MESSAGES)
         for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
-            # A time beyond the level's delay is one of an older table, or the clock was set back: due at once.
+            # A time beyond the level's delay is one of an older table: due at once, as in Java.
             if now_ms < due_ms <= latest_ms:
                 wait = (due_ms - now_ms) / 1000
                 break

@@ -21,6 +21,7 @@ from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.remoting.ports import VirtualWallClock
 from rocketrio_protocol.topic_config import DelayOffsetWrapper
 
 PROGRESS = Path("/master/config/delayOffset.json")
@@ -304,6 +305,30 @@ async def test_shorter_table_delivers_what_waited_by_the_longer_one(
         assert [message.body for message in await broker.delivered()] == [b"two hours"]
         await trio.sleep(60)
         assert [message.body for message in await broker.delivered()] == [b"two hours", b"a minute"]
+
+
+class SteppedClock(VirtualWallClock):
+    """Follows the virtual clock, and can be set back."""
+
+    step_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.step_ms
+
+
+async def test_clock_that_is_set_back_makes_late_and_never_early(
+    autojump_clock: MockClock,
+) -> None:
+    clock = SteppedClock()
+    async with delayed(wall_clock=clock) as broker:
+        await trio.sleep(0.37)
+        await broker.send(2, b"before")
+        clock.step_ms = -3000
+        await broker.send(2, b"after")
+        await trio.sleep(7.9)
+        assert await broker.delivered() == []
+        await trio.sleep(0.2)
+        assert [message.body for message in await broker.delivered()] == [b"before", b"after"]
 
 
 async def test_full_disk_delays_and_does_not_lose(
