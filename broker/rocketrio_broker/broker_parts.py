@@ -18,6 +18,7 @@ from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.delay_offsets import DelayOffsets
+from rocketrio_broker.deleted_topics import DeletedTopics
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.level_clock import LevelClock
@@ -73,6 +74,7 @@ class BrokerParts:
         store_host: bytes,
     ) -> None:
         self.store = store
+        self._store_host = store_host
         self._group_transfer = group_transfer
         self._disk = disk
         self.wall_clock = wall_clock
@@ -94,6 +96,7 @@ class BrokerParts:
             flush_interval=config.flush_consumer_offset_interval,
             log_end=lambda: store.max_physical_offset,
         )
+        self.deleted_topics = DeletedTopics(store.dispatcher, self.consumer_offsets)
         self.delay_offsets = DelayOffsets(
             file("delayOffset.json"), log_end=lambda: store.max_physical_offset
         )
@@ -192,6 +195,7 @@ class BrokerParts:
         """What runs while the broker serves."""
         return (
             self.waiting_answers,
+            self.deleted_topics,
             PullRequestHoldService(
                 self.held_pulls, self.pull, self.store, look_interval=self._look_interval
             ),
@@ -257,6 +261,7 @@ class BrokerParts:
             waiting=self.waiting_answers,
             group_transfer=self._group_transfer,
             live_slaves=self.live_slaves,
+            store_host=self._store_host,
             broker_addr=address,
             ha_addr=ha_address,
             slave=slave,

@@ -23,7 +23,7 @@ import trio
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offset_journal import OffsetJournal
 from rocketrio_broker.offset_table import OffsetTable, QueueEnd, TopicAndGroup, offsets_by_key
-from rocketrio_broker.offset_version import FIRST, Commit, Version
+from rocketrio_broker.offset_version import FIRST, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.offset import CommitOutcome
@@ -198,6 +198,14 @@ class ConsumerOffsetManager:
         Raises ConfigFileError; they are as before then.
         """
         self._remove(topic=topic)
+
+    def topic_floor(self, topic: str) -> Generation:
+        """Below which offsets on the topic are void, as it was deleted."""
+        return self.table.topic_floor(topic)
+
+    def void_topic(self, topic: str, floor: Generation) -> bool:
+        """Forget the offsets that another broker removed with the topic; whether that is news."""
+        return self.table.remove_below(topic, floor)
 
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group, at once in the file too. Raises ConfigFileError; they are as before then."""

@@ -229,6 +229,16 @@ class OffsetTable:
         self._remove(newest.reset(), topic=topic, group=group)
         return len(gone)
 
+    def topic_floor(self, topic: str) -> Generation:
+        """The first generation that counts since the topic was last removed."""
+        return self._removed_topics.get(topic, FIRST)
+
+    def remove_below(self, topic: str, floor: Generation) -> bool:
+        """Forget what of a topic's entries is older than this; whether that was not known."""
+        before = self.change_count
+        self._remove(floor, topic=topic)
+        return self.change_count > before
+
     def _remove(
         self, floor: Generation, *, topic: str | None = None, group: str | None = None
     ) -> None:

@@ -167,6 +167,7 @@ class RoleService:
         await self._fetch(self._stand_by)
         self._expect_acknowledgements()
         await self._gather()
+        self._parts.deleted_topics.follow()
         await self._insist_on_topics(known_to)
         self._topics_known_to = None
         store.take_writes()

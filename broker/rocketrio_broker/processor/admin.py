@@ -47,6 +47,7 @@ def admin_processors(
     waiting: WaitingAnswers,
     group_transfer: GroupTransferService,
     live_slaves: LiveSlaves,
+    store_host: bytes,
     broker_addr: str,
     ha_addr: str,
     slave: Callable[[], SlaveStatistics | None],
@@ -59,6 +60,9 @@ def admin_processors(
         topics=topics,
         consumer_offsets=consumer_offsets,
         registration=registration,
+        waiting=waiting,
+        store_host=store_host,
+        wall_clock=wall_clock,
     )
     group_admin = GroupAdminProcessor(
         config=config,

@@ -2,15 +2,20 @@
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 Unlike Java: `order` is kept as asked for, as in 5.x (4.9 stores false); deleting a topic forgets its offsets too, or a
-topic made again under the name would be consumed from the middle; it is answered when no crash brings its queues back.
+topic made again under the name would be consumed from the middle. A deletion stands in the log (store/deletion.py), and
+is answered once that is on this disk, and on the slaves that a message would wait for.
 """
 
+import logging
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.store.deletion import deletion_record
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -19,9 +24,12 @@ from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.route import TopicList
 from rocketrio_protocol.topic_config import TopicConfig
 from rocketrio_protocol.topic_names import topic_name_problem
+
+logger = logging.getLogger("rocketrio_broker.topics")
 
 MAX_PERM: Final = 15  # All the bits there are.
 TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
@@ -50,12 +58,18 @@ class TopicAdminProcessor:
         topics: TopicConfigManager,
         consumer_offsets: ConsumerOffsetManager,
         registration: BrokerRegistration,
+        waiting: WaitingAnswers,
+        store_host: bytes,
+        wall_clock: WallClock,
     ) -> None:
         self._config = config
         self._store = store
         self._topics = topics
         self._consumer_offsets = consumer_offsets
         self._registration = registration
+        self._waiting = waiting
+        self._store_host = store_host
+        self._wall_clock = wall_clock
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -106,17 +120,32 @@ class TopicAdminProcessor:
         await self._registration.wait_registered()
         return request.response()
 
-    async def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def delete_topic(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | None:
         refuse_on_slave(self._config)
         header = request.header(admin.DeleteTopicInBrokerRequestHeader)
         self._refuse_name(header.topic)
+        if not self._store.writable:
+            raise BrokerSystemError(
+                "Nothing is deleted while no message is taken", remark=self._store.refusal
+            )
         # Offsets first: after a crash in between they are read again, not taken for those of a new topic.
         self._consumer_offsets.remove_topic(header.topic)
         self._topics.delete(header.topic)
-        self._store.delete_topic(header.topic)
-        # Its messages are in the log still: a crash must not make a recovery begin before them.
+        self._end_life(header.topic)
+        # Not only its record: a recovery that begins before it, and finds later messages in queues, goes far back.
         await self._store.checkpoint()
-        return request.response()
+        if request.is_oneway or not self._waiting.is_needed:
+            return request.response()
+        # It stands here in any case: who asks again would delete it a second time.
+        self._waiting.add(
+            self._store.max_physical_offset,
+            channel,
+            request.response().encode(),
+            late_is_success=True,
+        )
+        return None
 
     def all_topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=fastjson.dumps(self._topics.wrapper()))
@@ -137,8 +166,25 @@ class TopicAdminProcessor:
     def clean_unused_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         for topic in list(self._store.queues()):
             if self._topics.topic_config(topic) is None and not self._topics.is_system_topic(topic):
-                self._store.delete_topic(topic)
+                if self._config.broker.is_slave:
+                    self._store.delete_topic(topic)
+                else:
+                    self._end_life(topic)
         return request.response()
+
+    def _end_life(self, topic: str) -> None:
+        """Forget its queues, here and wherever this log is read. Raises BrokerSystemError."""
+        record = deletion_record(
+            topic,
+            str(self._consumer_offsets.topic_floor(topic)),
+            host=self._store_host,
+            now_ms=self._wall_clock.now_ms(),
+        )
+        result = self._store.append(record)
+        if result.status is not PutStatus.PUT_OK:
+            raise BrokerSystemError(f"The topic {topic} keeps its queues", remark=result.remark)
+        self._store.delete_topic(topic)
+        logger.info("topic deleted topic=%s offset=%d", topic, result.physical_offset)
 
     def _refuse_name(self, topic: str) -> None:
         problem = topic_name_problem(topic)

@@ -4,6 +4,7 @@ Invariant: prepared and rolled-back transaction records have no entry and do not
 Invariant: a record whose topic cannot be a folder has no entry; nobody could ask for it.
 Invariant: entry n of a queue is the message whose record says queue offset n.
 Answers to: CommitLog.checkMessageAndReturnSize's second half, CommitLogDispatcherBuildConsumeQueue.
+Invariant: what lies before a topic's deletion in the log (deletion.py) is in no queue once that has been dispatched.
 Unlike Java: a gap is filled, not closed up; queue offset 0 past the queue's end means the topic was made anew.
 """
 
@@ -16,9 +17,11 @@ import numpy as np
 
 from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
+from rocketrio_broker.store.deletion import Deletion, deletion_in
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
 from rocketrio_broker.store.record_columns import LEAST_STRETCH, RecordColumns, stretches
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.properties import property_value, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
@@ -94,10 +97,18 @@ class QueueDispatcher:
     def __init__(self, table: ConsumeQueueTable, levels: DelayLevels) -> None:
         self.complete_queues: frozenset[tuple[str, int]] = frozenset()
         """Queues in which a gap is an error: recovery then begins further back."""
+        self.met = Watermark()
+        """Counts the deletions that were dispatched: whoever keeps something of topics waits on it."""
+        self._deletions: list[Deletion] = []
         self._table = table
         self._levels = levels
         self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
         self._queues_of = -1
+
+    def take_deletions(self) -> list[Deletion]:
+        """Those that were dispatched since the last call, in the order of the log."""
+        taken, self._deletions = self._deletions, []
+        return taken
 
     def dispatch_from(self, walk: LogWalk, max_bytes: int) -> tuple[int, int]:
         """Dispatch the next records of a walk; returns what `dispatch` does."""
@@ -118,7 +129,16 @@ class QueueDispatcher:
     def dispatch_columns(self, columns: RecordColumns) -> None:
         """Add the entries of many records, queue by queue."""
         self._forget_removed_queues()
-        rows, bounds = columns.by_queue(np.flatnonzero(columns.sys_flags & _NO_ENTRY_BIT == 0))
+        has_entry = columns.sys_flags & _NO_ENTRY_BIT == 0
+        rows = np.flatnonzero(has_entry)
+        if len(rows) < len(columns) and any(
+            deletion_in(columns.topics[row], columns.properties.stored(row)) is not None
+            for row in np.flatnonzero(~has_entry).tolist()
+        ):
+            # What is before it and what is behind it belong to different lives: in their order.
+            self.dispatch(columns.records(range(len(columns))))
+            return
+        rows, bounds = columns.by_queue(rows)
         if not len(rows):
             return
         entries = np.empty(len(rows), ENTRY_TYPE)
@@ -169,6 +189,11 @@ class QueueDispatcher:
         for address, size, topic, queue_id, queue_offset, sys_flag, store_ms, properties in records:
             count += 1
             if sys_flag & TRANSACTION_MASK in _NO_ENTRY:
+                deletion = deletion_in(topic, properties)
+                if deletion is not None:
+                    self._add(queue, run, end)
+                    run, queue, next_offset = [], None, -1
+                    self._end_life(deletion, address)
                 continue
             if queue_offset != next_offset or queue_id != of_queue_id or topic != of_topic:
                 self._add(queue, run, end)
@@ -192,6 +217,15 @@ class QueueDispatcher:
         if queue is not None and run:
             queue.append_many(b"".join(run), len(run), end)
             self._table.grown.add(queue.key)
+
+    def _end_life(self, deletion: Deletion, address: int) -> None:
+        """Remove the queues of a topic that was deleted here in the log."""
+        for queue in list(self._table.topics().get(deletion.topic, {}).values()):
+            if queue.last_physical_end <= address:
+                self._table.delete_queue(queue)
+        self._forget_removed_queues()
+        self._deletions.append(deletion)
+        self.met.advance(self.met.value + 1)
 
     def _queue(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
         queue = self._queues.get((topic, queue_id))

@@ -238,4 +238,4 @@ class CheckpointService:
         self.synced_position = position
         if truncations != log.truncations:
             # The log was cut while this was being written.
-            self.lower(log.max_offset)
+            self.lower(min(log.max_offset, self._dispatched.value))

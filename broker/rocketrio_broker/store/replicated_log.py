@@ -1,18 +1,22 @@
 """Writes a store as replication says: bytes at exactly the end of the log, and the end moved back.
 
 Invariant: nothing is appended behind damage.
-Invariant: what is cut off the log is named by no queue, by no index and by no checkpoint.
+Invariant: what is cut off the log is named by no queue, by no index and by no checkpoint; a topic whose deletion is cut
+off gets back its queues.
 Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
 """
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.deletion import deletion_in
 from rocketrio_broker.store.disk import Buffer
+from rocketrio_broker.store.dispatch import has_queue_entry
 from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.health import StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.reput import ReputMessageService
 
 
@@ -52,15 +56,29 @@ class ReplicatedLog:
 
     def truncate_to(self, physical_offset: int) -> None:
         """Forget the log from this record boundary on, with its queue entries and index; blocks."""
+        # Where a deletion is undone all is dispatched once more: the queues that have their messages pass over them.
+        undone = self._has_deletion(physical_offset)
+        position = self._log.min_offset if undone else physical_offset
         # First of all: a checkpoint beyond the end would make a recovery begin there.
-        self._checkpoints.lower(physical_offset)
+        self._checkpoints.lower(position)
         for queue in self._table:
             queue.truncate(queue.first_at_or_after(physical_offset))
         self._index.truncate(physical_offset)
         self._log.truncate(physical_offset)
-        self._dispatched.reset(min(self._dispatched.value, physical_offset))
+        self._dispatched.reset(min(self._dispatched.value, position))
         self._reput.replicated.reset(physical_offset)
         self._health.log_was_cut(physical_offset)
+
+    def _has_deletion(self, physical_offset: int) -> bool:
+        """Whether a topic's deletion was dispatched from here on."""
+        size = self._dispatched.value - physical_offset
+        if size <= 0:
+            return False
+        walk = LogWalk(self._log, physical_offset, stop_at_damage=True)
+        return any(
+            not has_queue_entry(sys_flag) and deletion_in(topic, properties) is not None
+            for _, _, topic, _, _, sys_flag, _, properties in walk.records(size)
+        )
 
     def start_over(self) -> None:
         """Forget everything: what comes next may begin at any address; blocks."""

@@ -103,6 +103,21 @@ async def test_a_topic_made_anew_has_no_message_of_the_deleted_one_after_a_crash
         assert master.store.next_queue_offset("T", 0) == 0
 
 
+async def test_deletion_that_cannot_be_in_the_log_changes_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        await one.ask(create("T"))
+        one.put("T", b"a")
+        one.broker.parts.consumer_offsets.commit_offset("G", "T", 0, 1)
+        one.broker.store.refuse_writes("of a test")
+        answer = await one.ask(admin.DeleteTopicInBrokerRequestHeader("T"))
+        assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "of a test")
+        assert one.broker.parts.topics.topic_config("T") is not None
+        assert one.broker.store.queue_bounds("T", 0) == (0, 1)
+        assert one.broker.parts.consumer_offsets.query_offset("G", "T", 0) == 1
+
+
 async def test_topics_are_looked_up(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await one.ask(create("T"))
@@ -126,6 +141,18 @@ async def test_queues_without_a_topic_are_cleaned_up(autojump_clock: MockClock) 
         await one.ask(RemotingCommand(code=RequestCode.CLEAN_UNUSED_TOPIC))
         assert one.broker.store.queue_bounds("orphan", 0) is None
         assert one.broker.store.queue_bounds("T", 0) == (0, 1)
+
+
+async def test_queues_that_a_slave_cleans_up_are_gone_there_alone(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking(slaves=1) as one:
+        one.put("orphan", b"a")
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        await slave.broker.store.dispatched.wait_reached(one.broker.store.max_physical_offset)
+        await slave.ask(RemotingCommand(code=RequestCode.CLEAN_UNUSED_TOPIC))
+        assert slave.broker.store.queue_bounds("orphan", 0) is None
+        assert one.broker.store.queue_bounds("orphan", 0) == (0, 1)
 
 
 async def test_a_slave_changes_no_topics_by_request(autojump_clock: MockClock) -> None:

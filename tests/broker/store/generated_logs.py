@@ -35,6 +35,7 @@ ODD_PROPERTIES = [
     b"UNIQ_KEY\1TAGS\2KEYS\1\0\0",
     b"TAGS\1" + b"t" * 700 + b"\2",
     b"BIG\1" + bytes(1100) + b"\2",
+    b"rocketrioDeleted\x011.0\2",
 ]
 
 

@@ -1,0 +1,127 @@
+"""A topic that is deleted and made anew while the master changes: each life has messages and offsets of its own."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from tests.cluster.support import Caller, bodies, caller_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.store.log_walk import LogWalk
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
+    CreateTopicRequestHeader,
+    DeleteTopicInBrokerRequestHeader,
+)
+
+
+@attrs.define
+class Pair:
+    cluster: EmbeddedCluster
+    call: Caller
+
+    @property
+    def master(self) -> Broker:
+        return self.cluster.master.broker
+
+    @property
+    def slave(self) -> Broker:
+        return self.cluster.slaves[0].broker
+
+    async def make(self) -> None:
+        header = CreateTopicRequestHeader("orders", "TBW102", 4, 4, 6, "SINGLE_TAG", False)
+        answer = await self.call.pool.call(self.master.address, header)
+        assert answer.code == ResponseCode.SUCCESS
+
+    async def delete(self) -> None:
+        answer = await self.call.pool.call(
+            self.master.address, DeleteTopicInBrokerRequestHeader("orders"), timeout=30.0
+        )
+        assert answer.code == ResponseCode.SUCCESS
+
+    async def promote(self) -> None:
+        """Kill the master and have the slave take its place."""
+        await self.cluster.kill_master()
+        header = ChangeBrokerRoleRequestHeader("async-master", 0)
+        answer = await self.call.pool.call(self.slave.address, header, timeout=70.0)
+        assert answer.code == ResponseCode.SUCCESS
+
+
+@asynccontextmanager
+async def pair(**settings: object) -> AsyncGenerator[Pair]:
+    """A master with three messages and an offset in a topic, and a slave that has all of it."""
+    async with (
+        EmbeddedCluster(slaves=1, role="sync-master", **settings) as cluster,  # type: ignore[arg-type]
+        caller_of(cluster) as call,
+    ):
+        two = Pair(cluster, call)
+        await trio.sleep(1)
+        await two.make()
+        for number in range(3):
+            await call.send(two.master.address, b"earlier %d" % number)
+        await call.commit(two.master.address, 2)
+        await trio.sleep(11)
+        assert two.slave.parts.consumer_offsets.query_offset("billing", "orders", 0) == 2
+        yield two
+
+
+async def test_slave_that_becomes_master_before_the_first_message_begins_anew(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair() as two:
+        await two.delete()
+        await two.make()
+        await two.promote()
+        assert two.slave.parts.consumer_offsets.query_offset("billing", "orders", 0) == -1
+        await two.call.send(two.slave.address, b"later")
+        assert bodies(await two.call.pull(two.slave.address, 0)) == [b"later"]
+        two.cluster.master.config = attrs.evolve(
+            two.cluster.master.config, role="slave", broker_id=2
+        )
+        returned = await two.cluster.master.start()
+        await returned.store.dispatched.wait_reached(two.slave.store.max_physical_offset)
+        for broker in (returned, two.slave):
+            assert broker.store.queue_bounds("orders", 0) == (0, 1)
+
+
+async def test_slave_has_forgotten_offsets_when_the_deletion_is_answered(
+    autojump_clock: MockClock,
+) -> None:
+    """Readers go on there when the master is gone, before anybody could copy the table of offsets."""
+    async with pair() as two:
+        await two.delete()
+        offsets = two.slave.parts.consumer_offsets
+        assert offsets.query_offset("billing", "orders", 0) == -1
+        assert two.slave.store.queue_bounds("orders", 0) is None
+
+
+async def test_deletion_waits_for_slaves_as_messages_do_and_no_longer(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair(slave_timeout=4.0) as two:
+        two.cluster.memory_network.silence(two.cluster.slaves[0].host)
+        began = trio.current_time()
+        await two.delete()
+        assert trio.current_time() - began == pytest.approx(4.0, abs=0.1)
+        assert two.master.store.queue_bounds("orders", 0) is None
+
+
+async def test_offsets_of_the_next_life_outlive_a_deletion_that_is_met_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair() as two:
+        await two.delete()
+        await two.make()
+        await two.call.send(two.master.address, b"later")
+        await two.call.commit(two.master.address, 1)
+        await trio.sleep(11)
+        parts, dispatcher = two.slave.parts, two.slave.store.dispatcher
+        dispatcher.dispatch(LogWalk(two.slave.store.commit_log, 0).records(1 << 20))
+        assert dispatcher.met.value == 2
+        await trio.sleep(1)
+        assert parts.consumer_offsets.query_offset("billing", "orders", 0) == 1
