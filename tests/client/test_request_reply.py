@@ -25,6 +25,7 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import PushReplyMessageRequestHeader
 from rocketrio_protocol.errors import LocalProtocolError
+from rocketrio_protocol.topic_names import SELF_TEST_TOPIC
 
 TOPIC = "questions"
 Answerer = Callable[[Producer, MessageExt], Awaitable[None]]
@@ -174,8 +175,16 @@ async def test_message_that_asks_for_nothing_gets_no_reply(client: ClientInstanc
             await producer.reply(message, b"")
 
 
-async def test_requester_is_known_to_masters_of_other_topics(cluster: EmbeddedCluster) -> None:
+async def test_requester_makes_itself_known_to_all_masters(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
     # The broker that gets the reply need not be the one that got the request.
+    async with replier(cluster), open_producer(client=client) as producer:
+        await producer.request(Message(TOPIC, b"?"))
+    assert SELF_TEST_TOPIC in client.routing.topic_route_table  # Every broker is in its route.
+
+
+async def test_client_can_be_known_before_it_sends_anything(cluster: EmbeddedCluster) -> None:
     async with (
         open_client(
             name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
@@ -198,9 +207,11 @@ async def test_push_with_an_unreadable_host_is_taken(client: ClientInstance) -> 
         )  # fmt: skip
         processor = client.processors[int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)]
         with client.replies.expecting("mine") as expected:
-            answer = processor(None, RemotingCommand.request(header, b"body"))  # type: ignore[arg-type]
+            for body in (b"body", b"second"):
+                answer = processor(None, RemotingCommand.request(header, body))  # type: ignore[arg-type]
         assert isinstance(answer, RemotingCommand)
         assert answer.code == ResponseCode.SUCCESS
         assert expected.reply is not None
+        assert expected.reply.body == b"body"  # The first one counts.
         assert expected.reply.born_host == ("0.0.0.0", 0)
         assert expected.reply.store_host == ("10.0.0.1", 5)
