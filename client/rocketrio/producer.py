@@ -179,6 +179,9 @@ class Producer(Live):
         end delivers it, or what `transaction.rollback()` or `transaction.leave_open()` have said. Needs
         `open_producer(check_transaction=...)`, which the broker asks as long as it has heard no decision.
 
+        While the block runs the broker may ask already, after 6 s by default: not here, but in another process of the
+        group. Property CHECK_IMMUNITY_TIME_IN_SECONDS of the message gives it more time.
+
         A cancel inside the block decides nothing, for nobody knows how far the work got: the broker asks. One that
         comes when the block is over waits, three seconds at most, until the decision is told. The same holds for a
         process that dies, and for a broker that cannot be reached at the end: then nothing is raised.

@@ -112,8 +112,18 @@ async def transaction(
     """As `Producer.transaction`."""
     sent = await _begin(producer, message, sharding_key, queue, timeout)
     open_one = Transaction(message, sent)
+    checks = producer.client.transaction_checks
+    assert checks is not None
+    with checks.working(open_one.message_id):
+        async with _decided(producer, open_one):
+            yield open_one
+
+
+@asynccontextmanager
+async def _decided(producer: "Producer", open_one: Transaction) -> AsyncGenerator[None]:
+    """Tell the broker how the block ended."""
     try:
-        yield open_one
+        yield
     except Exception:
         open_one.state = TransactionState.ROLLBACK
         try:

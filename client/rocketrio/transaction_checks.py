@@ -3,14 +3,15 @@
 A broker asks any producer of the group, again and again until one knows: also one that was started after the producer
 of the message died. For this the group makes itself known to all masters, not only to those it has sent to.
 
+Invariant: a transaction whose block still runs here is not checked: what is not done yet is not undone.
 Invariant: a check that fails, or is not answered, decides nothing: the broker asks again.
 Answers to: TransactionMQProducer, ClientRemotingProcessor.checkTransactionState, TransactionListener.
 Unlike Java: several checks run at once; and a producer that has sent nothing yet is asked too.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, TypeAlias
 
 import attrs
@@ -57,7 +58,17 @@ class TransactionChecks:
         self.groups: dict[str, trio.MemorySendChannel[_Question]] = {}
         """Where each group's questions go, by the name that brokers know it by."""
         self._namespace = client.namespace
+        self._in_work: set[str] = set()
         client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)] = self.asked
+
+    @contextmanager
+    def working(self, message_id: str) -> Iterator[None]:
+        """The work of a transaction is under way here: nobody is asked whether it was done."""
+        self._in_work.add(message_id)
+        try:
+            yield
+        finally:
+            self._in_work.discard(message_id)
 
     def asked(self, channel: Channel, request: RemotingCommand) -> None:
         """A broker asks; synchronous, and never answered here."""
@@ -74,8 +85,11 @@ class TransactionChecks:
                 channel.remote_addr,
             )
             return
+        message = self._namespace.message(messages[0])
+        if message.message_id in self._in_work:
+            logger.info("asked for a transaction that is under way message=%r", message)
+            return
         try:
-            message = self._namespace.message(messages[0])
             questions.send_nowait(_Question(channel, header, message))
         except trio.WouldBlock:
             logger.warning("too many transactions to check, some wait group=%s", group)

@@ -118,6 +118,27 @@ async def test_what_is_left_open_is_asked_for(
     assert await delivered(client) == ([b"paid"] if state is TransactionState.COMMIT else [])
 
 
+async def test_work_under_way_is_not_asked_for(client: ClientInstance) -> None:
+    answers = Answers(TransactionState.ROLLBACK)
+    async with transacting(client, answers) as producer:
+        async with producer.transaction(Message(TOPIC, b"slow")):
+            await trio.sleep(ASKED_WITHIN)
+        assert answers.asked == []
+    assert await delivered(client) == [b"slow"]
+
+
+async def test_broker_leaves_the_time_that_a_message_asks_for(client: ClientInstance) -> None:
+    answers = Answers()
+    async with transacting(client, answers) as producer:
+        patient = Message(TOPIC, b"", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "300"})
+        async with producer.transaction(patient) as transaction:
+            transaction.leave_open()
+        await trio.sleep(ASKED_WITHIN)
+        assert answers.asked == []
+        await trio.sleep(300)
+        assert answers.asked
+
+
 async def test_cancelled_work_decides_nothing(client: ClientInstance) -> None:
     answers = Answers(TransactionState.COMMIT)
     async with transacting(client, answers) as producer:
