@@ -89,8 +89,8 @@ async def open_client(
     brokers do not, and a warning says so.
 
     Nothing is asked before it is needed, so a cluster that is down shows at the first call. Leaving tells the brokers,
-    for three seconds at most (three more for traces), also when cancelled. An exception of the block comes out as it was
-    raised.
+    for three seconds at most (three more for traces), also when cancelled. An exception of the block comes out as
+    it was raised.
     """
     if static_grace is not None and (client_id is None or static_grace < 1):
         raise ConfigError(
