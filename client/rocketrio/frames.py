@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rocketrio.hand_out import HandOut
+from rocketrio.pulled_messages import PulledMessages
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageExt
 
@@ -90,8 +91,9 @@ async def _receive(
             f"columns={columns!r}: {', '.join(unknown) or 'nothing'} is no column; there are {', '.join(known)}"
         )
     await hand_out.wait_batch(max_messages, max_wait)
+    hand_out.want_columns()
     frame = convert(table_of(hand_out.peek(max_messages), columns))
-    hand_out.take(max_messages)
+    hand_out.pass_over(max_messages)
     return frame
 
 
@@ -150,6 +152,9 @@ def _blocks(
 
 def _pieces(messages: Sequence[MessageExt]) -> Iterator[Piece]:
     """What a tag filter left out, or what came with another pull, ends a piece."""
+    if isinstance(messages, PulledMessages):
+        yield messages.piece, len(messages), messages.broker_name
+        return
     buffer, start = messages[0].buffer, messages[0].start
     end, first = start, 0
     for index, message in enumerate(messages):

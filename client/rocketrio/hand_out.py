@@ -9,7 +9,7 @@ Invariant: either one task receives, or the handlers of one `run` do.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Final, Self
 
@@ -40,7 +40,7 @@ class HandOut(Live):
         # The chunk being handed out: messages before _index are with the caller, those before _settled worked on;
         # at _limit other tasks get a turn.
         self._current: ProcessQueue | None = None
-        self._messages: list[MessageExt] = []
+        self._messages: Sequence[MessageExt] = []
         self._index = self._limit = self._settled = 0
         self._since_checkpoint = 0
         self._in_work: set[ProcessQueue] = set()
@@ -91,6 +91,8 @@ class HandOut(Live):
             if not self.ready:  # The settled chunk was the last one.
                 await self._wait_message()
             self._open_chunk()
+        if type(self._messages) is not list:
+            self._make_messages()
         index = self._index
         self._index = index + 1
         room = max(1, CHECKPOINT_EVERY - self._since_checkpoint)
@@ -148,7 +150,19 @@ class HandOut(Live):
         if process_queue.chunks:
             self.ready.append(process_queue)
 
-    def peek(self, max_messages: int) -> Iterator[list[MessageExt]]:
+    def _make_messages(self) -> None:
+        """From columns to single messages: those that come are made when they come."""
+        self._messages = list(self._messages)
+        for process_queue in (self._current, *self.ready):
+            if process_queue is not None:
+                process_queue.is_lazy = False
+
+    def want_columns(self) -> None:
+        """No messages need be made of what queues with messages pull from now on, as long as nobody takes one."""
+        for process_queue in self.ready:
+            process_queue.is_lazy = True
+
+    def peek(self, max_messages: int) -> Iterator[Sequence[MessageExt]]:
         """What `take` would give, chunk by chunk."""
         chunks = (queue.chunks for queue in self.ready)
         turns = (chunk for turn in zip_longest(*chunks) for chunk in turn if chunk is not None)
@@ -164,14 +178,21 @@ class HandOut(Live):
     def take(self, max_messages: int) -> list[MessageExt]:
         """What is at hand, synchronously."""
         batch: list[MessageExt] = []
-        while len(batch) < max_messages and (self._current is not None or self.ready):
+        for messages in self.peek(max_messages):
+            batch += messages
+        self.pass_over(max_messages)
+        return batch
+
+    def pass_over(self, max_messages: int) -> None:
+        """Take them without a look."""
+        while max_messages and (self._current is not None or self.ready):
             if self._current is None:
                 self._open_chunk()
             process_queue = self._current
             assert process_queue is not None
             start = self._index
-            end = min(len(self._messages), start + max_messages - len(batch))
-            batch += self._messages[start:end]
+            end = min(len(self._messages), start + max_messages)
+            max_messages -= end - start
             self._handed_out += end - start
             self._index = self._limit = self._settled = end
             self._in_work.add(process_queue)
@@ -179,7 +200,6 @@ class HandOut(Live):
                 self._close_chunk()
             else:
                 process_queue.position = self._messages[end].queue_offset
-        return batch
 
     def _close_chunk(self) -> None:
         assert self._current is not None

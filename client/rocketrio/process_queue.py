@@ -12,6 +12,7 @@ Unlike Java: pulled chunks are kept as they came; no tree of messages by offset.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -37,7 +38,7 @@ FINISH_LOOK: Final = 1.0  # seconds between two looks that nothing caused
 class Chunk:
     """The messages of one pull, and where the queue goes on behind them."""
 
-    messages: list[MessageExt]
+    messages: Sequence[MessageExt]
     next_offset: int
     size: int
     is_held: bool = True
@@ -56,6 +57,8 @@ class ProcessQueue:
     threshold_bytes: int = PULL_THRESHOLD_SIZE_FOR_QUEUE
     budget: PullBudget = attrs.Factory(PullBudget)
     """Of all queues of the consumer."""
+    is_lazy: bool = False
+    """Whole chunks are wanted, as columns: no message is made before somebody asks for it."""
     is_paused: bool = False
     is_locked: bool = True
     """Whether it is known to be this member's alone, where order counts."""
@@ -137,7 +140,9 @@ class ProcessQueue:
 
     def put(self, result: PullResult) -> bool:
         """Take over what a pull from `fetch_offset` brought; whether there is something to hand out."""
-        messages = result.messages() if result.body else []
+        messages: Sequence[MessageExt] = ()
+        if result.body:
+            messages = result.undecoded() if self.is_lazy else result.messages()
         if messages and self.is_retry:
             messages = [redelivered(message) for message in messages]
         self.fetch_offset = result.next_begin_offset
@@ -185,6 +190,8 @@ class ProcessQueue:
             if not self.chunks:
                 return None
             chunk = self.take()
+            if type(chunk.messages) is not list:
+                chunk.messages = list(chunk.messages)
         assert self.position is not None
         place = Place(self.position)
         work = place.work = InWork(self, chunk, chunk.messages[chunk.index], place)

@@ -3,11 +3,13 @@
 Answers to: PullStatus, PullResult, PullResultExt; RocketMQ reference, section 2.3.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 
 import attrs
 
 from rocketrio.namespace import Namespace
+from rocketrio.pulled_messages import PulledMessages
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageExt
@@ -63,3 +65,9 @@ class PullResult:
             return messages
         # Two tags may share a hash; the exact comparison is ours.
         return [message for message in messages if message.tags in self.tags]
+
+    def undecoded(self) -> Sequence[MessageExt]:
+        """The wanted messages, made one by one only where something has to be compared or renamed."""
+        if self.tags is None and self.namespace is None:
+            return PulledMessages.of(self.body, self.broker_name)
+        return self.messages()

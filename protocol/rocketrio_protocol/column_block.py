@@ -1,13 +1,11 @@
 """Where the fields of many stored messages lie, found for all rows at once; `columns` reads them.
 
-How: starts by one vector compare where sizes repeat, otherwise by a walk; all fixed fields by one
-gather of whole heads; places of bodies, topics and properties by adding up lengths, checked as they
-are found. IPv6 hosts and long topics shift the fields of their rows.
+How: all fixed fields by one gather of whole heads; places of bodies, topics and properties by adding
+up lengths, checked as they are found. IPv6 hosts and long topics shift the fields of their rows.
 
 Invariant: no length is used before it is known to stay inside its record.
 """
 
-import struct
 from typing import Any, Final
 
 import attrs
@@ -20,12 +18,9 @@ from rocketrio_protocol.column_properties import (
     PropertyBlock,
     split_properties,
 )
-from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import HOSTS_IPV6_MASK, MAGIC_V1, MAGIC_V2, MessageExt, SysFlag
-from rocketrio_protocol.message_codec import RECORD_OVERHEAD, decode_messages
-
-MAX_CHUNK_SIZE: Final = 2**31 - 1
-"""Bytes: Arrow's offsets are 32-bit numbers."""
+from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.record_starts import refused
 
 _BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
 _STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
@@ -51,47 +46,6 @@ _HEAD: Final = np.dtype(
         ("body_size", ">i4"),
     ]
 )
-_SIZE: Final = struct.Struct(">i")
-
-
-def record_starts(chunk: Any) -> Int64s:
-    """Where each record of `chunk` begins; sizes that do not lead to its very end are refused."""
-    limit = len(chunk)
-    if limit > MAX_CHUNK_SIZE:
-        raise LocalProtocolError(f"a chunk of {limit} bytes; columns take {MAX_CHUNK_SIZE} at most")
-    if not limit:
-        return np.empty(0, np.int64)
-    if limit >= RECORD_OVERHEAD:
-        (first,) = _SIZE.unpack_from(chunk, 0)
-        if first >= RECORD_OVERHEAD and limit % first == 0:
-            sizes: npt.NDArray[np.int32] = np.ndarray(
-                (limit // first,), ">i4", chunk, strides=(first,)
-            )
-            if (sizes == first).all():
-                return np.arange(0, limit, first, dtype=np.int64)
-    return np.array(_walk(chunk, limit), np.int64)
-
-
-def _walk(chunk: Any, limit: int) -> list[int]:
-    starts: list[int] = []
-    append, unpack = starts.append, _SIZE.unpack_from
-    position = 0
-    last = limit - RECORD_OVERHEAD
-    while position <= last:
-        append(position)
-        (size,) = unpack(chunk, position)
-        if size < RECORD_OVERHEAD:
-            raise _refused(position, f"its size is {size}")
-        position += size
-    if position != limit:
-        raise _refused(
-            starts[-1] if starts else 0, f"it goes beyond the {limit} bytes of the chunk"
-        )
-    return starts
-
-
-def _refused(position: int, why: str) -> RemoteProtocolError:
-    return RemoteProtocolError(f"no stored message at byte {position}: {why}")
 
 
 @attrs.define
@@ -188,4 +142,4 @@ def open_block(chunk: Any, starts: Int64s, *, inflate: bool) -> RecordBlock:
 
 def _require(holds: Any, starts: Int64s, why: str) -> None:
     if not holds.all():
-        raise _refused(int(starts[np.argmin(holds)]), why)
+        raise refused(int(starts[np.argmin(holds)]), why)

@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketrio_protocol.column_block import RecordBlock, open_block, record_starts
+from rocketrio_protocol.column_block import RecordBlock, open_block
 from rocketrio_protocol.column_properties import MAP_TYPE, Int64s, OddProperties, gather
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import MessageExt, SysFlag
 from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.property_names import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQUE_KEY
+from rocketrio_protocol.record_starts import record_starts
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
 

@@ -13,6 +13,7 @@ from tests.client.test_process_queue import pulled, started
 from rocketrio import ClientInstance, MessageExt, open_consumer
 from rocketrio.frames import BLOCK_SIZE, COLUMNS, receive_table, table_of
 from rocketrio.hand_out import HandOut
+from rocketrio.pulled_messages import PulledMessages
 from rocketrio.redelivered import redelivered
 from rocketrio_protocol.columns import COLUMN_TYPES
 from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
@@ -201,3 +202,46 @@ def test_types_are_those_of_the_list_of_columns() -> None:
     table = table_of([decode_messages(stored(3)), decode_messages(stored(40))], COLUMNS)
     known = {"broker_name": pa.string(), **COLUMN_TYPES}
     assert {field.name: field.type for field in table.schema} == {n: known[n] for n in COLUMNS}
+
+
+async def test_after_a_table_messages_are_made_when_they_are_asked_for() -> None:
+    hand_out, queue = HandOut("g"), started()
+
+    def pull(first: int) -> None:
+        queue.put(pulled(*range(first, first + 50), next_offset=first + 50))
+        hand_out.arrived(queue)
+
+    async def table(rows: int) -> list[int]:
+        read = await receive_table(hand_out, ("queue_offset",), rows, 0.0)
+        return [int(value) for value in read["queue_offset"].to_pylist()]
+
+    pull(0)
+    assert await table(50) == [*range(50)]
+    for first in (50, 100, 150, 200):
+        pull(first)
+    assert isinstance(queue.chunks[0].messages, PulledMessages)
+    assert await table(10) == [*range(50, 60)]
+    assert queue.position == 60
+    batch = await hand_out.receive_batch(45, 0.0)
+    assert [message.queue_offset for message in batch] == [*range(60, 105)]
+    assert batch[0].body == batch[-1].body == b"x" * 100
+    assert await table(20) == [*range(105, 125)]
+    assert [(await anext(hand_out)).queue_offset for _ in range(30)] == [*range(125, 155)]
+    assert not queue.is_lazy
+    pull(250)
+    assert isinstance(queue.chunks[-1].messages, list)
+    assert await table(1000) == [*range(155, 300)]
+    hand_out.settle()
+    assert (queue.position, queue.done_offset, queue.message_count) == (300, 300, 0)
+
+
+async def test_handlers_get_messages_that_were_pulled_for_tables() -> None:
+    queue = started()
+    queue.is_lazy = True
+    queue.put(pulled(0, 1, 2, next_offset=3))
+    offsets = []
+    while (work := queue.begin()) is not None:
+        offsets.append(work.message.queue_offset)
+        queue.done(work)
+    assert offsets == [0, 1, 2]
+    assert queue.done_offset == 3

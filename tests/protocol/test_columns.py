@@ -14,7 +14,6 @@ from tests.golden.golden import VERSIONS, unpack_store
 from tests.protocol.records import plain_fields, record_fields
 
 from rocketrio_protocol import columns as columns_module
-from rocketrio_protocol.column_block import record_starts
 from rocketrio_protocol.columns import COLUMN_TYPES, decode_columns
 from rocketrio_protocol.compression import compress
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -26,6 +25,7 @@ from rocketrio_protocol.message_codec import (
     encode_record,
     scan_record,
 )
+from rocketrio_protocol.record_starts import record_starts
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,9 @@ from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.plan import ReadTask, plan_partitions
 from rocketrio.spark.runtime import Handover, blocks
 from rocketrio.spark.schema import arrow_schema, check_schema, protocol_columns
-from rocketrio_protocol.column_block import record_starts
 from rocketrio_protocol.columns import decode_columns
 from rocketrio_protocol.errors import ConfigError, ProtocolError
+from rocketrio_protocol.record_starts import record_starts
 
 logger = logging.getLogger("rocketrio.spark.reader")
 

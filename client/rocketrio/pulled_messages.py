@@ -1,0 +1,62 @@
+"""The messages of one pull while nobody looks at a single one: where each begins in the bytes that came.
+
+Invariant: sizes and magics are checked when it is made; what a pull brought cannot turn out to be none later.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Self, overload
+
+import attrs
+import numpy as np
+
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record_starts import Int64s, check_magics, record_starts
+
+
+@attrs.define(eq=False)
+class PulledMessages(Sequence[MessageExt]):
+    """Each message is made when it is asked for, and anew each time."""
+
+    body: Body
+    broker_name: str
+    starts: Int64s
+    end: int
+    """Where the last one ends."""
+
+    @classmethod
+    def of(cls, body: Body, broker_name: str) -> Self:
+        """All of a pull's. Raises RemoteProtocolError for what is no row of messages."""
+        starts = record_starts(body)
+        check_magics(body, starts)
+        return cls(body, broker_name, starts, len(body))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @overload
+    def __getitem__(self, index: int) -> MessageExt: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "PulledMessages": ...
+
+    def __getitem__(self, index: int | slice) -> "MessageExt | PulledMessages":
+        starts = self.starts
+        if isinstance(index, slice):
+            first, following, _ = index.indices(len(starts))
+            end = int(starts[following]) if following < len(starts) else self.end
+            return PulledMessages(self.body, self.broker_name, starts[first:following], end)
+        at = range(len(starts))[index]
+        start = int(starts[at])
+        end = int(starts[at + 1]) if at + 1 < len(starts) else self.end
+        return MessageExt(self.body, start, end - start, self.broker_name)
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        sizes = np.diff(self.starts, append=self.end)
+        for start, size in zip(self.starts.tolist(), sizes.tolist(), strict=True):
+            yield MessageExt(self.body, start, size, self.broker_name)
+
+    @property
+    def piece(self) -> memoryview:
+        """The bytes of all of them; there is at least one."""
+        return memoryview(self.body)[int(self.starts[0]) : self.end]
