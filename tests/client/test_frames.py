@@ -4,9 +4,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pytest
 import trio
+from tests.client.checkpoints import cancelled_at
 from tests.client.orders import TOPIC, committed, send
 from tests.client.test_process_queue import pulled, started
 
@@ -169,8 +171,8 @@ async def test_frames_of_pandas_and_polars(client: ClientInstance) -> None:
         wanted = ("queue_offset", "tags")
         frame = await consumer.read_pandas(20, columns=wanted)
         assert frame.groupby("tags")["queue_offset"].sum().to_dict() == {"even": 90, "odd": 100}
-        polars = await consumer.read_polars(20, columns=wanted)
-        assert polars["queue_offset"].to_list() == [*range(20, 40)]
+        other = await consumer.read_polars(20, columns=wanted)
+        assert other["queue_offset"].to_list() == [*range(20, 40)]
 
 
 @pytest.mark.parametrize(
@@ -245,3 +247,34 @@ async def test_handlers_get_messages_that_were_pulled_for_tables() -> None:
         queue.done(work)
     assert offsets == [0, 1, 2]
     assert queue.done_offset == 3
+
+
+async def test_reading_cancelled_anywhere_takes_nothing(client: ClientInstance) -> None:
+    await send(client, 100, queues=2)
+    received: list[int] = []
+    async with open_consumer(TOPIC, group="g", client=client, pull_batch_size=3) as consumer:
+
+        async def table() -> None:
+            rows = await consumer.read_arrow(4, max_wait=0.2, columns=("body",))
+            received.extend(int(body) for body in rows["body"].to_pylist())
+
+        async def value() -> None:
+            received.append(await anext(consumer.values(lambda message: message.json(int))))
+
+        for work in (table, value, table):
+            number = 1
+            while await cancelled_at(number, work):
+                number += 1
+            assert number > 1 or work is value  # Which is at hand most times.
+        while len(received) < 100:
+            await table()
+    assert sorted(received) == list(range(100))
+
+
+def test_frames_hold_the_columns_of_default_too() -> None:
+    table = table_of([decode_messages(stored(30), "broker-a")], COLUMNS)
+    frame, polars_frame = table.to_pandas(), polars.from_arrow(table)
+    assert list(frame.columns) == list(polars_frame.columns) == list(COLUMNS)
+    assert frame["properties"][3] == says(decode_messages(stored(4)), "properties")[3]
+    assert polars_frame["body"][3] == frame["body"][3] == b"00000003"
+    assert str(frame["born_timestamp"].dtype) == "datetime64[us, UTC]"
