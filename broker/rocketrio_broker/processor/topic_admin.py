@@ -134,7 +134,7 @@ class TopicAdminProcessor:
         self._consumer_offsets.remove_topic(header.topic)
         self._topics.delete(header.topic)
         self._end_life(header.topic)
-        # Not only its record: a recovery that begins before it, and finds later messages in queues, goes far back.
+        # On the disk, with what becomes of the queues: a recovery begins behind it then.
         await self._store.checkpoint()
         if request.is_oneway or not self._waiting.is_needed:
             return request.response()

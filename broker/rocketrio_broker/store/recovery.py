@@ -141,13 +141,14 @@ def _rebuild(
     check_crc: bool,
 ) -> tuple[LogWalk, int, int]:
     """Redo the queues from `start`; returns the walk (its position is the end), records and the last store time."""
+    complete = {queue.key for queue in table if not _begins_behind(log, queue, start)} & loaded
     for queue in table:
         _cut_queue(log, queue, start)
     walk = LogWalk(log, start, check_crc=check_crc, stop_at_damage=True)
     count = 0
     last_ms = 0
     # A queue without a folder is another matter: its topic was deleted, or it begins here.
-    dispatcher.complete_queues = loaded if start > log.min_offset else frozenset()
+    dispatcher.complete_queues = frozenset(complete if start > log.min_offset else ())
     while True:
         before = walk.position
         records, step_ms = dispatcher.dispatch_from(walk, _WALK_STEP)
@@ -158,6 +159,12 @@ def _rebuild(
         if walk.position == before or walk.problem:
             break
     return walk, count, last_ms
+
+
+def _begins_behind(log: CommitLog, queue: ConsumeQueue, start: int) -> bool:
+    """Whether its topic was made anew there: of an earlier life nothing has to be found before `start`."""
+    entry = queue.entry(0) if queue.min_offset == 0 else None
+    return entry is not None and entry[0] >= start and _is_true(log, queue, 0)
 
 
 def _cut_queue(log: CommitLog, queue: ConsumeQueue, start: int) -> None:

@@ -119,7 +119,7 @@ def crash(disk: MemoryDisk, checkpoint: bytes) -> None:
 
 @pytest.mark.parametrize("later", [[], [b"later"]])
 async def test_crash_brings_no_earlier_life_back_whatever_the_last_checkpoint(
-    later: list[bytes], autojump_clock: MockClock
+    later: list[bytes], autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk = MemoryDisk()
     async with opened(disk) as store:
@@ -133,6 +133,7 @@ async def test_crash_brings_no_earlier_life_back_whatever_the_last_checkpoint(
     crash(disk, checkpoint)
     async with opened(disk) as store:
         assert bodies(store) == later
+    assert "recovery_goes_back" not in caplog.text
 
 
 async def test_deletion_that_is_cut_off_gives_the_queues_back(autojump_clock: MockClock) -> None:
