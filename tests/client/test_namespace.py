@@ -183,3 +183,29 @@ async def test_message_that_comes_again_keeps_its_short_name(tenant: ClientInsta
         pickle.loads(pickle.dumps(message)),
     ):
         assert each.topic == "first-topic"
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_failed_message_of_a_namespace_comes_again(
+    tenant: ClientInstance, cluster: EmbeddedCluster, orderly: bool
+) -> None:
+    seen: list[tuple[str, int]] = []
+
+    async def handle(message: MessageExt) -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append((message.topic, message.reconsume_times))
+        if message.reconsume_times == 0:
+            raise OSError("not yet")
+
+    async with open_admin(client=tenant) as admin:
+        await admin.create_topic("orders", queues=1)
+    async with open_producer(client=tenant) as producer:
+        await producer.send(Message("orders", b"x"))
+    async with open_consumer(
+        "orders", group="g", start_from="first", orderly=orderly, client=tenant
+    ) as consumer:
+        with trio.move_on_after(30):
+            await consumer.run(handle)
+    assert seen == [("orders", 0), ("orders", 1)]
+    if not orderly:
+        assert "%RETRY%ns%g" in cluster.master.broker.parts.topics.topic_config_table
