@@ -209,3 +209,14 @@ async def test_failed_message_of_a_namespace_comes_again(
     assert seen == [("orders", 0), ("orders", 1)]
     if not orderly:
         assert "%RETRY%ns%g" in cluster.master.broker.parts.topics.topic_config_table
+
+
+async def test_tables_hold_short_names(tenant: ClientInstance) -> None:
+    pytest.importorskip("pyarrow")
+    async with open_admin(client=tenant) as admin:
+        await admin.create_topic("orders", queues=1)
+    async with open_producer(client=tenant) as producer:
+        await producer.send_batch([Message("orders", b"%d" % number) for number in range(10)])
+    async with open_consumer("orders", group="g", start_from="first", client=tenant) as consumer:
+        table = await consumer.read_arrow(max_messages=10, max_wait=1)
+    assert table["topic"].to_pylist() == ["orders"] * 10
