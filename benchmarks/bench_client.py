@@ -1,7 +1,7 @@
 """The client against a broker in a process of its own: messages a second, and CPU µs a message on the client's side.
 
     send      awaited sends with 1, 16 and 64 in flight; batches of 100; the pipeline
-    consume   one by one, in batches and as Arrow tables, 128 B and 1 KiB, with what was stored before
+    consume   one by one, by handlers, in batches, as Arrow tables; 128 B and 1 KiB, of what was stored before
 
 `--name-server HOST:PORT` measures another cluster, Apache's for example; `--count N` messages a figure.
 Held against performance.md: 64 in flight 15 k/s, batches of 100 120 k/s, pipelined 100 k/s, consumed one by one
@@ -20,7 +20,15 @@ from pathlib import Path
 
 import trio
 
-from rocketrio import ClientInstance, Message, Producer, open_client, open_consumer, open_producer
+from rocketrio import (
+    ClientInstance,
+    Message,
+    MessageExt,
+    Producer,
+    open_client,
+    open_consumer,
+    open_producer,
+)
 from rocketrio.admin import open_admin
 from rocketrio.frames import COLUMNS
 
@@ -123,6 +131,7 @@ async def consume(client: ClientInstance, topic: str, size: int, count: int) -> 
                 received += len(batch)
                 if received >= count:
                     break
+    await run_handlers(client, topic, size, count)
     for columns in (COLUMNS, BODIES):
         async with open_consumer(
             topic, group=f"columns-{len(columns)}", start_from="first", client=client
@@ -132,6 +141,22 @@ async def consume(client: ClientInstance, topic: str, size: int, count: int) -> 
                 while received < count:
                     table = await consumer.read_arrow(columns=columns, max_wait=1.0)
                     received += table.num_rows
+
+
+async def run_handlers(client: ClientInstance, topic: str, size: int, count: int) -> None:
+    """20 handlers that do nothing: what `run` costs."""
+    received = 0
+
+    async def handle(message: MessageExt) -> None:
+        nonlocal received
+        assert len(message.body) == size
+        received += 1
+        if received == count:
+            scope.cancel()
+
+    async with open_consumer(topic, group="run", start_from="first", client=client) as consumer:
+        with Figure("run", count, size=size), trio.CancelScope() as scope:
+            await consumer.run(handle)
 
 
 async def measure(name_server: str, count: int) -> None:

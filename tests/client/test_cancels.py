@@ -48,7 +48,10 @@ async def test_commit_cancelled_anywhere_loses_nothing(client: ClientInstance) -
     assert number > 5
 
 
-async def test_run_cancelled_anywhere_finishes_every_message_once(client: ClientInstance) -> None:
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_run_cancelled_anywhere_finishes_every_message_once(
+    client: ClientInstance, orderly: bool
+) -> None:
     count = 400
     await send(client, count, queues=2)
     done: Counter[int] = Counter()
@@ -61,7 +64,9 @@ async def test_run_cancelled_anywhere_finishes_every_message_once(client: Client
         with trio.move_on_after(0.05):
             await consumer.run(handle, concurrency=3, drain_timeout=drain_timeout)
 
-    async with open_consumer(TOPIC, group="g", client=client, pull_batch_size=5) as consumer:
+    async with open_consumer(
+        TOPIC, group="g", orderly=orderly, client=client, pull_batch_size=5
+    ) as consumer:
         number = 1
         while len(done) < count:
             await cancelled_at(

@@ -276,6 +276,9 @@ async def test_what_was_cancelled_is_handled_first_by_the_next_run(client: Clien
         with trio.move_on_after(1):
             await consumer.run(stuck, concurrency=4, drain_timeout=0)
         assert sorted(seen) == list(range(10))
+        assert consumer.position(consumer.assignment[0]) == 1
+        await consumer.commit()
+        assert await committed(consumer) == {0: 1}
         handled = Handled()
         with trio.move_on_after(1):
             await consumer.run(handled)
