@@ -154,6 +154,33 @@ def test_our_master_gets_back_from_apache_s_slave_what_it_lost(
     assert digest(slave.store, end) == digest(master.store, end)
 
 
+def test_apache_s_slave_passes_over_a_deletion(on_ours: OnOurs) -> None:
+    """It stores the record, gives it no queue entry, and recovers across it."""
+    master, slave, java = on_ours.master, on_ours.slave, on_ours.java
+    queue = {"topic": "reborn", "queueId": "0"}
+    java.call("create_topic", address=master.address, topic="reborn", queues=1)
+    java.until("publish_queues", topic="reborn")
+    java.call("send_many", prefix="earlier", count=5, topic="reborn")
+    wait_caught_up(master.address, slave.address)
+    before = wire.max_physical_offset(master.address)
+    assert wire.ask(master.address, wire.DELETE_TOPIC_IN_BROKER, {"topic": "reborn"}).code == 0
+    end = wait_caught_up(master.address, slave.address)
+    assert end > before
+    slave.kill()
+    slave.restart()
+    assert wire.max_physical_offset(slave.address) == end
+    offsets = [
+        wire.ask(broker.address, wire.GET_MAX_OFFSET, queue).ext_fields["offset"]
+        for broker in (master, slave)
+    ]
+    assert offsets == ["0", "5"]
+    java.call("create_topic", address=master.address, topic="reborn", queues=1)
+    java.until("publish_queues", topic="reborn")
+    java.call("send_many", prefix="later", count=1, topic="reborn")
+    end = wait_caught_up(master.address, slave.address)
+    assert digest(slave.store, end) == digest(master.store, end)
+
+
 def _groups(address: str) -> set[str]:
     answer = wire.ask(address, wire.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     return set(json.loads(answer.body)["subscriptionGroupTable"])
