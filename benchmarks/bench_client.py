@@ -36,6 +36,7 @@ COUNT = 200_000
 SINGLES_DIVISOR = 10
 """Awaited sends cost more: a tenth of the messages is enough."""
 BATCH = 100
+LAST_ROWS = 10_000
 BODIES = ("body", "queue_id", "queue_offset")
 
 
@@ -139,24 +140,10 @@ async def consume(client: ClientInstance, topic: str, size: int, count: int) -> 
             received = 0
             with Figure("read_arrow", count, size=size, columns=len(columns)):
                 while received < count:
-                    table = await consumer.read_arrow(columns=columns, max_wait=1.0)
+                    # At the very end nothing comes that would be worth waiting for.
+                    max_wait = 1.0 if count - received > LAST_ROWS else 0.0
+                    table = await consumer.read_arrow(columns=columns, max_wait=max_wait)
                     received += table.num_rows
-
-
-async def run_handlers(client: ClientInstance, topic: str, size: int, count: int) -> None:
-    """20 handlers that do nothing: what `run` costs."""
-    received = 0
-
-    async def handle(message: MessageExt) -> None:
-        nonlocal received
-        assert len(message.body) == size
-        received += 1
-        if received == count:
-            scope.cancel()
-
-    async with open_consumer(topic, group="run", start_from="first", client=client) as consumer:
-        with Figure("run", count, size=size), trio.CancelScope() as scope:
-            await consumer.run(handle)
 
 
 async def measure(name_server: str, count: int) -> None:
