@@ -146,6 +146,22 @@ async def consume(client: ClientInstance, topic: str, size: int, count: int) -> 
                     received += table.num_rows
 
 
+async def run_handlers(client: ClientInstance, topic: str, size: int, count: int) -> None:
+    """20 handlers that do nothing: what `run` costs."""
+    received = 0
+
+    async def handle(message: MessageExt) -> None:
+        nonlocal received
+        assert len(message.body) == size
+        received += 1
+        if received == count:
+            scope.cancel()
+
+    async with open_consumer(topic, group="run", start_from="first", client=client) as consumer:
+        with Figure("run", count, size=size), trio.CancelScope() as scope:
+            await consumer.run(handle)
+
+
 async def measure(name_server: str, count: int) -> None:
     async with open_client(name_servers=[name_server]) as client:
         async with open_admin(client=client) as admin:
