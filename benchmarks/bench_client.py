@@ -30,7 +30,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.admin import open_admin
-from rocketrio.frames import COLUMNS
+from rocketrio.frames import COLUMNS, table_of
 
 COUNT = 200_000
 SINGLES_DIVISOR = 10
@@ -163,6 +163,7 @@ async def run_handlers(client: ClientInstance, topic: str, size: int, count: int
 
 
 async def measure(name_server: str, count: int) -> None:
+    table_of([], COLUMNS)  # Imports Arrow, which takes half a second.
     async with open_client(name_servers=[name_server]) as client:
         async with open_admin(client=client) as admin:
             for topic in ("bench-singles", "bench-batches", "bench-128", "bench-1024"):
