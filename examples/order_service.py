@@ -3,7 +3,7 @@
     rocketrio-broker cluster --listen 127.0.0.1:9876 --data /tmp/rocketrio &
     python examples/order_service.py serve         # until Ctrl-C
     python examples/order_service.py order 100     # in another shell; every tenth has no amount
-    python examples/order_service.py dead          # what was set aside, and why
+    python examples/order_service.py dead          # what was set aside
     python examples/order_service.py mend          # sends it again, with an amount
 
 The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. The broker keeps who is to be tried again, so that any
@@ -24,6 +24,7 @@ from rocketrio import (
     Message,
     MessageExt,
     RouteNotFound,
+    open_admin,
     open_consumer,
     open_producer,
 )
@@ -90,24 +91,29 @@ async def order(count: int) -> None:
             await pipeline.send(Message(TOPIC, body.encode(), keys=f"order-{number}"))
 
 
-async def dead(mend: bool) -> None:
-    """Dead letters are a topic like any other, of the group's name."""
+async def dead() -> None:
+    """What was set aside stays where it is for some days; looking at it changes nothing."""
+    async with open_admin() as admin:
+        messages = await admin.dead_letters(GROUP).messages()
+    for message in messages:
+        print(f"{message.keys} {message.body.decode()}")
+    print(f"{len(messages)} dead letters")
+
+
+async def mend() -> None:
+    """Dead letters are a topic like any other: a group of its own mends each of them once."""
     count = 0
-    group = "mending" if mend else "looking"
     with suppress(RouteNotFound):  # Nothing was ever set aside.
         async with (
             open_producer(group="shop") as producer,
-            open_consumer(
-                DEAD_LETTERS, group=group, start_from="first", auto_commit=mend
-            ) as consumer,
+            open_consumer(DEAD_LETTERS, group="mending", start_from="first") as consumer,
         ):
             while (message := await next_message(consumer)) is not None:
                 count += 1
                 print(f"{message.keys} {message.body.decode()}", flush=True)
-                if mend:
-                    number = message.json(dict[str, int])["number"]
-                    body = f'{{"number": {number}, "cents": 1}}'
-                    await producer.send(Message(TOPIC, body.encode(), keys=message.keys))
+                number = message.json(dict[str, int])["number"]
+                body = f'{{"number": {number}, "cents": 1}}'
+                await producer.send(Message(TOPIC, body.encode(), keys=message.keys))
     print(f"{count} dead letters")
 
 
@@ -124,7 +130,9 @@ if __name__ == "__main__":
                 trio.run(serve)
             case ["order", count]:
                 trio.run(order, int(count))
-            case ["dead" | "mend" as what]:
-                trio.run(dead, what == "mend")
+            case ["dead"]:
+                trio.run(dead)
+            case ["mend"]:
+                trio.run(mend)
             case _:
                 sys.exit(__doc__)
