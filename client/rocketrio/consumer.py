@@ -114,7 +114,8 @@ class Consumer(Live):
         """Iterates over lists of messages, never empty, instead of single ones.
 
         Each has at most `max_messages`, of one queue or several, in order per queue. A list is given as soon as there
-        is a message; with `max_wait` only when it is full, or that many seconds later. Cancels as `receive` does.
+        is a message; with `max_wait` only when it is full, or a queue has pulled ahead all it may, or that many seconds
+        later. Cancels as `receive` does.
         """
         if max_messages < 1:
             raise ConfigError(f"max_messages={max_messages} must be at least 1")
