@@ -1,6 +1,7 @@
 """What a broker and a name server answer: one file a family of requests, each a table of code to method.
 
-    send 10 310 320 | pull 11 361 | query 12 33 | offsets 14 15 29-32 | client_manage 34 35 38 46 | end_transaction 37 323
+    send 10 310 320 | pull 11 361 | query 12 33 | offsets 14 15 29-32 | client_manage 34 35 38 46
+    end_transaction 37 323
     consumer: send_back 36, queue_locks 41 42, client_calls 222 223 307 309, reply 324 325
     admin and topics: the codes a console and slaves use | name_server: 1xx, 2xx, 3xx of a name server
 
