@@ -301,6 +301,9 @@ def test_reset_that_nobody_follows_is_told() -> None:
     reset = Lowered(at=10.0, who="operator", queue_id=0, offset=1, outcome="begins")
     done = [reset, attrs.evolve(reset, outcome="done")]
     assert broken([*RIGHT, *done]) == {"reset without effect"}
+    # Somebody else had lowered it further a moment before.
+    other = [attrs.evolve(one, at=9.9, who="mqadmin", offset=0) for one in done]
+    assert broken([*RIGHT, *other, *done]) == set()
     assert broken([*RIGHT, *done, received(11.0, SECOND, 1)]) == set()
     # Of Apache's tools a running member's next commit makes nothing.
     assert broken([*RIGHT, *(attrs.evolve(event, who="mqadmin") for event in done)]) == set()

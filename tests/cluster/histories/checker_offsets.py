@@ -199,14 +199,18 @@ def resets_win(story: Story) -> Iterator[Violation]:
     began = next(
         (one for one in reversed(lowered) if one.outcome == "begins" and one.who == last.who), last
     )
-    before = {
-        event.broker: offset
+    seen = [
+        (event, offset)
         for event in story.history.events
         if isinstance(event, OffsetsSeen) and event.at <= began.at
         for queue_id, offset in event.offsets
         if queue_id == last.queue_id
-    }
-    did_lower = min(before.values(), default=-1) > last.offset
+    ]
+    before = {event.broker: offset for event, offset in seen}
+    # What somebody else lowered since the last look: then this reset may have raised it.
+    looked = max((event.at for event, _ in seen), default=0.0)
+    unseen = [one.offset for one in lowered if one.who != last.who and looked < one.at <= began.at]
+    did_lower = min([*before.values(), *unseen], default=-1) > last.offset
     is_there = last.offset < len(story.final.brokers[0].queues[last.queue_id])
     is_read = any(
         isinstance(event, Received)
