@@ -30,6 +30,7 @@ from rocketrio.producer import Producer
 from rocketrio.pull import PullAPIWrapper
 from rocketrio.pull_result import PullResult, PullStatus
 from rocketrio.queue_claim import CommitRefused
+from rocketrio.rebalance_report import Rebalance
 from rocketrio.routing import PullReason, ReadPolicy
 from rocketrio.running import ConsumeLater
 from rocketrio.send_result import SendResult, SendStatus
@@ -80,6 +81,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "ReadPolicy",
+    "Rebalance",
     "RequestTimeout",
     "RouteNotFound",
     "SendPipeline",

@@ -52,11 +52,6 @@ class Assignment:
                 self._give_up(queue, nursery)
             for queue in sorted(wanted - held):
                 self._take_over(new_fetcher(queue), nursery)
-            if held != wanted:
-                logger.info(
-                    "queues changed topic=%s now=%s",
-                    topic, ",".join(f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(wanted)),
-                )  # fmt: skip
 
     def _take_over(self, fetcher: QueueFetcher, nursery: trio.Nursery) -> None:
         queue = fetcher.process_queue.queue

@@ -7,6 +7,7 @@ Answers to: DefaultMQPushConsumer, DefaultLitePullConsumer.
 Unlike Java: one consumer for both, and no listener: the loop is the caller's.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -41,6 +42,7 @@ from rocketrio.queue_questions import (
     of_each,
     offset_at,
 )
+from rocketrio.rebalance_report import RECENT_REBALANCES, Rebalance
 from rocketrio.running import CONCURRENCY, DRAIN_TIMEOUT, Handler, HandlerRun
 from rocketrio.send_back import check_level
 from rocketrio.values import Values
@@ -86,6 +88,8 @@ class Consumer(Live):
             put_back=self.hand_out.put_back,
             auto_commit=auto_commit,
         )
+        self.rebalances: deque[Rebalance] = deque(maxlen=RECENT_REBALANCES)
+        """What moved between this member and the others of the group, newest last."""
         self.progress = GroupProgress(group, self.assigned, offsets, auto_commit)
         self.born()
 

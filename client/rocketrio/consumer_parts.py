@@ -94,7 +94,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             await _check_subscription(client, group, topic, subscription)
         try:
             if member is not None:
-                service = RebalanceService(client, member, assign, options.strategy)
+                service = RebalanceService(
+                    client, member, assign, options.strategy, reports=consumer.rebalances
+                )
                 if isinstance(offsets, RemoteBrokerOffsetStore):
                     offsets.confirm = service.rebalance
                 await _join(service, nursery)

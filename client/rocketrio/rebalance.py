@@ -7,7 +7,9 @@ Unlike Java: all members ask the brokers of a topic in the same order, so that t
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 import attrs
@@ -16,6 +18,7 @@ import trio
 from rocketrio.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.instance import ClientInstance
+from rocketrio.rebalance_report import RECENT_REBALANCES, Rebalance, Share, report
 from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
@@ -42,6 +45,9 @@ class RebalanceService:
     """Takes the own queues of each topic that could be balanced; synchronous."""
     strategy: AllocateStrategy = allocate_averagely
     interval: float = REBALANCE_INTERVAL
+    reports: deque[Rebalance] = attrs.field(factory=lambda: deque(maxlen=RECENT_REBALANCES))
+    """What moved, newest last."""
+    _shares: dict[str, Share] = attrs.Factory(dict)
 
     async def run(self) -> None:
         """Rebalance for as long as the consumer lives."""
@@ -63,11 +69,13 @@ class RebalanceService:
 
     async def rebalance(self) -> bool:
         """One round over all topics; whether every one of them could be balanced that exists."""
+        shares: dict[str, Share] = {}
         mine: dict[str, list[MessageQueue]] = {}
         is_balanced = True
         for topic in self.member.subscriptions:
             try:
-                mine[topic] = await self._own_queues(topic)
+                members, mine[topic] = await self._own_queues(topic)
+                shares[topic] = Share.of(members, mine[topic])
             except Error as error:
                 if isinstance(error, RouteNotFound) and topic == retry_topic(self.member.group):
                     continue  # Nothing was handed back yet.
@@ -76,13 +84,25 @@ class RebalanceService:
                     "not rebalanced topic=%s group=%s error=%s", topic, self.member.group, error
                 )
         self.assign(mine)
+        self._report(shares)
         return is_balanced
 
-    async def _own_queues(self, topic: str) -> list[MessageQueue]:
+    def _report(self, shares: Mapping[str, Share]) -> None:
+        when = datetime.fromtimestamp(self.client.wall_clock.now_ms() / 1000, UTC)
+        for topic, share in shares.items():
+            found = report(topic, self._shares.get(topic, Share()), share, when)
+            self._shares[topic] = share
+            # The queue of what was handed back is our own business.
+            if found is not None and topic != retry_topic(self.member.group):
+                self.reports.append(found)
+                logger.info("rebalanced group=%s %s", self.member.group, found)
+
+    async def _own_queues(self, topic: str) -> tuple[list[str], list[MessageQueue]]:
+        """The members of the group, and the queues that are ours."""
         client = self.client
         queues = subscribe_queues(topic, await client.topic_route(topic))
         if self.member.message_model == BROADCASTING:
-            return queues
+            return [client.client_id], queues
         members = await self._member_ids(topic)
         if client.client_id not in members:
             await client.heartbeat.send_all()
@@ -93,7 +113,8 @@ class RebalanceService:
                 topic=topic,
                 remedy="Heartbeats do not arrive; see the log",
             )
-        return self.strategy(client.client_id, sorted(set(members)), queues)
+        members = sorted(set(members))
+        return members, self.strategy(client.client_id, members, queues)
 
     async def _member_ids(self, topic: str) -> list[str]:
         client = self.client

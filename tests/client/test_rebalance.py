@@ -1,11 +1,12 @@
 """Rounds of a rebalance while members and brokers can be asked, and while they cannot."""
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 import trio
 
-from rocketrio import ClientInstance, MessageQueue, open_admin
+from rocketrio import ClientInstance, Consumer, MessageQueue, open_admin, open_consumer
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio.rebalance import RebalanceService
 from rocketrio.subscription import ALL
@@ -76,3 +77,39 @@ async def test_slave_knows_the_members_too(
     await cluster.kill_master()
     assert await service.rebalance()
     assert len(rounds[0]["orders"]) == 4
+
+
+async def test_what_moved_is_reported_once(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=4)
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(4)]
+
+    def member(client_id: str) -> AbstractAsyncContextManager[Consumer]:
+        return open_consumer(
+            "orders",
+            group="g",
+            client_id=client_id,
+            name_servers=cluster.name_servers,
+            dial=cluster.dial,
+            wall_clock=cluster.wall_clock,
+        )
+
+    async with member("a") as first:
+        await trio.sleep(60)
+        [begun] = first.rebalances
+        assert (begun.gained, begun.lost, begun.joined) == (tuple(queues), (), ("a",))
+        async with member("b"):
+            await trio.sleep(60)
+            _, shared = first.rebalances
+            assert (shared.gained, shared.lost) == ((), (queues[2], queues[3]))
+            assert (shared.joined, shared.left, shared.topic) == (("b",), (), "orders")
+            moment = shared.when
+        await trio.sleep(60)
+        _, _, alone = first.rebalances
+        assert (alone.gained, alone.left) == ((queues[2], queues[3]), ("b",))
+        assert 59 <= (alone.when - moment).total_seconds() <= 61
+        assert str(alone) == (
+            "topic=orders gained=broker-a:2,broker-a:3 lost=none joined=nobody left=b"
+        )
