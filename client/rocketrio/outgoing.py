@@ -31,6 +31,8 @@ DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
 _TOPIC_CACHE_SIZE: Final = 1024  # names; a producer sends to few
 _TAGS_CACHE_SIZE: Final = 1024  # tags are few
 _SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # Four bytes are the most a character takes.
+_I32_MIN: Final = -(2**31)
+_I32_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _WAIT: Final = "WAIT\x01true\x02"
 _WAIT_NOT: Final = "WAIT\x01false\x02"
@@ -100,6 +102,8 @@ def encode_single(
     properties = wire_properties(message, unique_id)
     body, sys_flag = message.body, 0
     _check_sizes(message, properties, max_message_size)
+    if message.flag:
+        _check_flag(message)
     if len(body) > compress_over:
         compressed = compress(body)
         if len(compressed) < len(body):
@@ -117,10 +121,10 @@ def encode_entry(
     else:
         properties = f"UNIQ_KEY\x01{unique_id}\x02{tail}"
     body = message.body
-    if len(body) > max_message_size or len(properties) > _SURELY_SHORT:
+    if type(body) is not bytes or len(body) > max_message_size or len(properties) > _SURELY_SHORT:
         _check_sizes(message, properties, max_message_size)
-    if isinstance(body, str):
-        raise _not_bytes(message)
+    if message.flag:
+        _check_flag(message)
     try:
         return message.flag, body, properties.encode()
     except UnicodeEncodeError:
@@ -201,7 +205,7 @@ def _properties_tail(tags: str | None, wait_store_ok: bool) -> str:
     wait = _WAIT if wait_store_ok else _WAIT_NOT
     if not tags:
         return wait
-    return "" if _is_torn(tags) else f"TAGS\x01{tags}\x02{wait}"
+    return "" if not isinstance(tags, str) or _is_torn(tags) else f"TAGS\x01{tags}\x02{wait}"
 
 
 def _is_torn(text: str) -> bool:
@@ -209,14 +213,14 @@ def _is_torn(text: str) -> bool:
 
 
 def _check_sizes(message: Message, properties: str, max_message_size: int) -> None:
+    if not isinstance(message.body, bytes | bytearray | memoryview):
+        raise _not_bytes(message)
     if len(message.body) > max_message_size:
         raise LocalProtocolError(
             f"a body of {len(message.body)} bytes; {max_message_size} is the limit",
             topic=message.topic,
             remedy="Send a smaller body, or store it elsewhere and send where it is",
         )
-    if isinstance(message.body, str):
-        raise _not_bytes(message)
     if len(properties) > _SURELY_SHORT:
         try:
             size = len(properties.encode())
@@ -229,9 +233,20 @@ def _check_sizes(message: Message, properties: str, max_message_size: int) -> No
             )
 
 
+def _check_flag(message: Message) -> None:
+    if not isinstance(message.flag, int) or not _I32_MIN <= message.flag <= _I32_MAX:
+        raise LocalProtocolError(
+            f"flag={message.flag!r} is no number of 32 bits", topic=message.topic
+        )
+
+
 def _not_bytes(message: Message) -> LocalProtocolError:
+    if isinstance(message.body, str):
+        what, remedy = "text", "Give text.encode()"
+    else:
+        what, remedy = type(message.body).__name__, None
     return LocalProtocolError(
-        "a body must be bytes, and is text", topic=message.topic, remedy="Give text.encode()"
+        f"a body must be bytes, and is {what}", topic=message.topic, remedy=remedy
     )
 
 

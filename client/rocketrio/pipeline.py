@@ -111,6 +111,7 @@ class SendPipeline(Live):
         self._failed = 0
         self._requests = 0
         self._progress = trio.lowlevel.ParkingLot()
+        self._in_a_hurry = 0
         self._is_closed = False
         self.born()
 
@@ -164,8 +165,7 @@ class SendPipeline(Live):
     async def flush(self) -> None:
         """Wait until everything given so far was answered or failed."""
         await trio.lowlevel.checkpoint()
-        while self._pending:
-            await self._progress.park()
+        await self._wait_below(1)
 
     def take_failures(self) -> list[SendFailure]:
         """The messages not stored so far; they are the caller's from here on, and leaving raises nothing for them."""
@@ -183,8 +183,7 @@ class SendPipeline(Live):
         await trio.lowlevel.checkpoint()
         if len(self._failures) >= FAILURE_LIMIT:
             raise MessagesNotStored(self._failures)
-        while self._pending >= self._pending_limit:
-            await self._progress.park()
+        await self._wait_below(self._pending_limit)
         if self._is_closed:
             raise ClosedError("the pipeline's block was left", remedy="Open another pipeline")
         self._pause_at = min(self._pending + CHECKPOINT_EVERY, self._pending_limit)
@@ -195,6 +194,19 @@ class SendPipeline(Live):
         elif self._producer.routes.cached(name) is None:
             topic.is_free_served = False  # The route changed: there may be new queues.
         return topic
+
+    async def _wait_below(self, pending: int) -> None:
+        if self._pending < pending:
+            return
+        # Whoever waits here gives nothing that a batch could wait for.
+        self._in_a_hurry += 1
+        try:
+            for topic in self._topics.values():
+                topic.end_lingering()
+            while self._pending >= pending:
+                await self._progress.park()
+        finally:
+            self._in_a_hurry -= 1
 
     async def _serve_free(self, name: str, topic: Topic) -> None:
         for queue in await self._producer.routes.queues(name):
@@ -217,19 +229,20 @@ class SendPipeline(Live):
 
     def _append(self, topic: Topic, line: Line, message: Message) -> None:
         unique_id = self._next_id()
+        entry = encode_entry(message, unique_id, self._max_message_size)
+        size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
         if message.delay_level or not topic.takes_batches:
             check_level(message.delay_level, self._producer.delay_levels)
-            line.waiting.append(Waiting(message, unique_id, None, len(message.body)))
-            line.size += len(message.body)
+            line.waiting.append(Waiting(message, unique_id, None, size))
             line.odd_count += 1
         else:
-            entry = encode_entry(message, unique_id, self._max_message_size)
-            size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
             line.waiting.append(Waiting(message, unique_id, entry, size))
-            line.size += size
             if not message.wait_store_ok:
                 line.odd_count += 1
+        line.size += size
         self._pending += 1
+        if self._linger and line.is_full(self._batch_size):
+            line.lingering.unpark_all()
 
     # ----------------------------------------------------------------------------------- sending
 
@@ -250,8 +263,9 @@ class SendPipeline(Live):
                 if worker.takes_free and worker in topic.idle:
                     topic.idle.remove(worker)
                 continue
-            if self._linger and line.size < self._batch_size:
-                await trio.sleep(self._linger)
+            if self._linger and not self._in_a_hurry and not line.is_full(self._batch_size):
+                with trio.move_on_after(self._linger):
+                    await line.lingering.park()
             items = line.take(self._batch_size)
             if items:
                 await self._send(topic, worker, items, is_free=line is topic.free_line)

@@ -42,6 +42,12 @@ class Line:
     waiting: deque[Waiting] = attrs.Factory(deque)
     size: int = 0
     odd_count: int = 0
+    lingering: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
+    """Workers that let a batch of it grow."""
+
+    def is_full(self, batch_size: int) -> bool:
+        """Whether a batch of it would grow no more."""
+        return self.size >= batch_size or len(self.waiting) >= BATCH_MAX_MESSAGES
 
     def put_back(self, items: Sequence[Waiting]) -> None:
         """They were not stored: first in line again."""
@@ -96,4 +102,10 @@ class Topic:
     idle: deque[Worker] = attrs.Factory(deque)
     by_queue: dict[MessageQueue, Worker] = attrs.Factory(dict)
     is_free_served: bool = False
+
+    def end_lingering(self) -> None:
+        """Whatever waits shall leave now."""
+        for line in (self.free_line, *(worker.line for worker in self.by_queue.values())):
+            line.lingering.unpark_all()
+
     takes_batches: bool = True

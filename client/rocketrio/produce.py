@@ -60,6 +60,10 @@ async def open_producer(
     Nothing is sent before the first message, so a cluster that is down shows there.
     """
     problem = group_name_problem(group)
+    if problem is None and not (timeout > 0 and retries >= 0 and max_message_size > 0):
+        problem = (
+            f"{timeout=}, {retries=}, {max_message_size=}: more than 0 s, at least 0, more than 0"
+        )
     if problem is not None:
         raise ConfigError(problem)
     table = LATENCIES_5X if avoid_slow_brokers is True else avoid_slow_brokers

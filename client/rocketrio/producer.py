@@ -143,10 +143,16 @@ class Producer(Live):
         """For many messages: `await pipeline.send(message)` returns at once, and batches form while others travel.
 
         `batch_size` bytes make a full batch; a smaller one leaves as soon as its queue is free, or `linger` seconds
-        later. At most `pending_limit` messages wait; then `send` waits too. Order is kept per `sharding_key`.
+        later, unless somebody waits for it: by `flush`, at the end, or for room. At most `pending_limit` messages
+        wait; then `send` waits too. Order is kept per `sharding_key`.
         Leaving the block waits for every answer and raises MessagesNotStored if any message was not stored.
-        An exception in the block, or a cancel, gives up what has not been answered.
+        An exception in the block, or a cancel, gives up what has not been answered. Raises ConfigError for numbers
+        that cannot be.
         """
+        if not linger >= 0 or batch_size < 1 or pending_limit < 1:
+            raise ConfigError(
+                f"{linger=}, {batch_size=}, {pending_limit=}: at least 0 seconds, 1 byte and 1 message"
+            )
         async with background_nursery() as nursery:
             pipeline = SendPipeline(
                 self,

@@ -37,10 +37,17 @@ def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool
         return ""
     parts: list[str] = []
     for name, value in properties.items():
-        if not name or not value or _holds_separator(name) or _holds_separator(value):
+        if (
+            not isinstance(name, str)
+            or not isinstance(value, str)
+            or not name
+            or not value
+            or _holds_separator(name)
+            or _holds_separator(value)
+        ):
             raise LocalProtocolError(
-                f"property {name!r}={value!r} cannot be stored: name and value must not be empty"
-                " nor hold the characters \\x01 and \\x02"
+                f"property {name!r}={value!r} cannot be stored: name and value must be text, not empty,"
+                " without the characters \\x01 and \\x02"
             )
         parts.append(f"{name}\x01{value}")
     text = PROPERTY_SEPARATOR.join(parts)

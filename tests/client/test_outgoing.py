@@ -89,3 +89,38 @@ def test_body_that_is_text_is_refused_with_what_to_do() -> None:
         encode_entry(message, "ID")
     with pytest.raises(LocalProtocolError, match="must be bytes"):
         encode_single(message, unique_id="ID")
+
+
+@pytest.mark.parametrize("body", [None, 5, [1, 2], "text"])
+def test_body_that_is_no_bytes_is_refused_alone_and_in_a_batch(body: bytes) -> None:
+    with pytest.raises(LocalProtocolError, match="must be bytes"):
+        encode_single(Message("t", body), unique_id="ID")
+    with pytest.raises(LocalProtocolError, match="must be bytes"):
+        encode_entry(Message("t", body), "ID")
+
+
+@pytest.mark.parametrize("body", [bytearray(b"abc"), memoryview(b"abc")])
+def test_body_may_be_any_bytes(body: bytes) -> None:
+    assert bytes(encode_single(Message("t", body), unique_id="ID").body) == b"abc"
+    assert bytes(encode_entry(Message("t", body), "ID")[1]) == b"abc"
+
+
+@pytest.mark.parametrize("flag", [2**31, -(2**31) - 1, "a"])
+def test_flag_beyond_32_bits_is_refused_alone_and_in_a_batch(flag: int) -> None:
+    with pytest.raises(LocalProtocolError, match="flag="):
+        encode_single(Message("t", b"", flag=flag), unique_id="ID")
+    with pytest.raises(LocalProtocolError, match="flag="):
+        encode_entry(Message("t", b"", flag=flag), "ID")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("t", b"", properties={"retries": 3}),  # type: ignore[dict-item]
+        Message("t", b"", properties={"a": ["b"]}),  # type: ignore[dict-item]
+        Message("t", b"", tags=5),  # type: ignore[arg-type]
+    ],
+)
+def test_property_that_is_no_text_is_refused(message: Message) -> None:
+    with pytest.raises(LocalProtocolError, match="must be text"):
+        encode_single(message, unique_id="ID")

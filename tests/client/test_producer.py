@@ -1,9 +1,11 @@
 """Sends against a cluster in memory: what is stored where, what is tried again, what is refused."""
 
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from rocketrio import (
     ClientInstance,
@@ -314,3 +316,77 @@ async def test_sharding_key_that_is_no_text_is_named(client: ClientInstance) -> 
     async with open_producer(client=client) as producer:
         with pytest.raises(ConfigError, match="sharding_key=5"):
             await producer.send(Message("orders", b""), sharding_key=5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Message("orders", "text", delay_level=1),  # type: ignore[arg-type]
+        Message("orders", b"x", delay_level=1, flag=2**31),
+        Message("orders", b"x", delay_level=1, properties={"a": ""}),
+        Message("orders", bytes(4 * 1024 * 1024 + 1), delay_level=1),
+    ],
+)
+async def test_pipeline_refuses_a_delayed_message_at_its_send(
+    client: ClientInstance, wrong: Message
+) -> None:
+    async with open_producer(client=client) as producer, producer.pipeline() as pipeline:
+        with pytest.raises(LocalProtocolError):
+            await pipeline.send(wrong)
+        await pipeline.send(Message("orders", b"fine"))
+
+
+@pytest.mark.parametrize("numbers", [{"linger": -1.0}, {"batch_size": 0}, {"pending_limit": 0}])
+async def test_pipeline_with_numbers_that_cannot_be_is_refused(
+    client: ClientInstance, numbers: dict[str, Any]
+) -> None:
+    async with open_producer(client=client) as producer:
+        with pytest.raises(ConfigError):
+            async with producer.pipeline(**numbers):
+                pass
+
+
+@pytest.mark.parametrize("numbers", [{"timeout": 0.0}, {"retries": -1}, {"max_message_size": 0}])
+async def test_producer_with_numbers_that_cannot_be_is_refused(
+    client: ClientInstance, numbers: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError):
+        async with open_producer(client=client, **numbers):
+            pass
+
+
+async def test_small_batch_lingers_until_somebody_waits_for_it(
+    client: ClientInstance, autojump_clock: MockClock
+) -> None:
+    async with (
+        open_producer(client=client) as producer,
+        producer.pipeline(linger=60.0, pending_limit=300) as pipeline,
+    ):
+        for _ in range(250):
+            await pipeline.send(Message("orders", b"small"), sharding_key="a")
+        await trio.sleep(1)
+        assert pipeline.statistics().requests == 0
+        with trio.fail_after(1):
+            await pipeline.flush()
+        assert pipeline.statistics().requests == 1
+        with trio.fail_after(1):  # Room is wanted: that ends it too.
+            for _ in range(350):
+                await pipeline.send(Message("orders", b"small"), sharding_key="a")
+        started = trio.current_time()
+    assert trio.current_time() < started + 1
+
+
+@pytest.mark.parametrize(("count", "size"), [(20, 10_000), (1_000, 5)])
+async def test_batch_that_fills_up_while_it_lingers_leaves(
+    client: ClientInstance, autojump_clock: MockClock, count: int, size: int
+) -> None:
+    async with (
+        open_producer(client=client) as producer,
+        producer.pipeline(linger=60.0) as pipeline,
+    ):
+        await pipeline.send(Message("orders", b"first"), sharding_key="a")
+        await trio.sleep(1)
+        for _ in range(count):
+            await pipeline.send(Message("orders", bytes(size)), sharding_key="a")
+        await trio.sleep(1)
+        assert pipeline.statistics().requests == 1
