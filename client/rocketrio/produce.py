@@ -55,7 +55,7 @@ async def open_producer(
     `check_transaction` makes `producer.transaction` possible. It is asked, as `await check_transaction(message)`, what
     became of a transaction of this `group` whose decision a broker has not heard, also of one of a process that died,
     and says it by `TransactionState`. UNKNOWN, or an exception, lets the broker ask again: every 30 or 60 s, and 15
-    times in all by default; then it drops the message.
+    times in all by default; then it drops the message. It is cancelled after a minute, which counts as UNKNOWN too.
 
     Nothing is sent before the first message, so a cluster that is down shows there.
     """

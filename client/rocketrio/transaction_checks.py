@@ -4,7 +4,8 @@ A broker asks any producer of the group, again and again until one knows: also o
 of the message died. For this the group makes itself known to all masters, not only to those it has sent to.
 
 Invariant: a transaction whose block still runs here is not checked: what is not done yet is not undone.
-Invariant: a check that fails, or is not answered, decides nothing: the broker asks again.
+Invariant: a check that fails, takes too long, or is not answered, decides nothing: the broker asks again.
+Invariant: a message is checked once at a time; the answer goes to who asked last, as an asked half message may move.
 Answers to: TransactionMQProducer, ClientRemotingProcessor.checkTransactionState, TransactionListener.
 Unlike Java: several checks run at once; and a producer that has sent nothing yet is asked too.
 """
@@ -38,6 +39,8 @@ CHECKS_AT_ONCE: Final = 8
 """Calls of `check_transaction` under way at once; each usually asks a database."""
 CHECKS_WAITING_LIMIT: Final = 2000
 """Questions that may wait for one (checkRequestHoldMax); brokers ask again what is dropped."""
+CHECK_TIMEOUT: Final = 60.0
+"""Seconds of one call of `check_transaction`: two rounds of a broker's. It is cancelled then, and asked for again."""
 KNOWN_RETRY: Final = 5.0
 """Seconds between attempts to find the brokers, while no name server answers."""
 
@@ -51,12 +54,22 @@ class _Question:
     message: MessageExt
 
 
+@attrs.define
+class _Group:
+    """The questions to one producer group."""
+
+    to_check: trio.MemorySendChannel[str]
+    """Ids of messages, each once."""
+    newest: dict[str, _Question] = attrs.Factory(dict)
+    """For each message that is checked, or waits for it, who asked last."""
+
+
 class TransactionChecks:
     """The checks of one client, by producer group; one object a client, made when the first group wants it."""
 
     def __init__(self, client: ClientInstance) -> None:
-        self.groups: dict[str, trio.MemorySendChannel[_Question]] = {}
-        """Where each group's questions go, by the name that brokers know it by."""
+        self.groups: dict[str, _Group] = {}
+        """Each group's questions, by the name that brokers know it by."""
         self._namespace = client.namespace
         self._in_work: set[str] = set()
         client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)] = self.asked
@@ -76,23 +89,27 @@ class TransactionChecks:
         messages = decode_messages(bytes(request.body), header.broker_name or "")
         if len(messages) != 1:
             raise RemoteProtocolError(f"a check of a transaction holds {len(messages)} messages")
-        group = messages[0].property_value(PROPERTY_PRODUCER_GROUP)
-        questions = self.groups.get(group or "")
-        if questions is None:
+        name = messages[0].property_value(PROPERTY_PRODUCER_GROUP)
+        group = self.groups.get(name or "")
+        if group is None:
             logger.info(
                 "asked for a transaction of another group group=%s peer=%s",
-                group,
+                name,
                 channel.remote_addr,
             )
             return
         message = self._namespace.message(messages[0])
-        if message.message_id in self._in_work:
+        message_id = message.message_id
+        if message_id in self._in_work:
             logger.info("asked for a transaction that is under way message=%r", message)
             return
-        try:
-            questions.send_nowait(_Question(channel, header, message))
-        except trio.WouldBlock:
-            logger.warning("too many transactions to check, some wait group=%s", group)
+        if message_id not in group.newest:
+            try:
+                group.to_check.send_nowait(message_id)
+            except trio.WouldBlock:
+                logger.warning("too many transactions to check, some wait group=%s", name)
+                return
+        group.newest[message_id] = _Question(channel, header, message)
 
 
 @asynccontextmanager
@@ -108,12 +125,12 @@ async def checking_transactions(
         raise ConfigError(
             f"this client has a producer of group {group} with check_transaction already; share it"
         )
-    send, receive = trio.open_memory_channel[_Question](CHECKS_WAITING_LIMIT)
-    groups[wire_group] = send
+    send, receive = trio.open_memory_channel[str](CHECKS_WAITING_LIMIT)
+    asked = groups[wire_group] = _Group(send)
     async with background_nursery() as nursery:
         nursery.start_soon(_be_known, client, group)
         for _ in range(CHECKS_AT_ONCE):
-            nursery.start_soon(_answer_all, client, wire_group, check, receive)
+            nursery.start_soon(_answer_all, client, wire_group, check, receive, asked.newest)
         try:
             yield
         finally:
@@ -135,10 +152,12 @@ async def _answer_all(
     client: ClientInstance,
     wire_group: str,
     check: CheckTransaction,
-    questions: trio.MemoryReceiveChannel[_Question],
+    to_check: trio.MemoryReceiveChannel[str],
+    newest: dict[str, _Question],
 ) -> None:
-    async for question in questions:
-        state = await _checked(check, question.message)
+    async for message_id in to_check:
+        state = await _checked(check, newest[message_id].message)
+        question = newest.pop(message_id)
         if state is TransactionState.UNKNOWN:
             continue
         header, message = question.header, question.message
@@ -171,10 +190,15 @@ async def _answer_all(
 
 
 async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionState:
+    state: object = None
     try:
-        state = await check(message)
+        with trio.move_on_after(CHECK_TIMEOUT) as scope:
+            state = await check(message)
     except Exception:  # The application's; a broker that asks again is what helps.
         logger.warning("check_transaction failed message=%r", message, exc_info=True)
+        return TransactionState.UNKNOWN
+    if scope.cancelled_caught:
+        logger.warning("check_transaction took over %g s message=%r", CHECK_TIMEOUT, message)
         return TransactionState.UNKNOWN
     if not isinstance(state, TransactionState):
         logger.warning("check_transaction returned %r, no TransactionState", state)

@@ -4,10 +4,12 @@ import logging
 
 import pytest
 import trio
+import trio.lowlevel
 from tests.golden.golden import VERSIONS, remoting_frames
+from trio.testing import MockClock
 
 from rocketrio import ClientInstance, MessageExt, TransactionState, open_producer
-from rocketrio.transaction_checks import CHECKS_WAITING_LIMIT
+from rocketrio.transaction_checks import CHECK_TIMEOUT, CHECKS_WAITING_LIMIT
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.transaction import (
@@ -53,9 +55,11 @@ def half_message(group: str, number: int = 0) -> bytes:
     )
 
 
-def ask(client: ClientInstance, asker: Asker, group: str, number: int = 0) -> object:
+def ask(
+    client: ClientInstance, asker: Asker, group: str, number: int = 0, moved_to: int = 0
+) -> object:
     header = CheckTransactionStateRequestHeader(
-        number, 1000 + number, msg_id=f"ID-{number}", transaction_id=f"ID-{number}"
+        number, 1000 + (moved_to or number), msg_id=f"ID-{number}", transaction_id=f"ID-{number}"
     )
     request = RemotingCommand.request(header, half_message(group, number))
     processor = client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)]
@@ -150,6 +154,50 @@ async def test_hanging_check_holds_up_no_other(client: ClientInstance) -> None:
             ask(client, asker, "shop", number)
         await trio.sleep(0.1)
     assert len(asker.answers) == 19
+
+
+async def test_message_is_checked_once_at_a_time_and_who_asked_last_is_told(
+    client: ClientInstance, autojump_clock: MockClock
+) -> None:
+    asker = Asker()
+    calls: list[str] = []
+
+    async def slow(message: MessageExt) -> TransactionState:
+        calls.append(message.message_id)
+        await trio.sleep(50)
+        return TransactionState.COMMIT
+
+    async with open_producer(client=client, group="shop", check_transaction=slow):
+        for moved_to in range(
+            10
+        ):  # As often as there are checks at once, and its half message moves.
+            ask(client, asker, "shop", 0, moved_to=moved_to)
+            await trio.sleep(1)
+        ask(client, asker, "shop", 1)
+        await trio.sleep(60)
+        ask(client, asker, "shop", 0)
+        await trio.sleep(60)
+    assert calls == ["ID-0", "ID-1", "ID-0"]
+    assert [answer.commit_log_offset for answer in asker.answers] == [1009, 1001, 1000]
+
+
+async def test_check_that_never_ends_is_given_up(
+    client: ClientInstance, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    asker = Asker()
+
+    async def hanging_once(message: MessageExt) -> TransactionState:
+        if "over 60 s" not in caplog.text:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        return TransactionState.COMMIT
+
+    with caplog.at_level(logging.WARNING, "rocketrio.producer"):
+        async with open_producer(client=client, group="shop", check_transaction=hanging_once):
+            for number in range(9):
+                ask(client, asker, "shop", number)
+            await trio.sleep(CHECK_TIMEOUT + 1)
+    assert [answer.msg_id for answer in asker.answers] == ["ID-8"]
 
 
 async def test_question_without_one_whole_message_is_refused(client: ClientInstance) -> None:
