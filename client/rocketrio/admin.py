@@ -101,8 +101,10 @@ class Admin(GroupAdmin):
 
         Raises RouteNotFound when no name server knows it.
         """
-        await self.client.refresh_topic_route(topic)
-        route = await self.client.topic_route(topic)
+        # Not the kept route: where nobody knows the topic now it may name a master that is none any more.
+        route = await self.client.name_servers.topic_route(topic)
+        if route is None:
+            raise RouteNotFound("no name server knows the topic", topic=topic)
         for broker in route.broker_datas:
             master = broker.broker_addrs.get(MASTER_ID)
             if master is None:

@@ -61,6 +61,22 @@ async def test_topic_is_not_half_deleted_without_its_master(
             await admin.delete_topic("orders")
 
 
+async def test_topic_that_nobody_knows_any_more_is_not_deleted_where_it_was(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    """Somebody else deleted it; the route that is kept may name brokers in other roles by now."""
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders")
+        await admin.topic("orders")
+        cluster.master.broker.parts.topics.delete("orders")
+        cluster.master.broker.registration.register_now()
+        await trio.sleep(2)
+        await client.name_servers.delete_topic("orders")
+        assert "orders" in client.routing.topic_route_table
+        with pytest.raises(RouteNotFound):
+            await admin.delete_topic("orders")
+
+
 async def test_brokers_say_what_they_are(client: ClientInstance, cluster: EmbeddedCluster) -> None:
     async with open_producer(client=client) as producer:
         await producer.send(Message("orders", b"x"))
