@@ -30,6 +30,8 @@ NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable RocketMQ users know: `host:port`, several separated by semicolons."""
 DEFAULT_NAME_SERVER: Final = "127.0.0.1:9876"
 NAME_SERVER_TIMEOUT: Final = 3.0  # mqClientApiTimeout
+NEXT_AFTER: Final = 1.0
+"""Seconds for one name server while there is another to ask: as long as a send waits for both."""
 
 logger = logging.getLogger("rocketrio.name_servers")
 
@@ -135,13 +137,17 @@ class NameServers:
         self, index: int, header: RequestHeader, body: bytes, failures: list[Error]
     ) -> RemotingCommand | None:
         address = self.addresses[index]
+        count = len(self.addresses)
+        is_last = len(failures) == count - 1
+        timeout = self.timeout if is_last else min(self.timeout, NEXT_AFTER)
+        answer = None
         try:
-            answer = await self.pool.call(address, header, body, timeout=self.timeout)
+            answer = await self.pool.call(address, header, body, timeout=timeout)
         except NotReachable as error:
             logger.info("name server does not answer addr=%s error=%s", address, error.what)
             failures.append(error)
-            return None
-        self._first = index
+        finally:  # Also when the caller's own time is over: who did not answer is not asked first again.
+            self._first = index if answer is not None else (index + 1) % count
         return answer
 
     def _none_answered(self, failures: Sequence[Error]) -> NotReachable:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
+from math import inf
 from typing import Final
 
 import attrs
@@ -41,6 +42,8 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
 SAME_BROKER_PAUSE: Final = 0.1
 """Seconds before the second attempt at a broker that failed; the third waits twice as long."""
+LATE_ROUTE: Final = 0.2
+"""Seconds for a fresh route after a send whose time is over, for the sake of the next one."""
 logger = logging.getLogger("rocketrio.producer")
 
 
@@ -123,9 +126,10 @@ class Producer(Live):
         """Send without asking for an answer: fast, and nobody knows whether it is stored."""
         outgoing = self.outgoing(message)
         if queue is None and sharding_key is None:
-            chosen = await self.routes.next_queue(outgoing.topic)
+            until = trio.current_time() + self.timeout
+            chosen = await self.routes.next_queue(outgoing.topic, until=until)
         else:
-            chosen = await self._chosen(outgoing.topic, sharding_key, queue)
+            chosen = await self._chosen(outgoing.topic, sharding_key, queue, self.timeout)
         addr = await self.master_of(chosen)
         header = outgoing.header(
             chosen, group=self.group, born_timestamp_ms=self.client.wall_clock.now_ms()
@@ -267,11 +271,12 @@ class Producer(Live):
         )
 
     async def _chosen(
-        self, topic: str, sharding_key: str | None, queue: MessageQueue | None
+        self, topic: str, sharding_key: str | None, queue: MessageQueue | None, timeout: float
     ) -> MessageQueue:
         if queue is None:
             assert sharding_key is not None
-            return queue_for_key(sharding_key, await self.routes.keyed_queues(topic))
+            until = trio.current_time() + timeout
+            return queue_for_key(sharding_key, await self.routes.keyed_queues(topic, until=until))
         if queue.topic != topic or sharding_key is not None:
             raise ConfigError(f"{queue} is no queue of {topic!r}, or sharding_key= is given too")
         return queue
@@ -288,7 +293,7 @@ class Producer(Live):
         if timeout is None:
             timeout = self.timeout
         if queue is not None or sharding_key is not None:
-            chosen = await self._chosen(outgoing.topic, sharding_key, queue)
+            chosen = await self._chosen(outgoing.topic, sharding_key, queue, timeout)
             spent = trio.current_time() - started
             return await self.send_to(chosen, outgoing, timeout - spent)
         routes = self.routes
@@ -299,9 +304,10 @@ class Producer(Live):
             if known is not None:
                 (target, addr), now = known, started
             else:
-                target = await routes.next_queue(outgoing.topic, last_broker=last_broker)
-            if attempt:
-                if target.broker_name == last_broker:
+                target = await routes.next_queue(
+                    outgoing.topic, last_broker=last_broker, until=started + timeout
+                )
+                if attempt and target.broker_name == last_broker:
                     await trio.sleep(SAME_BROKER_PAUSE * attempt)
                 remaining -= trio.current_time() - started
             try:
@@ -332,7 +338,7 @@ class Producer(Live):
         if addr is None:
             addr = client.routing.find_broker_address_in_publish(queue.broker_name)
             if addr is None:
-                addr = await self.master_of(queue)
+                addr = await self.master_of(queue, until=started + timeout)
         if addr not in self._announced_to:
             self._announce(addr)
         request = SendRequest(outgoing, queue, self.group, client.wall_clock.now_ms())
@@ -356,15 +362,15 @@ class Producer(Live):
             if self.slow_brokers is not None and error.retryable:
                 self.slow_brokers.failed(queue.broker_name, now=trio.current_time())
             if error.stale_route:
-                await self._refresh(queue.topic)
+                await self._refresh(queue.topic, until=started + timeout)
             raise
 
-    async def master_of(self, queue: MessageQueue) -> str:
-        """The address to send to. Raises RouteNotFound after a fresh route without it."""
+    async def master_of(self, queue: MessageQueue, *, until: float = inf) -> str:
+        """The address to send to. Raises RouteNotFound after a fresh route without it, or without one by `until`."""
         routing = self.client.routing
         addr = routing.find_broker_address_in_publish(queue.broker_name)
         if addr is None:
-            await self._refresh(queue.topic)
+            await self._refresh(queue.topic, until=until)
             addr = routing.find_broker_address_in_publish(queue.broker_name)
         if addr is None:
             raise RouteNotFound(
@@ -379,8 +385,9 @@ class Producer(Live):
         self._announced_to |= {addr}
         self.client.heartbeat.wake()
 
-    async def _refresh(self, topic: str) -> None:
+    async def _refresh(self, topic: str, *, until: float) -> None:
         try:
-            await self.client.refresh_topic_route(topic, max_age=1.0)
+            with trio.move_on_at(max(until, trio.current_time() + LATE_ROUTE)):
+                await self.client.refresh_topic_route(topic, max_age=1.0)
         except Error as error:
             logger.info("no fresh route topic=%s error=%s", topic, error)

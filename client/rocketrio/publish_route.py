@@ -7,6 +7,7 @@ MQClientInstance.updateTopicRouteInfoFromNameServer's default topic.
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import inf
 
 import attrs
 import trio
@@ -16,7 +17,7 @@ from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import ordered_publish_queues, publish_queues
 from rocketrio.slow_brokers import SlowBrokers
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
-from rocketrio_protocol.errors import ConfigError, RouteNotFound
+from rocketrio_protocol.errors import ConfigError, RequestTimeout, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.properties import java_string_hash
 from rocketrio_protocol.route import TopicRouteData
@@ -51,13 +52,19 @@ class PublishRoutes:
         """Queues that may be sent to. Raises RouteNotFound, NotReachable."""
         return (await self._queues(topic)).any_of
 
-    async def keyed_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that keys are spread over. Raises RouteNotFound, NotReachable."""
-        return (await self._queues(topic)).by_key
+    async def keyed_queues(self, topic: str, *, until: float = inf) -> list[MessageQueue]:
+        """Queues that keys are spread over. Raises as `next_queue`."""
+        return (await self._queues(topic, until)).by_key
 
-    async def next_queue(self, topic: str, *, last_broker: str | None = None) -> MessageQueue:
-        """The next queue in turn; another broker than `last_broker`, where there is one."""
-        queues = self.cached(topic) or await self._queues(topic)
+    async def next_queue(
+        self, topic: str, *, last_broker: str | None = None, until: float = inf
+    ) -> MessageQueue:
+        """The next queue in turn; another broker than `last_broker`, where there is one.
+
+        Raises RouteNotFound, NotReachable; RequestTimeout when no name server has said by the time `until` where the
+        topic is.
+        """
+        queues = self.cached(topic) or await self._queues(topic, until)
         return self._next(queues, last_broker)
 
     def next_cached(self, topic: str) -> tuple[MessageQueue, str] | None:
@@ -87,11 +94,20 @@ class PublishRoutes:
             return None
         return known
 
-    async def _queues(self, topic: str) -> _TopicQueues:
+    async def _queues(self, topic: str, until: float = inf) -> _TopicQueues:
         known = self.cached(topic)
         if known is not None:
             await trio.lowlevel.checkpoint()
             return known
+        with trio.move_on_at(until):
+            return await self._asked(topic)
+        raise RequestTimeout(
+            "no name server has told the route in time",
+            topic=topic,
+            remedy="Nothing was sent; check the name servers, or raise the timeout",
+        )
+
+    async def _asked(self, topic: str) -> _TopicQueues:
         routes = self.client.routing.topic_route_table
         limit = None
         route = routes.get(topic)

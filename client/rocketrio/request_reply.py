@@ -156,7 +156,9 @@ async def reply(
     deadline = trio.current_time() + timeout
     last_broker: str | None = None
     for attempt in range(producer.retries + 1):
-        queue = await producer.routes.next_queue(outgoing.topic, last_broker=last_broker)
+        queue = await producer.routes.next_queue(
+            outgoing.topic, last_broker=last_broker, until=deadline
+        )
         header = SendReplyMessageRequestHeaderV2(
             *attrs.astuple(
                 outgoing.header(
@@ -167,7 +169,7 @@ async def reply(
             )
         )
         try:
-            addr = await producer.master_of(queue)
+            addr = await producer.master_of(queue, until=deadline)
             answer = await producer.client.connections.call(
                 addr, header, outgoing.body, timeout=deadline - trio.current_time()
             )

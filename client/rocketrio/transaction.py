@@ -192,10 +192,12 @@ async def _end(producer: "Producer", ended: Transaction) -> None:
         broker_name=sent.queue.broker_name,
     )
     # The work is over: a cancel that comes now changes nothing about it.
+    until = trio.current_time() + END_TIMEOUT
     with trio.CancelScope(shield=True):
         try:
-            addr = await producer.master_of(sent.queue)
-            answer = await producer.client.connections.call(addr, header, timeout=END_TIMEOUT)
+            addr = await producer.master_of(sent.queue, until=until)
+            left = until - trio.current_time()
+            answer = await producer.client.connections.call(addr, header, timeout=left)
         except (NotReachable, RouteNotFound) as error:
             logger.warning(
                 "broker does not know the decision, and will ask message_id=%s state=%s error=%s",

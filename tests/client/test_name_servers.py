@@ -1,9 +1,10 @@
 """Addresses of name servers, and asking several of them."""
 
 import pytest
+import trio
 
 from rocketrio import ClientInstance, NotReachable, RouteNotFound, open_client
-from rocketrio.name_servers import name_server_addresses
+from rocketrio.name_servers import NEXT_AFTER, name_server_addresses
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.name_server import NameServer
 from rocketrio_protocol.errors import ConfigError
@@ -73,3 +74,23 @@ async def test_cluster_goes_on_without_its_name_server(
     cluster.memory_network.cut("10.0.0.9")
     assert await client.refresh_topic_route("TBW102") is False
     assert client.routing.topic_route_table["TBW102"] is known
+
+
+async def test_silent_name_server_costs_a_second_and_is_asked_last_from_then_on(
+    cluster: EmbeddedCluster,
+) -> None:
+    listener = await cluster.listen_on("10.0.0.50")("10.0.0.50:9876")
+    names = [
+        listener.addr,
+        cluster.name_servers[0],
+    ]  # Nobody accepts there: it takes bytes and is silent.
+    async with open_client(name_servers=names, dial=cluster.dial) as client:
+        started = trio.current_time()
+        await client.topic_route("TBW102")
+        assert trio.current_time() == pytest.approx(started + NEXT_AFTER)
+        assert client.name_servers._first == 1
+        client.name_servers._first = 0
+        with trio.move_on_after(0.1):
+            await client.topic_route("SELF_TEST_TOPIC")
+        await client.topic_route("SELF_TEST_TOPIC")
+        assert trio.current_time() == pytest.approx(started + NEXT_AFTER + 0.1)

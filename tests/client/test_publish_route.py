@@ -5,9 +5,19 @@ from contextlib import suppress
 import pytest
 import trio
 
-from rocketrio import ClientInstance, Error, Message, RouteNotFound, open_client, open_producer
+from rocketrio import (
+    ClientInstance,
+    Error,
+    Message,
+    NotReachable,
+    RequestTimeout,
+    RouteNotFound,
+    open_client,
+    open_producer,
+)
+from rocketrio.producer import LATE_ROUTE
 from rocketrio.publish_route import PublishRoutes, queue_for_key
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
 
@@ -100,3 +110,25 @@ async def test_master_that_is_back_is_sent_to_at_once(
                     await producer.send(Message("orders", b""), sharding_key=key)
                     break
                 await trio.sleep(0.1)
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+async def test_silent_name_server_and_broker_hold_a_send_no_longer_than_its_time(
+    client: ClientInstance, cluster: EmbeddedCluster, key: str | None
+) -> None:
+    async with open_producer(client=client, timeout=1.0) as producer:
+        await producer.send(Message("orders", b""))
+        cluster.memory_network.silence(NAME_SERVER_HOST)
+        started = trio.current_time()
+        with pytest.raises(RequestTimeout, match="no name server has told"):
+            await producer.send(Message("another", b""), sharding_key=key)
+        with pytest.raises(RequestTimeout):
+            await producer.request(Message("another", b""), timeout=2.0)
+        with pytest.raises(RequestTimeout):
+            await producer.send_oneway(Message("another", b""), sharding_key=key)
+        assert trio.current_time() == pytest.approx(started + 1 + 2 + 1)
+        cluster.memory_network.silence(cluster.master.host)
+        started = trio.current_time()
+        with pytest.raises(NotReachable):
+            await producer.send(Message("orders", b""), sharding_key=key)
+        assert trio.current_time() <= started + 1 + LATE_ROUTE + 0.01

@@ -22,7 +22,9 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio.producer import LATE_ROUTE
+from rocketrio.transaction import END_TIMEOUT
+from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError
 from rocketrio_protocol.message import MessageQueue
 
@@ -253,3 +255,15 @@ async def test_delayed_transaction_is_refused(client: ClientInstance) -> None:
         with pytest.raises(LocalProtocolError, match="delayed"):
             async with producer.transaction(Message(TOPIC, b"", delay_level=3)):
                 pytest.fail("the work began")
+
+
+async def test_decision_is_told_within_three_seconds_or_not_at_all(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with transacting(client) as producer:
+        async with producer.transaction(Message(TOPIC, b"paid")) as transaction:
+            client.routing.broker_addr_table.clear()
+            cluster.memory_network.silence(NAME_SERVER_HOST)
+            started = trio.current_time()
+        assert trio.current_time() <= started + END_TIMEOUT + LATE_ROUTE
+    assert not transaction.is_told
