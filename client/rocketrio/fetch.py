@@ -14,7 +14,7 @@ from typing import Final, Literal, NoReturn, TypeAlias
 import attrs
 import trio
 
-from rocketrio.api import NOT_FOUND
+from rocketrio.api import NOT_FOUND, Offset
 from rocketrio.offsets import OffsetStore
 from rocketrio.process_queue import ProcessQueue
 from rocketrio.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
@@ -130,10 +130,34 @@ class QueueFetcher:
 
         return await client.ask_broker(queue, ask, insist_on_master=True)
 
+    async def _catch_up(self) -> None:
+        """When a lost lock is ours again: go where another member, if one had it, has come to."""
+        process_queue = self.process_queue
+        while process_queue.may_be_behind:
+            if not process_queue.is_locked:
+                await process_queue.room.wait(PULL_ERROR_PAUSE)
+                continue
+            try:
+                stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)
+            except Error as error:
+                logger.warning("not caught up yet queue=%s error=%s", process_queue.queue, error)
+                await trio.sleep(PULL_ERROR_PAUSE)
+                continue
+            if process_queue.is_locked and process_queue.may_be_behind:  # Still, and no `seek`.
+                process_queue.may_be_behind = False
+                self._go_on_behind(stored.offset)
+
+    def _go_on_behind(self, offset: Offset) -> None:
+        done = self.process_queue.done_offset
+        if done is not None and offset is not NOT_FOUND and offset > done:
+            self.lost(self.process_queue)
+            self.process_queue.start(offset)
+
     async def _pull_forever(self) -> NoReturn:
         while True:
             with trio.CancelScope() as self._pull_scope:  # Cancelled to go elsewhere.
                 while True:
+                    await self._catch_up()
                     pause = await self._pull()
                     if pause:
                         await trio.sleep(pause)

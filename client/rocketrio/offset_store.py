@@ -12,6 +12,7 @@ lower its, and what it has forgotten is committed again.
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import attrs
 import trio
@@ -25,6 +26,8 @@ from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
+
+OFFSET_LIMIT: Final = 1 << 63
 
 logger = logging.getLogger("rocketrio.offsets")
 
@@ -105,7 +108,7 @@ class RemoteBrokerOffsetStore:
         return await committed_offset(self.client, self.group, queue)
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
-        """Claim the queue; what the master knows, or a slave while no master can be reached.
+        """Claim the queue; what the master knows, or a slave while no master can be reached; what `reset_offset` set.
 
         Raises NotReachable, RouteNotFound or BrokerError when nobody answers: never mistake that for NOT_FOUND.
         """
@@ -115,13 +118,16 @@ class RemoteBrokerOffsetStore:
             return StoredOffset(claimed.offset, found.is_slave)
 
         stored = await self.client.ask_broker(queue, ask, insist_on_master=True)
+        known = self._table.get(queue)
+        is_reset = known is not None and known.is_reset
         if stored.offset is not NOT_FOUND:
-            known = self._table.get(queue)
-            if known is None or not known.is_reset:  # A reset while we asked counts more.
+            if not is_reset:
                 self.update_offset(queue, stored.offset)
             self._table[queue].stored = stored.offset
         if stored.is_from_slave:
             self.doubt(queue)
+        if known is not None and is_reset:  # While we asked, or not committed yet: it counts more.
+            return StoredOffset(known.wanted, stored.is_from_slave)
         return stored
 
     async def _ask(
@@ -300,5 +306,7 @@ class RemoteBrokerOffsetStore:
 
 def check_offset(queue: MessageQueue, offset: int) -> None:
     """Raises ConfigError for a number that is no offset: brokers store it, and find no progress there later."""
-    if offset < 0:
-        raise ConfigError(f"{offset} is no offset of {queue}: the first one is 0")
+    if not 0 <= offset < OFFSET_LIMIT:
+        raise ConfigError(
+            f"{offset} is no offset of {queue}: the first one is 0, and 64 bits hold all"
+        )

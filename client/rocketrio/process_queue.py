@@ -11,6 +11,7 @@ Answers to: ProcessQueue, and the flow control of DefaultMQPushConsumerImpl.
 Unlike Java: pulled chunks are kept as they came; no tree of messages by offset.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -62,6 +63,9 @@ class ProcessQueue:
     is_paused: bool = False
     is_locked: bool = True
     """Whether it is known to be this member's alone, where order counts."""
+    locked_until: float = math.inf
+    may_be_behind: bool = False
+    """Its lock was lost for a while: another member may have had it, and be further."""
     is_dropped: bool = False
     """Another member owns it now: nothing more is handed out."""
     epoch: int = 0
@@ -88,6 +92,7 @@ class ProcessQueue:
             work.is_stale = True
         self.in_work.clear()
         self.fetch_offset = self.position = self.done_offset = offset
+        self.may_be_behind = False
 
     def rewind(self) -> None:
         """What was pulled and not handed out is to be pulled again."""

@@ -4,6 +4,7 @@
 
 Invariant: of a queue whose lock has run out here nothing more is pulled or handed out; at the broker it is ours for
 another half minute, in which the message in work may finish.
+Invariant: when a lock that was lost is back, the queue goes on where another member may have come to meanwhile.
 Invariant: a queue given up is unlocked only when its message in work is done and committed.
 Answers to: RebalanceImpl.lock, lockAll, unlock; ProcessQueue.isLockExpired; RocketMQ reference, section 2.7.
 Unlike Java: a lock that was refused is asked for every second, and the start of a queue is read when it is locked.
@@ -64,13 +65,13 @@ class QueueLocks:
         """Ask for locks and renew them, for as long as the consumer lives."""
         renewed = trio.current_time() - LOCK_INTERVAL
         while True:
+            self._expire()
             now = trio.current_time()
             if now >= renewed + LOCK_INTERVAL:
                 renewed = now
                 await self._ask(self._held)
             else:
                 await self._ask([queue for queue in self._held if queue not in self._until])
-            self._expire()
             await self._wakeup.wait(self._pause(renewed))
 
     def _pause(self, renewed: float) -> float:
@@ -90,6 +91,7 @@ class QueueLocks:
         process_queue = self._held.get(queue)
         if process_queue is not None:
             process_queue.is_locked = False
+            process_queue.may_be_behind = True
             self.lost(process_queue)
 
     async def _ask(self, queues: Iterable[MessageQueue]) -> None:
@@ -113,7 +115,7 @@ class QueueLocks:
             if process_queue is None:
                 continue  # Given up meanwhile.
             if queue in locked:
-                self._until[queue] = asked_at + LOCK_LIFETIME
+                self._until[queue] = process_queue.locked_until = asked_at + LOCK_LIFETIME
                 if not process_queue.is_locked:
                     process_queue.is_locked = True
                     process_queue.room.wake()

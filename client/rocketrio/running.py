@@ -215,7 +215,9 @@ class HandlerRun:
             if work is None:
                 return
             if not await self._handle_in_place(work):
-                if process_queue.is_dropped:
+                if work.is_stale:
+                    process_queue.done(work)
+                elif process_queue.is_dropped:
                     process_queue.abandon(work)
                 return
             process_queue.done(work)
@@ -249,7 +251,16 @@ class HandlerRun:
                     logger.warning(
                         "no dead letter yet message_id=%s error=%s", message.message_id, error
                     )
-            await trio.sleep(SUSPEND_PAUSE)
-            if self.is_stopping or work.is_stale or work.process_queue.is_dropped:
+            if not await self._may_try_again(work):
                 return False
             message = redelivered(work.message, attempts)
+
+    async def _may_try_again(self, work: InWork) -> bool:
+        """Wait a moment, and for the queue's lock if that ran out; False when the message is left undone."""
+        process_queue = work.process_queue
+        while True:
+            await trio.sleep(SUSPEND_PAUSE)
+            if self.is_stopping or work.is_stale or process_queue.is_dropped:
+                return False
+            if process_queue.is_locked and not process_queue.may_be_behind:
+                return True

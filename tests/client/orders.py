@@ -12,15 +12,19 @@ from rocketrio import (
     open_client,
     open_producer,
 )
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 
 TOPIC = "orders"
 
 
 @asynccontextmanager
-async def another_client(cluster: EmbeddedCluster) -> AsyncIterator[ClientInstance]:
+async def another_client(
+    cluster: EmbeddedCluster, *, host: str = CLIENT_HOST
+) -> AsyncIterator[ClientInstance]:
     async with open_client(
-        name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
+        name_servers=cluster.name_servers,
+        dial=cluster.dial_from(host),
+        wall_clock=cluster.wall_clock,
     ) as client:
         yield client
 

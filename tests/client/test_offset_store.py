@@ -45,6 +45,16 @@ async def test_lower_offset_is_not_committed_unless_reset(
     assert await read(store) == 2
 
 
+async def test_reset_that_is_not_committed_yet_is_what_is_read(
+    store: RemoteBrokerOffsetStore,
+) -> None:
+    await commit(store, 5)
+    store.reset_offset(QUEUE, 2)
+    assert await read(store) == 2
+    await store.persist(QUEUE)
+    assert await store.committed(QUEUE) == 2
+
+
 async def test_commit_goes_to_the_slave_while_the_master_is_away(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:

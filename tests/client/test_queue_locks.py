@@ -14,6 +14,7 @@ from rocketrio import (
     open_admin,
     open_consumer,
 )
+from rocketrio.queue_locks import LOCK_LIFETIME
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.consumer import (
@@ -83,6 +84,27 @@ async def test_lock_that_cannot_be_renewed_stops_the_queue(
         await cluster.master.start()
         with trio.fail_after(60):
             assert await receive(consumer, 3) == [2, 3, 4]
+
+
+async def test_queue_that_another_member_had_meanwhile_goes_on_where_that_one_was(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 8, queues=1)
+    here = "10.0.0.101"
+    async with (
+        another_client(cluster, host=here) as away,
+        open_consumer(TOPIC, group="g", orderly=True, client=away) as first,
+    ):
+        assert await receive(first, 3) == [0, 1, 2]
+        cluster.memory_network.silence(here)
+        async with open_consumer(TOPIC, group="g", orderly=True, client=client) as second:
+            with trio.fail_after(200):  # Until the broker takes the first for dead.
+                assert await receive(second, 6) == [0, 1, 2, 3, 4, 5]
+        cluster.memory_network.heal()
+        with trio.fail_after(60):
+            assert await receive(first, 2) == [6, 7]
+        await first.commit()
+        assert await committed(first) == {0: 8}
 
 
 async def test_message_in_work_is_done_before_the_queue_moves(
@@ -178,6 +200,55 @@ async def test_message_that_fails_too_often_lets_the_others_pass(client: ClientI
     async with open_admin(client=client) as admin:
         (dead,) = (await admin.topic(dead_letter_topic("g"))).queues
     assert dead.max_offset == 2
+
+
+async def test_failed_message_waits_for_the_lock_and_is_tried_again(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 4, queues=1)
+    at: list[float] = []
+
+    async def fail(message: MessageExt) -> None:
+        at.append(trio.current_time())
+        raise ValueError(message.body)
+
+    async with (
+        open_consumer(TOPIC, group="g", orderly=True, client=client) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(consumer.run, fail)
+        await trio.sleep(5)
+        await cluster.kill_master()
+        gone = trio.current_time()
+        await trio.sleep(90)
+        assert at[-1] <= gone + LOCK_LIFETIME + 1
+        await cluster.master.start()
+        back = trio.current_time()
+        await trio.sleep(60)
+        assert at[-1] > back + 30
+        nursery.cancel_scope.cancel()
+
+
+async def test_failure_after_a_seek_holds_no_bytes(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 4, queues=1)
+    seen: list[int] = []
+
+    async with open_consumer(
+        TOPIC, group="g", orderly=True, client=client, pull_batch_size=1
+    ) as consumer:
+
+        async def handle(message: MessageExt) -> None:
+            seen.append(int(message.body))
+            if seen.count(seen[-1]) == 1:
+                consumer.seek(QUEUE, message.queue_offset)
+                raise ValueError("once more from here")
+
+        with trio.move_on_after(20):
+            await consumer.run(handle)
+        assert seen == [0, 0, 1, 1, 2, 2, 3, 3]
+        assert consumer.assigned.queues[QUEUE].budget.used == 0
 
 
 async def test_run_in_order_handles_queues_side_by_side(client: ClientInstance) -> None:
