@@ -28,7 +28,7 @@ from rocketrio.frames import (
     receive_table,
 )
 from rocketrio.group_progress import GroupProgress
-from rocketrio.hand_out import HandOut
+from rocketrio.hand_out import HandOut, check_max_messages
 from rocketrio.instance import ClientInstance
 from rocketrio.live import Live
 from rocketrio.offset_store import check_offset
@@ -121,8 +121,7 @@ class Consumer(Live):
         is a message; with `max_wait` only when it is full, or a queue has pulled ahead all it may, or that many seconds
         later. Cancels as `receive` does.
         """
-        if max_messages < 1:
-            raise ConfigError(f"max_messages={max_messages} must be at least 1")
+        check_max_messages(max_messages)
         return Batches(self.hand_out, max_messages, max_wait)
 
     async def receive_batch(

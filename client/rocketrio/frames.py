@@ -82,8 +82,6 @@ async def _receive(
     max_wait: float,
     convert: Callable[[Any], Any],
 ) -> Any:
-    if max_messages < 1:
-        raise ConfigError(f"max_messages={max_messages} must be at least 1")
     known = _known_columns()
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:

@@ -18,7 +18,7 @@ import trio
 from rocketrio.in_work import InWork
 from rocketrio.live import Live
 from rocketrio.process_queue import ProcessQueue
-from rocketrio_protocol.errors import ClosedError
+from rocketrio_protocol.errors import ClosedError, ConfigError
 from rocketrio_protocol.message import MessageExt
 
 CHECKPOINT_EVERY: Final = 64
@@ -67,6 +67,7 @@ class HandOut(Live):
 
     async def wait_batch(self, max_messages: int, max_wait: float) -> None:
         """Wait until `receive_batch` would give something; nothing is taken."""
+        check_max_messages(max_messages)
         await self._wait_message()
         if max_wait > 0 and self._may_grow(max_messages):
             with trio.move_on_after(max_wait):
@@ -310,7 +311,9 @@ class HandOut(Live):
         return process_queue
 
     def begin_of(self, process_queue: ProcessQueue) -> InWork | None:
-        """The next message of a queue that was taken."""
+        """The next message of a queue that was taken; None also once its lock is over."""
+        if trio.current_time() >= process_queue.locked_until:
+            return None  # After a standstill we may be here before the task that renews it.
         work = process_queue.begin()
         if work is not None:
             self._handed_out += 1
@@ -349,3 +352,9 @@ class HandOut(Live):
                 return process_queue.current.next_offset
             return self._messages[self._index].queue_offset
         return process_queue.position
+
+
+def check_max_messages(max_messages: int) -> None:
+    """Raises ConfigError for a list that could hold nothing."""
+    if max_messages < 1:
+        raise ConfigError(f"max_messages={max_messages} must be at least 1")

@@ -55,6 +55,18 @@ async def test_batches_are_full_or_what_is_there(client: ClientInstance) -> None
     assert min(sizes) >= 1
 
 
+async def test_batch_that_could_hold_nothing_takes_nothing(client: ClientInstance) -> None:
+    await send(client, 4, queues=1)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        await trio.sleep(1)
+        for nothing in (0, -1):
+            with pytest.raises(ConfigError, match="max_messages"):
+                await consumer.receive_batch(nothing)
+            with pytest.raises(ConfigError, match="max_messages"):
+                consumer.batches(nothing)
+        assert await receive(consumer, 4) == [0, 1, 2, 3]
+
+
 async def test_batch_waits_to_be_filled_no_longer_than_asked(client: ClientInstance) -> None:
     await send(client, 8)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
@@ -287,10 +299,11 @@ async def test_number_that_is_no_offset_is_refused(client: ClientInstance) -> No
     await send(client, 4, queues=1)
     queue = MessageQueue(TOPIC, "broker-a", 0)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        with pytest.raises(ConfigError, match="-1 is no offset"):
-            consumer.seek(queue, -1)
-        with pytest.raises(ConfigError, match="-1 is no offset"):
-            await consumer.commit({queue: -1})
+        for number in (-1, 2**63):
+            with pytest.raises(ConfigError, match="is no offset"):
+                consumer.seek(queue, number)
+            with pytest.raises(ConfigError, match="is no offset"):
+                await consumer.commit({queue: number})
 
 
 async def test_commit_of_a_queue_that_is_lost_meanwhile_says_so(
