@@ -20,6 +20,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
+import attrs
+
 from rocketrio_protocol.message import MessageQueue
 
 AllocateStrategy: TypeAlias = Callable[
@@ -59,16 +61,21 @@ def allocate_by_config(mine: Iterable[MessageQueue]) -> AllocateStrategy:
 
     Whoever writes the lists sees to it that each queue is in one of them.
     """
-    wanted = frozenset(mine)
+    return _ByConfig(frozenset(mine))
 
-    def allocate(
-        client_id: str, client_ids: Sequence[str], queues: Sequence[MessageQueue]
+
+@attrs.frozen
+class _ByConfig:
+    """A class, and no function inside a function, so that it can be pickled."""
+
+    wanted: frozenset[MessageQueue]
+
+    def __call__(
+        self, client_id: str, client_ids: Sequence[str], queues: Sequence[MessageQueue]
     ) -> list[MessageQueue]:
         if client_id not in client_ids:
             return []
-        return [queue for queue in queues if queue in wanted]
-
-    return allocate
+        return [queue for queue in queues if queue in self.wanted]
 
 
 def allocate_by_consistent_hash(

@@ -12,7 +12,7 @@ Unlike Java: no timer cuts batches; they are as large as the broker is busy.
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 import trio
@@ -62,6 +62,9 @@ class MessagesNotStored(Error):
             remedy="`failures` holds them; send them again",
         )
         self.failures = list(failures)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[list["SendFailure"]]]:
+        return type(self), (self.failures,)
 
 
 @attrs.frozen

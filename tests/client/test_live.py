@@ -21,6 +21,7 @@ from rocketrio import (
     Error,
     Message,
     MessageQueue,
+    MessagesNotStored,
     Producer,
     ReadPolicy,
     SendPipeline,
@@ -28,12 +29,16 @@ from rocketrio import (
     SendStatus,
     TransactionState,
     WrongProcess,
+    allocate_by_config,
+    allocate_sticky,
     open_admin,
     open_consumer,
     open_producer,
 )
 from rocketrio.connect import ClientOptions
 from rocketrio.namespace import Namespace
+from rocketrio.pipeline import SendFailure
+from rocketrio_protocol.errors import SystemBusy
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -146,7 +151,18 @@ async def test_child_can_still_tell_what_was_given_to_it(opened: Opened) -> None
         Message("orders", b"x", keys="k", properties={"a": "b"}),
         SendResult(SendStatus.SEND_OK, QUEUE, 1, ("ID",), ("OFF",)),
         TransactionState.COMMIT,
+        allocate_sticky,
+        allocate_by_config([QUEUE]),
     ],
 )
 def test_settings_and_values_travel(value: object) -> None:
     assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_errors_travel_with_all_they_know() -> None:
+    refused = SystemBusy("refused", broker_addr="10.0.0.1:1", topic="orders", code=2, remedy="Wait")
+    again = pickle.loads(pickle.dumps(refused))
+    assert (str(again), again.code, again.topic) == (str(refused), 2, "orders")
+    failed = MessagesNotStored([SendFailure(Message("orders", b"x"), refused)])
+    again = pickle.loads(pickle.dumps(failed))
+    assert (str(again), again.failures[0].message) == (str(failed), Message("orders", b"x"))
