@@ -26,6 +26,7 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
+    LocalProtocolError,
     NotReachable,
     QueryNotFound,
     RouteNotFound,
@@ -152,7 +153,13 @@ class Admin(GroupAdmin):
     async def view_message(self, offset_message_id: str) -> MessageExt:
         """The message at the place its offset id names. Raises LocalProtocolError, BrokerError."""
         ip, port, physical_offset = parse_offset_message_id(offset_message_id)
-        return await self.calls.view_message(join_addr(ip, port), physical_offset)
+        if not 0 < port < 65_536:
+            raise LocalProtocolError(
+                f"{offset_message_id!r} names no broker",
+                remedy="Take `offset_message_id`; by its producer's id `query_message` finds a message",
+            )
+        found = await self.calls.view_message(join_addr(ip, port), physical_offset)
+        return self.client.namespace.message(found)
 
     async def query_message(
         self,
@@ -190,6 +197,7 @@ class Admin(GroupAdmin):
             except QueryNotFound:
                 continue
         found.sort(key=lambda message: (message.store_timestamp_ms, message.physical_offset))
+        found = [self.client.namespace.message(message) for message in found]
         # A broker finds keys by their hash.
         if is_unique_id:
             return [message for message in found if message.message_id == key]

@@ -10,7 +10,7 @@ Unlike Java: a group is changed setting by setting, and a reset by time can be l
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypedDict, Unpack
+from typing import Any, Final, TypedDict, Unpack
 
 import attrs
 import msgspec
@@ -72,7 +72,7 @@ class GroupAdmin(BrokerAdmin):
         """A group's settings, by the name of each broker that knows it. Raises GroupNotExist where none does."""
         found: dict[str, SubscriptionGroupConfig] = {}
         for name, addr in (await self._masters(None)).items():
-            settings = (await self.calls.groups(addr)).get(group)
+            settings = await self._settings(addr, group)
             if settings is not None:
                 found[name] = msgspec.convert(settings, SubscriptionGroupConfig)
         if not found:
@@ -93,11 +93,15 @@ class GroupAdmin(BrokerAdmin):
         masters = await self._masters(cluster)
         for addr in masters.values():
             # What a newer broker knows beyond our settings stays as it is.
-            known = (await self.calls.groups(addr)).get(group, {})
+            known = await self._settings(addr, group) or {}
             config = msgspec.convert({"groupName": group, **known}, SubscriptionGroupConfig)
             changed = msgspec.to_builtins(msgspec.structs.replace(config, **settings))
             await self.calls.update_group(addr, {**known, **changed})
         return sorted(masters)
+
+    async def _settings(self, addr: str, group: str) -> dict[str, Any] | None:
+        # Brokers list groups under their long names.
+        return (await self.calls.groups(addr)).get(self.client.namespace.wrapped(group))
 
     async def delete_group(self, group: str, *, with_offsets: bool = True) -> list[str]:
         """Remove a group, and what it committed, from every master that knows it; their broker names.

@@ -14,7 +14,7 @@ Unlike Java: names are changed in one place, at the wire; reply topics stay as t
 """
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
@@ -33,12 +33,12 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.property_names import PROPERTY_INSTANCE_ID
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 from rocketrio_protocol.topic_names import (
     DEAD_LETTER_PREFIX,
     REPLY_TOPIC_POSTFIX,
     RETRY_PREFIX,
     SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     topic_name_problem,
@@ -131,6 +131,7 @@ def _parts(name: str) -> tuple[str, str]:
 def _is_of_all(name: str) -> bool:
     return (
         name in SYSTEM_TOPICS
+        or name in SYSTEM_GROUPS
         or name.startswith((SYSTEM_TOPIC_PREFIX, SYSTEM_GROUP_PREFIX))
         or name.endswith(f"_{REPLY_TOPIC_POSTFIX}")
     )
@@ -217,10 +218,9 @@ def _locked(namespace: Namespace, body: Body) -> bytes:
 
 
 def _group(namespace: Namespace, body: Body) -> bytes:
-    data = _read(body, SubscriptionGroupConfig)
-    return fastjson.dumps(
-        msgspec.structs.replace(data, group_name=namespace.wrapped(data.group_name))
-    )
+    # What a newer broker knows beyond our settings stays as it is.
+    settings = fastjson.loads(body, dict[str, Any], what="group settings")
+    return fastjson.dumps({**settings, "groupName": namespace.wrapped(settings["groupName"])})
 
 
 def _queue(queue: QueueName, rename: Callable[[str], str]) -> QueueName:

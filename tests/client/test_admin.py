@@ -13,7 +13,12 @@ from rocketrio import (
 )
 from rocketrio.admin_values import BrokerDescription
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import BrokerError, ConfigError, ConsumerNotOnline
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    ConsumerNotOnline,
+    LocalProtocolError,
+)
 
 
 async def test_topic_is_created_listed_shown_and_deleted(client: ClientInstance) -> None:
@@ -155,3 +160,10 @@ async def test_client_and_its_options_exclude_each_other(client: ClientInstance)
     with pytest.raises(ConfigError, match="client_id"):
         async with open_admin(client=client, client_id="x"):
             pass
+
+
+async def test_producers_id_is_no_place_of_a_message(client: ClientInstance) -> None:
+    async with open_producer(client=client) as producer, open_admin(client=client) as admin:
+        sent = await producer.send(Message("orders", b""))
+        with pytest.raises(LocalProtocolError, match="query_message"):
+            await admin.view_message(sent.message_id)

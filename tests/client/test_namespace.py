@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import trio
@@ -17,9 +18,11 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.namespace import Namespace, NamespacedConnections
+from rocketrio.namespace import _BODIES, Namespace, NamespacedConnections
 from rocketrio.redelivered import redelivered
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.property_names import PROPERTY_INSTANCE_ID
 
@@ -32,7 +35,7 @@ WRAPPED = [
 ]
 OF_ALL = [
     "TBW102", "SELF_TEST_TOPIC", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_REVIVE_LOG_lab", "CID_RMQ_SYS_TRANS",
-    "lab_REPLY_TOPIC", "",
+    "lab_REPLY_TOPIC", "TOOLS_CONSUMER", "",
 ]  # fmt: skip
 
 
@@ -220,3 +223,34 @@ async def test_tables_hold_short_names(tenant: ClientInstance) -> None:
     async with open_consumer("orders", group="g", start_from="first", client=tenant) as consumer:
         table = await consumer.read_arrow(max_messages=10, max_wait=1)
     assert table["topic"].to_pylist() == ["orders"] * 10
+
+
+async def test_groups_are_looked_at_changed_and_deleted_by_their_short_names(
+    tenant: ClientInstance, client: ClientInstance
+) -> None:
+    async with open_admin(client=tenant) as admin, open_admin(client=client) as outside:
+        await admin.create_group("billing", retry_max_times=2)
+        await admin.create_group("billing", retry_queue_nums=3)  # And leaves the rest alone.
+        [settings] = (await admin.group("billing")).values()
+        assert (settings.retry_max_times, settings.retry_queue_nums) == (2, 3)
+        assert await outside.groups() == ["ns%billing"]
+        await admin.delete_group("billing")
+        assert await outside.groups() == []
+
+
+def test_settings_of_a_group_that_only_its_broker_knows_survive() -> None:
+    body = fastjson.dumps({"groupName": "billing", "retryMaxTimes": 2, "groupSysFlag": 7})
+    rewritten = fastjson.loads(
+        _BODIES[RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP](Namespace("ns"), body),
+        dict[str, Any],
+    )
+    assert rewritten == {"groupName": "ns%billing", "retryMaxTimes": 2, "groupSysFlag": 7}
+
+
+async def test_messages_that_an_admin_finds_have_their_short_names(tenant: ClientInstance) -> None:
+    async with open_producer(client=tenant) as producer, open_admin(client=tenant) as admin:
+        sent = await producer.send(Message("orders", b"", keys="k"))
+        [by_key] = await admin.query_message("orders", "k")
+        [by_id] = await admin.query_message("orders", sent.message_id, is_unique_id=True)
+        viewed = await admin.view_message(sent.offset_message_id)
+    assert {by_key.topic, by_id.topic, viewed.topic} == {"orders"}
