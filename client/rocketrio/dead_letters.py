@@ -6,12 +6,14 @@ Answers to: DLQMessageController of the dashboard; RocketMQ reference, section 2
 Unlike Java: by default only the group gets the message again, by its retry topic; not everybody who reads the topic.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from datetime import datetime
 from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from rocketrio.hand_out import check_max_messages
 from rocketrio.instance import ClientInstance
 from rocketrio.produce import open_producer
 from rocketrio.pull import PullAPIWrapper
@@ -68,12 +70,32 @@ class DeadLetters:
         Their `topic` is the one they were sent to. Empty for a group without any. Raises NotReachable, BrokerError, and
         ConfigError where the topic may not be read.
         """
+        check_max_messages(max_messages)
         found: list[MessageExt] = []
-        for queue in await self._queues():
-            found += await self._messages_of(queue, since, max_messages - len(found))
-            if len(found) >= max_messages:
-                break
-        return found
+        async with aclosing(self.pages(since=since)) as pages:
+            async for page in pages:
+                found += page
+                if len(found) >= max_messages:
+                    break
+        return found[:max_messages]
+
+    async def pages(self, *, since: datetime | None = None) -> AsyncGenerator[list[MessageExt]]:
+        """All that were there at the start, list by list, however many; as `messages` otherwise."""
+        ends = {queue: await end_offset(self.client, queue) for queue in await self._queues()}
+        pulls = PullAPIWrapper(self.client, TOOLS_GROUP)
+        for queue, end in ends.items():
+            offset = await self._start(queue, since)
+            while offset < end:
+                wanted = min(LOOK_MAX_MESSAGES, end - offset)
+                result = await pulls.pull_kernel(
+                    queue, offset, max_messages=wanted, suspend_timeout=0
+                )
+                page: list[MessageExt] = [redelivered(message) for message in result.messages()]
+                if page:
+                    yield page
+                if result.status is PullStatus.NO_NEW_MSG or result.next_begin_offset <= offset:
+                    break
+                offset = result.next_begin_offset
 
     async def _queues(self) -> list[MessageQueue]:
         try:
@@ -88,22 +110,6 @@ class DeadLetters:
                 remedy=f"create_topic({self.topic!r}, queues=1) makes it readable",
             )
         return queues
-
-    async def _messages_of(
-        self, queue: MessageQueue, since: datetime | None, max_messages: int
-    ) -> list[MessageExt]:
-        offset = await self._start(queue, since)
-        end = await end_offset(self.client, queue)
-        pulls = PullAPIWrapper(self.client, TOOLS_GROUP)
-        found: list[MessageExt] = []
-        while offset < end and len(found) < max_messages:
-            wanted = min(max_messages - len(found), end - offset)
-            result = await pulls.pull_kernel(queue, offset, max_messages=wanted, suspend_timeout=0)
-            found += [redelivered(message) for message in result.messages()]
-            if result.status is PullStatus.NO_NEW_MSG or result.next_begin_offset <= offset:
-                break
-            offset = result.next_begin_offset
-        return found
 
     async def _start(self, queue: MessageQueue, since: datetime | None) -> int:
         if since is None:

@@ -38,6 +38,22 @@ async def test_dead_letters_are_listed_and_stay(client: ClientInstance) -> None:
         assert await admin.dead_letters("nobody").messages() == []
 
 
+async def test_pages_hold_all_of_them_but_those_that_come_meanwhile(
+    client: ClientInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketrio.dead_letters.LOOK_MAX_MESSAGES", 4)
+    await give_up(client, 10)
+    async with open_admin(client=client) as admin:
+        letters = admin.dead_letters("g")
+        sizes = []
+        async for page in letters.pages():
+            sizes.append(len(page))
+            if len(sizes) == 1:
+                await give_up(client, 3)
+        assert sizes == [4, 4, 2]
+        assert len([message async for page in letters.pages() for message in page]) == 13
+
+
 async def test_time_chooses_among_them(client: ClientInstance) -> None:
     await give_up(client, 2)
     await trio.sleep(100)

@@ -1,6 +1,7 @@
 """`rocketrio dead-letters`."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final
 
@@ -121,22 +122,29 @@ def resend_command(
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
             letters = admin.dead_letters(group)
-            found = await letters.messages(since=since)
-            chosen = found if is_all else _chosen(found, message_ids)
-            sent = await letters.resend(chosen, to=to)
-        click.echo(f"sent again: {len(sent)}")
+            sent = 0
+            async with aclosing(letters.pages(since=since)) as pages:
+                if not is_all:
+                    sent = len(await letters.resend(await _chosen(pages, message_ids), to=to))
+                else:
+                    async for page in pages:
+                        sent += len(await letters.resend(page, to=to))
+        click.echo(f"sent again: {sent}")
 
     run(work, verbose=verbose)
 
 
-def _chosen(found: Sequence[MessageExt], message_ids: Sequence[str]) -> list[MessageExt]:
-    by_id = {message.message_id: message for message in found}
-    if missing := [message_id for message_id in message_ids if message_id not in by_id]:
-        raise Error(
-            f"no such dead letter: {', '.join(missing)}",
-            remedy=f"The oldest {LOOK_MAX_MESSAGES} were looked at; --since goes further",
-        )
-    return [by_id[message_id] for message_id in message_ids]
+async def _chosen(
+    pages: AsyncIterator[list[MessageExt]], message_ids: Sequence[str]
+) -> list[MessageExt]:
+    found: dict[str, MessageExt] = {}
+    async for page in pages:
+        found |= {each.message_id: each for each in page if each.message_id in message_ids}
+        if len(found) == len(set(message_ids)):
+            break
+    if missing := [message_id for message_id in message_ids if message_id not in found]:
+        raise Error(f"no such dead letter: {', '.join(missing)}")
+    return [found[message_id] for message_id in message_ids]
 
 
 def _row(message: MessageExt) -> tuple[object, ...]:

@@ -57,6 +57,22 @@ async def test_dead_letters_are_shown_and_sent_again() -> None:
             assert "no such dead letter: 0000" in wrong.err
 
 
+@pytest.mark.real
+async def test_all_are_more_than_a_list_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketrio.dead_letters.LOOK_MAX_MESSAGES", 2)
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(60):
+            await run("produce", "orders", "--count", "5")
+            await give_up_all(cluster, count=5)
+            shown: Done = await run("dead-letters", "list", "billing", "--count", "9", "--json")
+            last = shown.json[-1]["message_id"]
+            one: Done = await run("dead-letters", "resend", "billing", last)
+            assert one.out == "sent again: 1\n"
+            every: Done = await run("dead-letters", "resend", "billing", "--all")
+            assert every.out == "sent again: 5\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
