@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from rocketrio.live import Live
 from rocketrio.send_result import SendResult, SendStatus
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.transaction import (
@@ -74,7 +75,7 @@ class TransactionNotBegun(Error):
 
 
 @attrs.define(eq=False)
-class Transaction:
+class Transaction(Live):
     """One transaction while its block runs; made by `Producer.transaction`."""
 
     message: Message
@@ -85,6 +86,9 @@ class Transaction:
     """What was decided; None as long as the block runs, and after a cancel."""
     is_told: bool = False
     """Whether the broker has confirmed the decision; where it has not, it asks `check_transaction`."""
+
+    def __attrs_post_init__(self) -> None:
+        self.born()
 
     @property
     def message_id(self) -> str:

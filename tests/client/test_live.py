@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 from tests.client.orders import TOPIC, send
 
 from rocketrio import (
@@ -20,6 +21,7 @@ from rocketrio import (
     Consumer,
     Error,
     Message,
+    MessageExt,
     MessageQueue,
     MessagesNotStored,
     Producer,
@@ -27,6 +29,7 @@ from rocketrio import (
     SendPipeline,
     SendResult,
     SendStatus,
+    Transaction,
     TransactionState,
     WrongProcess,
     allocate_by_config,
@@ -54,19 +57,26 @@ class Opened:
     pipeline: SendPipeline
     consumer: Consumer
     admin: Admin
+    transaction: Transaction
+
+
+async def unknown(message: MessageExt) -> TransactionState:
+    await trio.lowlevel.checkpoint()
+    return TransactionState.UNKNOWN
 
 
 @pytest.fixture
 async def opened(client: ClientInstance) -> AsyncIterator[Opened]:
     await send(client, 8)
     async with (
-        open_producer(client=client, group="g") as producer,
+        open_producer(client=client, group="g", check_transaction=unknown) as producer,
         producer.pipeline() as pipeline,
+        producer.transaction(Message(TOPIC, b"half")) as transaction,
         open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer,
         open_admin(client=client) as admin,
     ):
         await consumer.receive()
-        yield Opened(client, producer, pipeline, consumer, admin)
+        yield Opened(client, producer, pipeline, consumer, admin, transaction)
 
 
 def in_child(work: Callable[[], object]) -> str:
@@ -97,7 +107,9 @@ def begun(work: Any) -> object:
         work.close()
 
 
-@pytest.mark.parametrize("name", ["client", "producer", "pipeline", "consumer", "admin"])
+@pytest.mark.parametrize(
+    "name", ["client", "producer", "pipeline", "consumer", "admin", "transaction"]
+)
 async def test_what_is_open_cannot_be_pickled(opened: Opened, name: str) -> None:
     living = getattr(opened, name)
     for work in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -114,6 +126,7 @@ async def test_everything_refuses_to_work_after_a_fork(opened: Opened) -> None:
         ("Producer", lambda: begun(producer.send(message))),
         ("Producer", lambda: producer.delayed(message, timedelta(1))),
         ("SendPipeline", lambda: begun(opened.pipeline.send(message))),
+        ("Transaction", lambda: opened.transaction.rollback()),
         ("Consumer", lambda: begun(consumer.receive())),
         ("Consumer", lambda: aiter(consumer)),
         ("HandOut", lambda: begun(anext(iterator))),
