@@ -130,6 +130,7 @@ async def _resets(run: Run) -> None:
     assert (done.code, done.out) == (2, "")
     for wrong in (
         ("--reset-to", "now"),
+        ("--reset-to", "0001-01-01T00:00"),
         ("--reset-to", "99999"),
         ("--reset-to", "0", "--queue", "9999"),
     ):
