@@ -1,8 +1,9 @@
 """The same work done by ours and by the real peer in one run: `python benchmarks/bench_peers.py [PART ...] [--small]`.
 
-    rocketmq    Apache RocketMQ 5.3.3, name server + master + slave, with its Java client: sends, consuming, memory,
-                time to start
-    replicated  the same with synchronous replication: single sends
+    rocketmq    Apache RocketMQ 5.3.3, name server + master + slave, with its Java client: sends and consuming, 128 B
+                and 1 KiB; in the lines `..._on_apache` our client on Apache's cluster, against the Java client there
+    servers     memory of the master, time to start
+    replicated  single sends with synchronous replication
     spark       Spark's Kafka source on Kafka 3.9.1 against our source, on local[2]
 
 `value` is ours divided by theirs; `hold` and `aim` are what performance.md asks for (less is better for memory). The
@@ -20,17 +21,21 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # for tests.interop, which knows how to get and run the real peers
 
-from peers import rocketmq, spark  # noqa: E402
+from peers import rocketmq, sides, spark  # noqa: E402
 from peers.figures import tell_left_out  # noqa: E402
 from tests.interop.jars import UnavailableError  # noqa: E402
 
 
 def run_rocketmq(small: bool) -> None:
-    rocketmq.measure(rocketmq.SMALL if small else rocketmq.FULL)
+    rocketmq.measure(sides.SMALL if small else sides.FULL)
+
+
+def run_servers(small: bool) -> None:
+    rocketmq.measure_servers(sides.SMALL if small else sides.FULL)
 
 
 def run_replicated(small: bool) -> None:
-    rocketmq.measure_synchronous(rocketmq.SMALL if small else rocketmq.FULL)
+    rocketmq.measure_synchronous(sides.SMALL if small else sides.FULL)
 
 
 def run_spark(small: bool) -> None:
@@ -39,6 +44,7 @@ def run_spark(small: bool) -> None:
 
 PARTS: dict[str, Callable[[bool], None]] = {
     "rocketmq": run_rocketmq,
+    "servers": run_servers,
     "replicated": run_replicated,
     "spark": run_spark,
 }

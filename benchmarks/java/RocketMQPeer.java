@@ -7,14 +7,21 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -22,13 +29,14 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * Apache's client doing the work that is measured. Argument: the name server's address.
  *
- * A line of words on standard input is one job: singles TOPIC COUNT IN_FLIGHT SIZE, auto TOPIC COUNT SIZE,
- * batches TOPIC COUNT BATCH SIZE, lite TOPIC COUNT. Back comes "ok SECONDS" or "error WHY". What the library
- * prints goes to standard error. The program ends with its standard input.
+ * A line of words on standard input is one job: awaited TOPIC COUNT SIZE, singles TOPIC COUNT IN_FLIGHT SIZE,
+ * auto TOPIC COUNT SIZE, batches TOPIC COUNT BATCH SIZE, lite TOPIC COUNT, push TOPIC COUNT. Back comes "ok SECONDS"
+ * or "error WHY". What the library prints goes to standard error. The program ends with its standard input.
  */
 public final class RocketMQPeer {
     private static final int PULL_BATCH = 32;
     private static final int AUTO_IN_FLIGHT = 1024;
+    private static final int PATIENCE = 60;
 
     private final String nameServer;
     private final Map<Boolean, DefaultMQProducer> producers = new HashMap<>();
@@ -61,6 +69,8 @@ public final class RocketMQPeer {
         String topic = words[1];
         int count = Integer.parseInt(words[2]);
         switch (words[0]) {
+            case "awaited":
+                return sendAwaited(topic, count, Integer.parseInt(words[3]));
             case "singles":
                 return sendAsync(false, topic, count, Integer.parseInt(words[3]), Integer.parseInt(words[4]));
             case "auto":
@@ -68,7 +78,9 @@ public final class RocketMQPeer {
             case "batches":
                 return sendBatches(topic, count, Integer.parseInt(words[3]), Integer.parseInt(words[4]));
             case "lite":
-                return consume(topic, count);
+                return poll(topic, count);
+            case "push":
+                return listen(topic, count);
             default:
                 throw new IllegalArgumentException("no job " + words[0]);
         }
@@ -87,6 +99,19 @@ public final class RocketMQPeer {
             producers.put(autoBatch, producer);
         }
         return producer;
+    }
+
+    private long sendAwaited(String topic, int count, int size) throws Exception {
+        DefaultMQProducer producer = producer(false);
+        byte[] body = new byte[size];
+        long start = System.nanoTime();
+        for (int number = 0; number < count; number++) {
+            SendResult result = producer.send(new Message(topic, body));
+            if (result.getSendStatus() != SendStatus.SEND_OK) {
+                throw new IllegalStateException("a send was answered " + result.getSendStatus());
+            }
+        }
+        return System.nanoTime() - start;
     }
 
     private long sendAsync(boolean autoBatch, String topic, int count, int inFlight, int size) throws Exception {
@@ -143,7 +168,7 @@ public final class RocketMQPeer {
     }
 
     /** All queues from their beginning; the clock starts with the first message. */
-    private long consume(String topic, int count) throws Exception {
+    private long poll(String topic, int count) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("bench-lite-" + consumers++);
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
@@ -160,7 +185,7 @@ public final class RocketMQPeer {
             long start = 0;
             long received = 0;
             long bytes = 0;
-            long deadline = System.nanoTime() + Duration.ofSeconds(60).toNanos();
+            long deadline = System.nanoTime() + Duration.ofSeconds(PATIENCE).toNanos();
             while (received < count) {
                 for (MessageExt message : consumer.poll(1000)) {
                     if (start == 0) {
@@ -170,7 +195,7 @@ public final class RocketMQPeer {
                     received++;
                 }
                 if (System.nanoTime() > deadline) {
-                    throw new IllegalStateException(received + " of " + count + " messages within 60 s");
+                    throw new IllegalStateException(received + " of " + count + " messages within " + PATIENCE + " s");
                 }
             }
             long taken = System.nanoTime() - start;
@@ -178,6 +203,44 @@ public final class RocketMQPeer {
                 throw new IllegalStateException("only empty messages");
             }
             return taken;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    /** A group's only member, with the library's own numbers of threads and of messages for each call. */
+    private long listen(String topic, int count) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("bench-push-" + consumers++);
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName(consumer.getConsumerGroup());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        AtomicLong start = new AtomicLong();
+        AtomicLong received = new AtomicLong();
+        AtomicLong bytes = new AtomicLong();
+        AtomicLong taken = new AtomicLong();
+        CountDownLatch done = new CountDownLatch(1);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            start.compareAndSet(0, System.nanoTime());
+            for (MessageExt message : messages) {
+                bytes.addAndGet(message.getBody().length);
+                if (received.incrementAndGet() == count) {
+                    taken.set(System.nanoTime() - start.get());
+                    done.countDown();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        try {
+            if (!done.await(PATIENCE, TimeUnit.SECONDS)) {
+                throw new IllegalStateException(received + " of " + count + " messages within " + PATIENCE + " s");
+            }
+            if (bytes.get() == 0) {
+                throw new IllegalStateException("only empty messages");
+            }
+            return taken.get();
         } finally {
             consumer.shutdown();
         }

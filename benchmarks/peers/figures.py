@@ -21,6 +21,10 @@ class Run:
     cpu_by_role: dict[str, float]
     """Seconds, user and system, of each process of that side."""
 
+    def only(self, role: str) -> "Run":
+        """The same without the CPU of the other roles."""
+        return attrs.evolve(self, cpu_by_role={role: self.cpu_by_role[role]})
+
     @property
     def rate(self) -> float:
         return self.count / self.seconds

@@ -1,6 +1,7 @@
 """The jobs of `RocketMQPeer.java`, done by our client in this process: each returns the seconds it took.
 
-Columns are what the Spark source reads in a task, without Spark: keys, tags and bodies as Arrow record batches.
+Columns are keys, tags and bodies: as Arrow tables that a consumer gives, and as what the Spark source reads in a task,
+without Spark.
 """
 
 import json
@@ -10,13 +11,26 @@ from typing import Any
 
 import trio
 
-from rocketrio import ClientInstance, Message, open_client, open_consumer, open_producer
+from rocketrio import (
+    ClientInstance,
+    Message,
+    MessageExt,
+    open_client,
+    open_consumer,
+    open_producer,
+)
 from rocketrio.consumer import Consumer
+from rocketrio.frames import table_of
 
 QUEUES = 4
+COLUMNS = ("keys", "tags", "body")
+LAST_ROWS = 10_000
+"""A table waits to become larger, but not for these: at the end of a topic nothing more comes."""
 
 
-async def send_singles(name_server: str, *, count: int, in_flight: int, size: int) -> float:
+async def send_singles(
+    name_server: str, *, topic: str, count: int, in_flight: int, size: int
+) -> float:
     """Each send awaited by one of `in_flight` tasks."""
     body = bytes(size)
     left = iter(range(count))
@@ -27,7 +41,7 @@ async def send_singles(name_server: str, *, count: int, in_flight: int, size: in
 
         async def work() -> None:
             for _ in left:
-                await producer.send(Message("singles", body))
+                await producer.send(Message(topic, body))
 
         started = time.perf_counter()
         async with trio.open_nursery() as nursery:
@@ -36,7 +50,7 @@ async def send_singles(name_server: str, *, count: int, in_flight: int, size: in
         return time.perf_counter() - started
 
 
-async def send_pipelined(name_server: str, *, count: int, size: int) -> float:
+async def send_pipelined(name_server: str, *, topic: str, count: int, size: int) -> float:
     """Batched by the client as it goes."""
     body = bytes(size)
     async with (
@@ -46,11 +60,11 @@ async def send_pipelined(name_server: str, *, count: int, size: int) -> float:
         started = time.perf_counter()
         async with producer.pipeline() as pipeline:
             for _ in range(count):
-                await pipeline.send(Message("auto", body))
+                await pipeline.send(Message(topic, body))
         return time.perf_counter() - started
 
 
-async def send_batches(name_server: str, *, count: int, batch: int, size: int) -> float:
+async def send_batches(name_server: str, *, topic: str, count: int, batch: int, size: int) -> float:
     """One batch after the other."""
     body = bytes(size)
     async with (
@@ -59,23 +73,25 @@ async def send_batches(name_server: str, *, count: int, batch: int, size: int) -
     ):
         started = time.perf_counter()
         for _ in range(count // batch):
-            await producer.send_batch([Message("batches", body) for _ in range(batch)])
+            await producer.send_batch([Message(topic, body) for _ in range(batch)])
         return time.perf_counter() - started
 
 
-def _consumer(client: ClientInstance) -> AbstractAsyncContextManager[Consumer]:
-    """Of a group that never read before, from the beginning, without commits."""
+def _consumer(
+    client: ClientInstance, topic: str, *, auto_commit: bool = False
+) -> AbstractAsyncContextManager[Consumer]:
+    """Of a group that never read before, from the beginning."""
     group = f"bench-{time.monotonic_ns()}"
     return open_consumer(
-        "batches", group=group, start_from="first", auto_commit=False, client=client
+        topic, group=group, start_from="first", auto_commit=auto_commit, client=client
     )
 
 
-async def consume_one_by_one(name_server: str, *, count: int) -> float:
+async def consume_one_by_one(name_server: str, *, topic: str, count: int) -> float:
     """The clock starts with the first message, as on the Java side."""
     async with (
         open_client(name_servers=[name_server]) as client,
-        _consumer(client) as consumer,
+        _consumer(client, topic) as consumer,
     ):
         started = 0.0
         received = size = 0
@@ -90,11 +106,11 @@ async def consume_one_by_one(name_server: str, *, count: int) -> float:
         return time.perf_counter() - started
 
 
-async def consume_batches(name_server: str, *, count: int) -> float:
+async def consume_batches(name_server: str, *, topic: str, count: int) -> float:
     """As many at once as are at hand."""
     async with (
         open_client(name_servers=[name_server]) as client,
-        _consumer(client) as consumer,
+        _consumer(client, topic) as consumer,
     ):
         started = 0.0
         received = size = 0
@@ -110,21 +126,62 @@ async def consume_batches(name_server: str, *, count: int) -> float:
         return time.perf_counter() - started
 
 
-async def consume_columns(name_server: str, *, count: int) -> float:
+async def consume_by_handlers(name_server: str, *, topic: str, count: int) -> float:
+    """As many handlers at a time as the library thinks right, with commits: what the Java side's listener is."""
+    started = 0.0
+    received = size = 0
+
+    async def handle(message: MessageExt) -> None:
+        nonlocal started, received, size
+        started = started or time.perf_counter()
+        size += len(message.body)
+        received += 1
+        if received == count:
+            scope.cancel()
+
+    async with (
+        open_client(name_servers=[name_server]) as client,
+        _consumer(client, topic, auto_commit=True) as consumer,
+    ):
+        with trio.CancelScope() as scope:
+            await consumer.run(handle)
+        assert size
+        return time.perf_counter() - started
+
+
+async def consume_columns(name_server: str, *, topic: str, count: int) -> float:
+    """The clock starts with the first pull, as there are few tables."""
+    table_of([], COLUMNS)  # Imports Arrow, which is no part of it.
+    async with (
+        open_client(name_servers=[name_server]) as client,
+        _consumer(client, topic) as consumer,
+    ):
+        started = time.perf_counter()
+        received = size = 0
+        while received < count:
+            max_wait = 1.0 if count - received > LAST_ROWS else 0.0
+            table = await consumer.read_arrow(columns=COLUMNS, max_wait=max_wait)
+            received += table.num_rows
+            size += table.nbytes
+        assert size
+        return time.perf_counter() - started
+
+
+async def consume_columns_of_spark(name_server: str, *, topic: str, count: int) -> float:
     """All partitions one after the other, from the first pull on."""
-    return await trio.to_thread.run_sync(_read_columns, name_server, count)
+    return await trio.to_thread.run_sync(_read_columns, name_server, topic, count)
 
 
-def _read_columns(name_server: str, count: int) -> float:
+def _read_columns(name_server: str, topic: str, count: int) -> float:
     from rocketrio.spark.source import RocketMQDataSource
 
     ends = -(-count // QUEUES)
-    offsets = {"batches": {"broker-a": {str(queue): ends for queue in range(QUEUES)}}}
+    offsets = {topic: {"broker-a": {str(queue): ends for queue in range(QUEUES)}}}
     source = RocketMQDataSource(
         {
             "nameServer": name_server,
-            "subscribe": "batches",
-            "columns": "keys,tags,body",
+            "subscribe": topic,
+            "columns": ",".join(COLUMNS),
             "endingOffsets": json.dumps(offsets),
         }
     )

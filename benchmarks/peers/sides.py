@@ -1,0 +1,146 @@
+"""Both clusters with the Java client beside them, and a job that three pairs do in turn.
+
+Ours is our client on our cluster, theirs is the Java client on Apache's. The third pair is our client on Apache's
+cluster: held against theirs it tells about the client alone, and its CPU is the client's only.
+"""
+
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import attrs
+import trio
+from tests.interop.jars import apache_jars
+from tests.interop.java_sources import compiled
+
+from peers.clusters import APACHE_VERSION, Cluster, apache_cluster, our_cluster
+from peers.figures import CpuMeter, Goal, Run, alternate, tell_rates
+from peers.java import SOURCES, JavaWorker
+from peers.our_client import QUEUES
+from rocketrio import open_client
+from rocketrio.admin import open_admin
+
+Job = Callable[[str], Awaitable[float]]
+"""Takes the name server's address, returns the seconds it took."""
+
+
+@attrs.frozen
+class Scale:
+    """How much is done."""
+
+    rounds: int
+    warm_up: int
+    """Rounds that do not count."""
+    singles: int
+    batched: dict[int, int]
+    """By size of the body: messages of a round in batches, and of a round of consuming."""
+    stored: int
+    """Messages that lie in the cluster when its memory is looked at."""
+
+
+FULL = Scale(
+    rounds=3, warm_up=1, singles=30_000, batched={128: 200_000, 1024: 100_000}, stored=1_000_000
+)
+# Consuming reads as much of each queue: the batches of a round must fill all alike.
+SMALL = Scale(rounds=1, warm_up=0, singles=500, batched={128: 4_000, 1024: 2_000}, stored=10_000)
+
+
+@attrs.frozen
+class Sides:
+    """Both clusters and the Java client, running."""
+
+    apache: Cluster
+    ours: Cluster
+    java: JavaWorker
+
+    def theirs(self, count: int, *words: object) -> Callable[[], Run]:
+        """A job of the Java client's."""
+
+        def run() -> Run:
+            meter = CpuMeter(self.apache.pids | {"client": [self.java.pid]})
+            seconds = self.java.seconds(*words)
+            return Run(count, seconds, meter.used())
+
+        return run
+
+    def mine(self, count: int, job: Job, *, on: Cluster | None = None) -> Callable[[], Run]:
+        """A job of our client's, in this process; on our cluster if none is named."""
+        cluster = on or self.ours
+
+        def run() -> Run:
+            meter = CpuMeter(cluster.pids | {"client": [os.getpid()]})
+            seconds = trio.run(job, cluster.name_server.address)
+            return Run(count, seconds, meter.used())
+
+        return run
+
+    def compare(
+        self,
+        scale: Scale,
+        name: str,
+        count: int,
+        job: Job,
+        words: Sequence[object],
+        *,
+        size: int,
+        goal: Goal | None = None,
+        warm_ups: int = 1,
+    ) -> None:
+        """Both lines of one job; `warm_ups` times as many rounds as usual do not count."""
+        work = {
+            "ours": self.mine(count, job),
+            "on_apache": self.mine(count, job, on=self.apache),
+            "theirs": self.theirs(count, *words),
+        }
+        runs = alternate(scale.rounds, work, warm_up=warm_ups * scale.warm_up)
+        tell_rates(name, runs["ours"], runs["theirs"], goal=goal, body=size)
+        on_apache, java = of_client(runs["on_apache"]), of_client(runs["theirs"])
+        tell_rates(f"{name}_on_apache", on_apache, java, body=size)
+
+
+def of_client(runs: Sequence[Run]) -> list[Run]:
+    """The same with the CPU of the client alone."""
+    return [run.only("client") for run in runs]
+
+
+def topic(kind: str, size: int) -> str:
+    """One for each kind of sending and size of the body."""
+    return f"{kind}-{size}"
+
+
+@contextmanager
+def both(sizes: Sequence[int], *, synchronous: bool = False) -> Iterator[Sides]:
+    """Everything started, with the topics made."""
+    jars = f"{apache_jars(APACHE_VERSION)}/*"
+    classes = compiled("peer-rocketmq", [SOURCES / "RocketMQPeer.java"], jars)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-peers-")))
+        apache = stack.enter_context(apache_cluster(folder / "apache", synchronous=synchronous))
+        ours = stack.enter_context(our_cluster(folder / "ours", synchronous=synchronous))
+        for cluster in (apache, ours):
+            trio.run(_create_topics, cluster.name_server.address, sizes)
+        options = (
+            "-Xmx512m",
+            "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
+            "-Drocketmq.client.logUseSlf4j=true",
+        )
+        java = JavaWorker(
+            "RocketMQPeer",
+            f"{classes}:{jars}",
+            [apache.name_server.address],
+            folder / "java",
+            options,
+        )
+        yield Sides(apache, ours, stack.enter_context(java))
+
+
+async def _create_topics(name_server: str, sizes: Sequence[int]) -> None:
+    async with (
+        open_client(name_servers=[name_server]) as client,
+        open_admin(client=client) as admin,
+    ):
+        for size in sizes:
+            for kind in ("singles", "auto", "batches"):
+                await admin.create_topic(topic(kind, size), queues=QUEUES)

@@ -1,0 +1,34 @@
+"""The benchmark of the client stays true: it runs, small, and prints figures a machine can read."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_client.py"
+SENDS = ["send_1", "send_16", "send_64", "send_batch", "pipeline"]
+RECEIVES = ["consume", "consume_batches", "run", "read_arrow", "read_arrow"]
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_prints_all_figures_for_both_sizes_and_what_is_asked_of_the_small_one() -> None:
+    command = [sys.executable, str(BENCHMARK), "--count", "2000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(line["name"], line["size"]) for line in lines] == [
+        (f"client.{name}", size) for size in (128, 1024) for name in SENDS + RECEIVES
+    ]
+    assert all(line["value"] > 0 and line["cpu_us"] > 0 for line in lines)
+    asked = {line["name"] for line in lines if "hold" in line}
+    assert asked == {
+        "client.send_64",
+        "client.send_batch",
+        "client.pipeline",
+        "client.consume",
+        "client.consume_batches",
+        "client.read_arrow",
+    }
+    assert all(line["size"] == 128 for line in lines if "hold" in line)
