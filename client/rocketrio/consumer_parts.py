@@ -12,7 +12,7 @@ import trio
 from rocketrio.consumer import Consumer
 from rocketrio.consumer_options import ConsumerOptions
 from rocketrio.delivery import Delivery
-from rocketrio.fetch import QueueFetcher, consume_from_where
+from rocketrio.fetch import STARTS_AT_ONCE, QueueFetcher, consume_from_where
 from rocketrio.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.local_offset_store import LocalFileOffsetStore
@@ -64,6 +64,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             client, group, lost=consumer.assigned.stand_still, gained=consumer.hand_out.offer
         )
     budget = PullBudget(options.pull_threshold_size)
+    starts = trio.Semaphore(STARTS_AT_ONCE)
 
     def new_fetcher(queue: MessageQueue) -> QueueFetcher:
         return QueueFetcher(
@@ -79,6 +80,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             options.start_from,
             consumer.hand_out.arrived,
             consumer.hand_out.lost,
+            starts,
             max_messages=options.pull_batch_size,
         )
 

@@ -28,6 +28,10 @@ from rocketrio_protocol.topic_names import RETRY_PREFIX
 
 PULL_ERROR_PAUSE: Final = 1.0  # pullTimeDelayMillsWhenException
 PULL_BUSY_PAUSE: Final = 0.02  # pullTimeDelayMillsWhenBrokerFlowControl
+ROOM_LOOK: Final = 30.0
+"""Seconds between two looks for room, or for a lock, that nothing caused: with thousands of queues each one counts."""
+STARTS_AT_ONCE: Final = 64
+"""Queues whose start is asked for at the same time: of thousands all would wait too long for their answer."""
 NO_PROGRESS_PAUSE: Final = 1.0
 """Seconds after an answer that neither has messages nor goes on; a lagging slave gives such."""
 
@@ -57,6 +61,8 @@ class QueueFetcher:
     """Called, synchronously, when there is something to hand out."""
     lost: Callable[[ProcessQueue], None]
     """Called, synchronously, before what was pulled is forgotten."""
+    starts: trio.Semaphore
+    """Of all queues of the consumer."""
     max_messages: int = PULL_BATCH_SIZE
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     """Cancelled when the queue is lost."""
@@ -82,10 +88,11 @@ class QueueFetcher:
         process_queue = self.process_queue
         while process_queue.fetch_offset is None:
             if not process_queue.is_locked:  # Its former owner may still commit.
-                await process_queue.room.wait(PULL_ERROR_PAUSE)
+                await process_queue.room.wait(ROOM_LOOK)
                 continue
             try:
-                offset = await self.start_offset()
+                async with self.starts:
+                    offset = await self.start_offset()
             except Error as error:
                 logger.warning(
                     "no start offset yet queue=%s group=%s error=%s",
@@ -135,7 +142,7 @@ class QueueFetcher:
         process_queue = self.process_queue
         while process_queue.may_be_behind:
             if not process_queue.is_locked:
-                await process_queue.room.wait(PULL_ERROR_PAUSE)
+                await process_queue.room.wait(ROOM_LOOK)
                 continue
             try:
                 stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)
@@ -198,7 +205,9 @@ class QueueFetcher:
                 )
                 if granted is not None:
                     return granted
-            await process_queue.room.wait(PULL_ERROR_PAUSE)
+            else:
+                process_queue.budget.forget(process_queue)  # Others need not wait for it.
+            await process_queue.room.wait(ROOM_LOOK)
 
     def _accept(self, result: PullResult, offset: int) -> float:
         process_queue = self.process_queue

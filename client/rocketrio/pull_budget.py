@@ -71,8 +71,8 @@ class PullBudget:
 
     def forget(self, holder: Holder) -> None:
         """It waits no longer."""
-        if self._waiting:
-            self._waiting.pop(holder, None)
+        if holder in self._waiting:
+            del self._waiting[holder]
             self._wake_next()
 
     def _wake_next(self) -> None:
