@@ -158,7 +158,10 @@ class ClientInstance(Live):
     async def _poll_name_servers(self) -> None:
         async for _ in every(self._poll_interval, first_after=self._poll_interval):
             for topic in list(self.routing.topic_route_table):
-                await self.refresh_topic_route(topic)
+                try:
+                    await self.refresh_topic_route(topic)
+                except Error as error:  # An admin of this client has just deleted it.
+                    logger.info("route not polled topic=%s error=%s", topic, error)
             self.clean_offline_brokers()
 
     def clean_offline_brokers(self) -> None:

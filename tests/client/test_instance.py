@@ -8,11 +8,12 @@ from rocketrio import (
     ConfigError,
     Message,
     SendStatus,
+    open_admin,
     open_client,
     open_consumer,
     open_producer,
 )
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import CLIENT_HOST, NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.commands.client import GetConsumerListByGroupRequestHeader
 
@@ -133,3 +134,24 @@ async def test_unknown_header_encoding_is_refused_with_those_that_are_known(kind
     with pytest.raises(ConfigError, match="none of JSON, ROCKETMQ, MSGPACK"):
         async with open_client(serialize_type=kind):
             pass
+
+
+async def test_topic_that_is_deleted_while_routes_are_polled_ends_no_client(
+    cluster: EmbeddedCluster,
+) -> None:
+    names = [f"t{number}" for number in range(5)]
+    async with (
+        open_client(
+            name_servers=cluster.name_servers, dial=cluster.dial, poll_name_server_interval=1.0
+        ) as client,
+        open_admin(client=client) as admin,
+    ):
+        for name in names:
+            await admin.create_topic(name)
+            await client.topic_route(name)
+        cluster.memory_network.delay(NAME_SERVER_HOST, CLIENT_HOST, 0.1)
+        await trio.sleep(0.95)
+        for name in reversed(names):  # From the end that the poll has not come to.
+            await admin.delete_topic(name)
+        await trio.sleep(2.0)
+        assert await client.topic_route("TBW102")
