@@ -21,7 +21,7 @@ from rocketrio.api import NOT_FOUND
 from rocketrio.broker_admin import BrokerAdmin
 from rocketrio.offset_store import check_offset
 from rocketrio.routing import FindBrokerResult, subscribe_queues
-from rocketrio_protocol.errors import BrokerError, ConfigError, Error, GroupNotExist
+from rocketrio_protocol.errors import BrokerError, ConfigError, Error, GroupNotExist, NotReachable
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, ProducerConnection
 from rocketrio_protocol.topic_config import SubscriptionGroupConfig
@@ -195,13 +195,18 @@ class GroupAdmin(BrokerAdmin):
         return sorted(names)
 
     async def consumer_connections(self, group: str) -> ConsumerConnection:
-        """Who is connected for a group, as the first master says that knows any. Raises ConsumerNotOnline."""
+        """Who is connected for a group, as the first master says that knows any.
+
+        Raises ConsumerNotOnline when every master says that it knows nobody, NotReachable when one of them could not
+        be asked.
+        """
         failure: Error | None = None
         for addr in (await self._masters(None)).values():
             try:
                 return await self.calls.consumer_connections(addr, group)
-            except BrokerError as error:
-                failure = error
+            except (BrokerError, NotReachable) as error:
+                if not isinstance(failure, NotReachable):
+                    failure = error
         assert failure is not None
         raise failure
 

@@ -20,7 +20,14 @@ from rocketrio import (
 from rocketrio.admin_calls import AdminCalls
 from rocketrio.admin_values import OffsetReset
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import BrokerError, ConfigError, GroupNotExist, NotReachable
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    ConsumerNotOnline,
+    GroupNotExist,
+    NotReachable,
+)
+from rocketrio_protocol.stats import ConsumerConnection
 
 
 async def test_group_is_created_changed_and_deleted(client: ClientInstance) -> None:
@@ -132,3 +139,52 @@ async def test_members_and_users_of_a_topic_are_listed(client: ClientInstance) -
             assert [one.client_id for one in found.connection_set] == [client.client_id]
         with pytest.raises(BrokerError):
             await admin.producer_connections("nobody")
+
+
+class TwoMasters(Admin):
+    """Of two brokers' masters."""
+
+    async def _masters(self, cluster: str | None) -> dict[str, str]:
+        return {"broker-a": "10.0.0.1:1", "broker-b": "10.0.0.2:1"}
+
+
+@attrs.define
+class ByAddress(AdminCalls):
+    """Answers, or errors, by the address that is asked."""
+
+    answers: Mapping[str, ConsumerConnection | Exception] = attrs.Factory(dict)
+
+    async def consumer_connections(self, addr: str, group: str) -> ConsumerConnection:
+        answer = self.answers[addr]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.mark.parametrize("silent", ["10.0.0.1:1", "10.0.0.2:1"])
+async def test_member_that_one_master_knows_is_found_though_another_is_silent(
+    client: ClientInstance, silent: str
+) -> None:
+    known = ConsumerConnection()
+    answers: dict[str, ConsumerConnection | Exception] = {
+        **dict.fromkeys(("10.0.0.1:1", "10.0.0.2:1"), known),
+        silent: NotReachable("silent"),
+    }
+    admin = TwoMasters(client, ByAddress(client.api, answers=answers))
+    assert await admin.consumer_connections("g") is known
+
+
+@pytest.mark.parametrize("silent", ["10.0.0.1:1", "10.0.0.2:1"])
+async def test_group_is_without_members_only_if_every_master_says_so(
+    client: ClientInstance, silent: str
+) -> None:
+    nobody = ConsumerNotOnline("nobody")
+    answers: dict[str, ConsumerConnection | Exception] = {
+        "10.0.0.1:1": nobody,
+        "10.0.0.2:1": nobody,
+    }
+    with pytest.raises(ConsumerNotOnline):
+        await TwoMasters(client, ByAddress(client.api, answers=answers)).consumer_connections("g")
+    answers[silent] = NotReachable("silent")
+    with pytest.raises(NotReachable):
+        await TwoMasters(client, ByAddress(client.api, answers=answers)).consumer_connections("g")
