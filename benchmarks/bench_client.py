@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import trio
@@ -31,7 +32,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.admin import open_admin
-from rocketrio.frames import COLUMNS, table_of
+from rocketrio.frames import COLUMNS
 
 COUNT = 200_000
 SINGLES_DIVISOR = 10
@@ -182,7 +183,9 @@ async def run_handlers(client: ClientInstance, topic: str, size: int, count: int
 
 
 async def measure(name_server: str, count: int) -> None:
-    table_of([], COLUMNS)  # Imports Arrow, which takes half a second.
+    # Imported at the first table, which takes half a second.
+    for module in ("pyarrow.compute", "rocketrio_protocol.columns"):
+        import_module(module)
     async with open_client(name_servers=[name_server]) as client:
         for size, part in SIZES.items():
             others, pipelined = f"bench-{size}-others", f"bench-{size}"
