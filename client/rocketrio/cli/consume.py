@@ -16,11 +16,14 @@ from rocketrio.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consumer_parts import COMMIT_GRACE
 from rocketrio.fetch import StartFrom
 from rocketrio.queue_questions import end_offset
-from rocketrio_protocol.errors import Error
+from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
 LOOK_INTERVAL: Final = 0.1
 """Seconds without a message after which `--until-caught-up` looks whether it is done."""
+
+SHARE_LIMIT: Final = 10.0
+"""Seconds that brokers may take to say who shares the queues: a few rounds of asking."""
 
 
 class _Start(click.ParamType[StartFrom]):
@@ -168,6 +171,7 @@ async def _forever(consumer: Consumer, printer: _Printer, count: int | None) -> 
 
 
 async def _until_caught_up(consumer: Consumer, printer: _Printer, count: int | None) -> None:
+    await _know_share(consumer)
     ends = await _ends(consumer)
     while not _is_past(consumer, ends) and (room := _room(printer, count)):
         messages: list[MessageExt] = []
@@ -175,6 +179,17 @@ async def _until_caught_up(consumer: Consumer, printer: _Printer, count: int | N
             messages = await consumer.receive_batch(room)
         if messages:
             await printer.write(messages)
+
+
+async def _know_share(consumer: Consumer) -> None:
+    # Without it nothing would be left to consume, and that would be taken for all.
+    deadline = trio.current_time() + SHARE_LIMIT
+    while not consumer.rebalances:
+        if trio.current_time() >= deadline:
+            raise NotReachable(
+                f"no broker told in {SHARE_LIMIT:.0f} s which queues are this member's of group {consumer.group}"
+            )
+        await trio.sleep(LOOK_INTERVAL)
 
 
 async def _ends(consumer: Consumer) -> dict[MessageQueue, int]:
