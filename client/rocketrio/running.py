@@ -108,7 +108,7 @@ class HandlerRun:
                     nursery.start_soon(self._worker)
         if self._scope.cancelled_caught:
             logger.warning(
-                "handlers cancelled after the drain timeout group=%s seconds=%g",
+                "handlers cancelled, their messages come again group=%s drain_timeout=%g",
                 self.hand_out.group, self.drain_timeout,
             )  # fmt: skip
 
