@@ -181,7 +181,10 @@ class GroupAdmin(BrokerAdmin):
     # -------------------------------------------------------------------------------------- members
 
     async def groups_of(self, topic: str) -> list[str]:
-        """The groups that consume a topic: those with members now, and those that committed offsets there."""
+        """The groups that consume a topic: those with members now, and those that committed offsets there.
+
+        Brokers of 5.3 put the topic's own name where the groups with members should be.
+        """
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
         names: set[str] = set()
