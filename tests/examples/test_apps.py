@@ -66,7 +66,7 @@ async def test_reminders_come_when_they_are_due_and_not_before(cluster: Embedded
 async def test_reminder_waits_at_the_broker_for_whoever_comes_next(
     cluster: EmbeddedCluster,
 ) -> None:
-    said = await run_until(cluster, "waiting", "delayed_reminder.py", "bread=4")
+    said = await run_until(cluster, "waiting for 1\n", "delayed_reminder.py", "bread=4")
     assert said == "waiting for 1\n"
     said = await run(cluster, "delayed_reminder.py", "tea=4")
     assert said.count("bread") == 1
