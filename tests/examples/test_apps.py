@@ -28,7 +28,7 @@ async def test_asyncio_service_bills_every_order(cluster: EmbeddedCluster) -> No
 
 
 async def test_asyncio_service_ends_well_on_ctrl_c(cluster: EmbeddedCluster) -> None:
-    said = await run_until(cluster, "taking orders", "asyncio_service.py")
+    said = await run_until(cluster, "taking orders\n", "asyncio_service.py")
     found = re.fullmatch(r"taking orders\nbilled (\d+) orders, \d+ cents\n", said)
     assert found is not None, said
 
