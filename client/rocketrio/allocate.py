@@ -87,8 +87,8 @@ def allocate_by_consistent_hash(
     # Where two members have the same place, Java keeps the later one.
     ring = dict(
         sorted(
-            (_ring_place(f"{member}-{number}"), client_ids.index(member))
-            for member in client_ids
+            (_ring_place(f"{member}-{number}"), index)
+            for index, member in enumerate(client_ids)
             for number in range(VIRTUAL_NODES)
         )
     )
