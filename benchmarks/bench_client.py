@@ -31,8 +31,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.admin import open_admin
-from rocketrio.frames import COLUMNS
+from rocketrio.administration.admin import open_admin
+from rocketrio.consuming.frames import COLUMNS
 
 COUNT = 200_000
 SINGLES_DIVISOR = 10

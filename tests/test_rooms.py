@@ -36,8 +36,10 @@ ROOMS = (
     Room(f"client/{CLIENT}/spark", (BROKER,)),
     Room(
         f"client/{CLIENT}/routing",
-        (f"{CLIENT}.pull", f"{CLIENT}.consumer", f"{CLIENT}.producer"),
+        (f"{CLIENT}.consuming", f"{CLIENT}.producing", f"{CLIENT}.administration"),
     ),
+    Room(f"client/{CLIENT}/consuming", (f"{CLIENT}.administration",)),
+    Room(f"client/{CLIENT}/producing", (f"{CLIENT}.administration", f"{CLIENT}.consuming")),
     Room(f"broker/{BROKER}", (CLIENT, "pyspark")),
     Room(
         f"broker/{BROKER}/store",

@@ -20,7 +20,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.consumer import Consumer
+from rocketrio.consuming.consumer import Consumer
 
 QUEUES = 4
 COLUMNS = ("keys", "tags", "body")

@@ -8,8 +8,10 @@
 Several of them in one process share connections and tables by `client=`, see `open_client`.
 """
 
-from rocketrio.admin import Admin, open_admin
-from rocketrio.allocate import (
+from rocketrio.administration.admin import Admin, open_admin
+from rocketrio.api import NOT_FOUND
+from rocketrio.connect import open_client
+from rocketrio.consuming.allocate import (
     AllocateStrategy,
     allocate_averagely,
     allocate_averagely_by_circle,
@@ -17,26 +19,24 @@ from rocketrio.allocate import (
     allocate_by_consistent_hash,
     allocate_sticky,
 )
-from rocketrio.api import NOT_FOUND
-from rocketrio.connect import open_client
-from rocketrio.consume import open_consumer
-from rocketrio.consumer import Consumer
-from rocketrio.delays import DELAY_LEVELS
+from rocketrio.consuming.consume import open_consumer
+from rocketrio.consuming.consumer import Consumer
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullResult, PullStatus
+from rocketrio.consuming.queue_claim import CommitRefused
+from rocketrio.consuming.rebalance_report import Rebalance
+from rocketrio.consuming.running import ConsumeLater
+from rocketrio.consuming.values import Values
 from rocketrio.instance import ClientInstance
 from rocketrio.live import WrongProcess
-from rocketrio.pipeline import MessagesNotStored, SendPipeline
-from rocketrio.produce import open_producer
-from rocketrio.producer import Producer
-from rocketrio.pull import PullAPIWrapper
-from rocketrio.pull_result import PullResult, PullStatus
-from rocketrio.queue_claim import CommitRefused
-from rocketrio.rebalance_report import Rebalance
+from rocketrio.producing.delays import DELAY_LEVELS
+from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline
+from rocketrio.producing.produce import open_producer
+from rocketrio.producing.producer import Producer
+from rocketrio.producing.send_result import SendResult, SendStatus
+from rocketrio.producing.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
+from rocketrio.producing.transaction import Transaction, TransactionNotBegun, TransactionState
 from rocketrio.routing import PullReason, ReadPolicy
-from rocketrio.running import ConsumeLater
-from rocketrio.send_result import SendResult, SendStatus
-from rocketrio.slow_brokers import LATENCIES_4X, LATENCIES_5X, LatencyTable
-from rocketrio.transaction import Transaction, TransactionNotBegun, TransactionState
-from rocketrio.values import Values
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BodyUnreadable,

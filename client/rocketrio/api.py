@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 import attrs
 
 from rocketrio.connections import Caller
-from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand

@@ -16,9 +16,9 @@ from rocketrio.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.name_servers import name_server_addresses
 from rocketrio.namespace import Namespace
-from rocketrio.outgoing import MAX_MESSAGE_SIZE, check_topic
-from rocketrio.producer import SEND_RETRIES, Producer
-from rocketrio.publish_route import PublishRoutes
+from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
+from rocketrio.producing.producer import SEND_RETRIES, Producer
+from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.routing import Router
 from rocketrio.trace import SEND_TIMEOUT, TRACE_GROUP, Traces
 from rocketrio_protocol.codes import MASTER_ID, SerializeType

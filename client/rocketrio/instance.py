@@ -42,9 +42,9 @@ from rocketrio_protocol.route import TopicRouteData
 from rocketrio_protocol.topic_names import SELF_TEST_TOPIC
 
 if TYPE_CHECKING:
-    from rocketrio.request_reply import Replies
+    from rocketrio.producing.request_reply import Replies
+    from rocketrio.producing.transaction_checks import TransactionChecks
     from rocketrio.trace import Traces
-    from rocketrio.transaction_checks import TransactionChecks
 
 CLOSE_GRACE: Final = 3.0
 """Seconds that leaving may take: one ordinary call."""

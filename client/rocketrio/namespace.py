@@ -20,7 +20,7 @@ import attrs
 import msgspec
 
 from rocketrio.connections import Connections
-from rocketrio.send_request import SendRequest
+from rocketrio.producing.send_request import SendRequest
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand

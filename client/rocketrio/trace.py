@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketrio.outgoing import Outgoing
-from rocketrio.send_result import SendResult, SendStatus
+from rocketrio.producing.outgoing import Outgoing
+from rocketrio.producing.send_result import SendResult, SendStatus
 from rocketrio.trace_encoding import (
     DEFAULT_REGION,
     ConsumeBegun,
@@ -46,7 +46,7 @@ from rocketrio_protocol.property_names import (
 )
 
 if TYPE_CHECKING:
-    from rocketrio.producer import Producer
+    from rocketrio.producing.producer import Producer
 
 TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
 WAITING_LIMIT: Final = 2048

@@ -15,8 +15,8 @@ from processes import Processes, Server
 from report import Report
 
 from rocketrio import Admin, open_admin
+from rocketrio.administration.cluster_status import BrokerStatus
 from rocketrio.cli.cluster_table import status_table
-from rocketrio.cluster_status import BrokerStatus
 
 ANY_PORT = "127.0.0.1:0"
 IN_MEMORY_MAX_BYTES = 16 * 1024 * 1024

@@ -15,8 +15,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.consuming.subscription import parse_subscription
 from rocketrio.heartbeat import ConsumerMembership
-from rocketrio.subscription import parse_subscription
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol import fastjson
 

@@ -40,7 +40,7 @@ from rocketrio import (
 )
 from rocketrio.connect import ClientOptions
 from rocketrio.namespace import Namespace
-from rocketrio.pipeline import SendFailure
+from rocketrio.producing.pipeline import SendFailure
 from rocketrio_protocol.errors import SystemBusy
 from rocketrio_protocol.remoting.tcp import dial_tcp
 

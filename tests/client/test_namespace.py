@@ -18,8 +18,8 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from rocketrio.consuming.redelivered import redelivered
 from rocketrio.namespace import _BODIES, Namespace, NamespacedConnections
-from rocketrio.redelivered import redelivered
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode

@@ -35,7 +35,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio.rebalance import REBALANCE_INTERVAL
+from rocketrio.consuming.rebalance import REBALANCE_INTERVAL
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Transport

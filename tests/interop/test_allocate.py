@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketrio.allocate import (
+from rocketrio.consuming.allocate import (
     AllocateStrategy,
     allocate_averagely,
     allocate_averagely_by_circle,

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
-from rocketrio.admin_values import OffsetReset
+from rocketrio.administration.admin_values import OffsetReset
 from rocketrio_protocol.errors import GroupNotExist
 from tests.interop.conftest import OnApache
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.spark.answers import Again, AskMaster, Lost, Take, Verdict, judge
 
 FOUND, NO_NEW = PullStatus.FOUND, PullStatus.NO_NEW_MSG

@@ -11,7 +11,7 @@ from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.api import ClientAPI
-from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.spark.discovery import Discovery, discover
 from rocketrio.spark.errors import (
     BrokerUnreachable,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import click
 
-from rocketrio.admin import open_admin
+from rocketrio.administration.admin import open_admin
 from rocketrio.cli.common import (
     ADDRESS,
     fail,

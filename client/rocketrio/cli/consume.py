@@ -11,11 +11,11 @@ import click
 import trio
 
 from rocketrio.cli.common import GROUP, TOPIC, namesrv_option, run
-from rocketrio.consume import open_consumer
-from rocketrio.consumer import BATCH_MAX_MESSAGES, Consumer
-from rocketrio.consumer_parts import COMMIT_GRACE
-from rocketrio.fetch import StartFrom
-from rocketrio.queue_questions import end_offset
+from rocketrio.consuming.consume import open_consumer
+from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
+from rocketrio.consuming.consumer_parts import COMMIT_GRACE
+from rocketrio.consuming.fetch import StartFrom
+from rocketrio.consuming.queue_questions import end_offset
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageExt, MessageQueue
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import click
 
-from rocketrio.admin import open_admin
+from rocketrio.administration.admin import open_admin
+from rocketrio.administration.dead_letters import LOOK_MAX_MESSAGES, ResendTo
 from rocketrio.cli.common import (
     GROUP,
     json_option,
@@ -16,7 +17,6 @@ from rocketrio.cli.common import (
     print_table,
     run,
 )
-from rocketrio.dead_letters import LOOK_MAX_MESSAGES, ResendTo
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt
 

@@ -3,9 +3,9 @@
 import click
 import msgspec
 
-from rocketrio.admin import open_admin
+from rocketrio.administration.admin import open_admin
+from rocketrio.administration.group_admin import GroupSettings
 from rocketrio.cli.common import GROUP, json_option, namesrv_option, print_json, print_table, run
-from rocketrio.group_admin import GroupSettings
 from rocketrio_protocol.errors import ConsumerNotOnline
 
 _SETTINGS = (

@@ -9,10 +9,10 @@ import click
 import trio
 
 from rocketrio.cli.common import TOPIC, fail, json_option, namesrv_option, print_json, run
-from rocketrio.outgoing import MAX_MESSAGE_SIZE
-from rocketrio.pipeline import MessagesNotStored, SendPipeline
-from rocketrio.produce import open_producer
-from rocketrio.send_result import SendStatus
+from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
+from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline
+from rocketrio.producing.produce import open_producer
+from rocketrio.producing.send_result import SendStatus
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import Message
 

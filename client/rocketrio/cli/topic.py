@@ -2,10 +2,10 @@
 
 import click
 
-from rocketrio.admin import MAX_QUEUES, open_admin
-from rocketrio.admin_values import TopicDescription
+from rocketrio.administration.admin import MAX_QUEUES, open_admin
+from rocketrio.administration.admin_values import TopicDescription
 from rocketrio.cli.common import TOPIC, json_option, namesrv_option, print_json, print_table, run
-from rocketrio.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 
 
 @click.group()

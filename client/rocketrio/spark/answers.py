@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import attrs
 
-from rocketrio.pull_result import PullResult, PullStatus
+from rocketrio.consuming.pull_result import PullResult, PullStatus
 
 
 @attrs.frozen

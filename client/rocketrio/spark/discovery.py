@@ -11,9 +11,9 @@ import attrs
 import trio
 
 from rocketrio.connect import open_client
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.instance import ClientInstance
-from rocketrio.pull import PullAPIWrapper
-from rocketrio.pull_result import PullStatus
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound

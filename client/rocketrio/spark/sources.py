@@ -13,13 +13,13 @@ import attrs
 import trio
 
 from rocketrio.api import ClientAPI
+from rocketrio.consuming.pull_result import PullResult
+from rocketrio.consuming.subscription import ALL, TAG_EXPRESSION_TYPE
 from rocketrio.name_servers import NameServers
-from rocketrio.pull_result import PullResult
 from rocketrio.spark.answers import Again, AskMaster, Lost, Take, judge
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
 from rocketrio.spark.offsets import Bounds, Loss, QueueRange
 from rocketrio.spark.options import ReadOptions
-from rocketrio.subscription import ALL, TAG_EXPRESSION_TYPE
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import BrokerError, NotReachable, TopicNotExist

@@ -5,8 +5,8 @@ import json
 import attrs
 from rich.console import Console
 
+from rocketrio.administration.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
 from rocketrio.cli.cluster_table import status_json, status_table
-from rocketrio.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
 from rocketrio_protocol.ha_status import LastWait
 
 MASTER = BrokerStatus(

@@ -15,7 +15,7 @@ import trio
 from click.testing import CliRunner
 
 from rocketrio.cli import main
-from rocketrio.outgoing import MAX_MESSAGE_SIZE
+from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.message_store import MessageStore
 

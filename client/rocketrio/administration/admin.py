@@ -1,0 +1,204 @@
+"""Administration: topics and single messages; groups by `group_admin`, brokers by `broker_admin`.
+
+Invariant: what could not be asked is None or an error, never zero.
+Invariant: a change is done when every broker it concerns has confirmed it; an error names the first that did not.
+Answers to: DefaultMQAdminExt.
+Unlike Java: statistics are asked of a slave where the master is away, and say so by being there at all.
+"""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final, Unpack
+
+import attrs
+
+from rocketrio.administration.admin_calls import AdminCalls
+from rocketrio.administration.admin_values import TopicDescription
+from rocketrio.administration.dead_letters import DeadLetters
+from rocketrio.administration.group_admin import GroupAdmin
+from rocketrio.connect import ClientOptions, given_or_own
+from rocketrio.instance import ClientInstance
+from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.routing import FindBrokerResult, subscribe_queues
+from rocketrio.routing.queues import broker_names
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    LocalProtocolError,
+    NotReachable,
+    QueryNotFound,
+    RouteNotFound,
+)
+from rocketrio_protocol.message import MessageExt, MessageQueue
+from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.remoting.ports import join_addr
+from rocketrio_protocol.topic_config import READ_WRITE
+from rocketrio_protocol.topic_names import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+    topic_name_problem,
+)
+
+QUERY_MAX_MESSAGES: Final = 32  # defaultQueryMaxNum
+MAX_QUEUES: Final = 65_535
+
+logger = logging.getLogger("rocketrio.admin")
+
+
+@asynccontextmanager
+async def open_admin(
+    *, client: ClientInstance | None = None, **client_options: Unpack[ClientOptions]
+) -> AsyncGenerator["Admin"]:
+    """An admin that lives as long as the block; it uses `client`, or opens one with the other arguments."""
+    async with given_or_own(client, client_options) as used:
+        admin = Admin(used, AdminCalls(used.api))
+        admin.born()
+        yield admin
+
+
+@attrs.define(eq=False)
+class Admin(GroupAdmin):
+    """Made by `open_admin`. Every method raises NotReachable when no name server answers.
+
+    What concerns consumer groups is in `group_admin.py`, what concerns brokers in `broker_admin.py`.
+    """
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """What a consumer group could not handle for good, see dead_letters.py."""
+        return DeadLetters(self.client, group)
+
+    # --------------------------------------------------------------------------------------- topics
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = DEFAULT_TOPIC_QUEUE_NUMS,
+        cluster: str | None = None,
+        perm: int = READ_WRITE,
+        order: bool = False,
+    ) -> list[str]:
+        """Create a topic, or change it, on every master (of one cluster); their broker names.
+
+        Raises ConfigError for a name or number that cannot be, RouteNotFound without such a master, BrokerError when
+        one refuses. When it returns the name servers know the topic.
+        """
+        problem = topic_name_problem(topic)
+        if problem is None and not 1 <= queues <= MAX_QUEUES:
+            problem = f"queues={queues} is not between 1 and {MAX_QUEUES}"
+        if problem is not None:
+            raise ConfigError(problem)
+        masters = await self._masters(cluster)
+        for addr in masters.values():
+            await self.calls.create_topic(addr, topic, queues=queues, perm=perm, order=order)
+        return sorted(masters)
+
+    async def delete_topic(self, topic: str) -> list[str]:
+        """Remove a topic from its brokers and from all name servers; the broker names.
+
+        Raises RouteNotFound when no name server knows it.
+        """
+        # Not the kept route: where nobody knows the topic now it may name a master that is none any more.
+        route = await self.client.name_servers.topic_route(topic)
+        if route is None:
+            raise RouteNotFound("no name server knows the topic", topic=topic)
+        for broker in route.broker_datas:
+            master = broker.broker_addrs.get(MASTER_ID)
+            if master is None:
+                raise RouteNotFound(
+                    f"broker {broker.broker_name} has no master now, and only a master deletes topics",
+                    topic=topic,
+                    remedy="Start it and delete again",
+                )
+            await self.calls.delete_topic(master, topic)
+            for broker_id, addr in broker.broker_addrs.items():
+                if broker_id != MASTER_ID:
+                    await self._delete_on_slave(addr, topic)
+        await self.client.name_servers.delete_topic(topic)
+        self.client.routing.topic_route_table.pop(topic, None)
+        return broker_names(route)
+
+    async def _delete_on_slave(self, addr: str, topic: str) -> None:
+        # Apache's 4.9 slaves refuse it and copy what the master has; those of other versions need it.
+        try:
+            await self.calls.delete_topic(addr, topic)
+        except (BrokerError, NotReachable) as error:
+            logger.info("slave keeps topic=%s addr=%s error=%s", topic, addr, error)
+
+    async def topics(self, *, include_system: bool = False) -> list[str]:
+        """Names of all topics; those of RocketMQ itself and of groups only if asked for."""
+        names = await self.client.name_servers.topics()
+        if include_system:
+            return sorted(names)
+        info = await self.cluster_info()
+        hidden = SYSTEM_TOPICS | set(info.cluster_addr_table) | set(info.broker_addr_table)
+        hidden |= {f"{cluster}_REPLY_TOPIC" for cluster in info.cluster_addr_table}
+        prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX, SYSTEM_TOPIC_PREFIX)
+        return sorted(
+            name for name in names if name not in hidden and not name.startswith(prefixes)
+        )
+
+    async def topic(self, topic: str) -> TopicDescription:
+        """Where a topic lives, and the bounds of its queues. Raises RouteNotFound."""
+        await self.client.refresh_topic_route(topic)
+        route = await self.client.topic_route(topic)
+        return TopicDescription(topic, route, await self._bounds(subscribe_queues(topic, route)))
+
+    # ------------------------------------------------------------------------------------- messages
+
+    async def view_message(self, offset_message_id: str) -> MessageExt:
+        """The message at the place its offset id names. Raises LocalProtocolError, BrokerError."""
+        ip, port, physical_offset = parse_offset_message_id(offset_message_id)
+        if not 0 < port < 65_536:
+            raise LocalProtocolError(
+                f"{offset_message_id!r} names no broker",
+                remedy="Take `offset_message_id`; by its producer's id `query_message` finds a message",
+            )
+        found = await self.calls.view_message(join_addr(ip, port), physical_offset)
+        return self.client.namespace.message(found)
+
+    async def query_message(
+        self,
+        topic: str,
+        key: str,
+        *,
+        max_messages: int = QUERY_MAX_MESSAGES,
+        begin_ms: int = 0,
+        end_ms: int | None = None,
+        is_unique_id: bool = False,
+    ) -> list[MessageExt]:
+        """Messages with a key, or with a producer's id, in the order they were stored; empty if there are none.
+
+        Times are store times in epoch ms. Raises RouteNotFound, and NotReachable when a broker cannot be asked.
+        """
+        route = await self.client.topic_route(topic)
+        found: list[MessageExt] = []
+        for broker in route.broker_datas:
+            queue = MessageQueue(topic, broker.broker_name, 0)
+
+            async def ask(at: FindBrokerResult, name: str = broker.broker_name) -> list[MessageExt]:
+                return await self.calls.query_message(
+                    at.addr,
+                    topic,
+                    key,
+                    max_messages=max_messages,
+                    begin_ms=begin_ms,
+                    end_ms=end_ms,
+                    is_unique_id=is_unique_id,
+                    broker_name=name,
+                )
+
+            try:
+                found += await self.client.ask_broker(queue, ask)
+            except QueryNotFound:
+                continue
+        found.sort(key=lambda message: (message.store_timestamp_ms, message.physical_offset))
+        found = [self.client.namespace.message(message) for message in found]
+        # A broker finds keys by their hash.
+        if is_unique_id:
+            return [message for message in found if message.message_id == key]
+        return [message for message in found if key in message.keys.split(" ")]

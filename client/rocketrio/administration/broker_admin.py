@@ -1,0 +1,169 @@
+"""Administration of brokers: which there are, how they stand to each other, their roles and settings.
+
+Invariant: what could not be asked is None or an error, never zero.
+Answers to: DefaultMQAdminExt (examineBrokerClusterInfo, getBrokerHAStatus, updateBrokerConfig).
+Unlike Java: the HA status is one of the whole cluster, and roles change by request where the broker is ours.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import attrs
+import trio
+
+from rocketrio.administration.admin_calls import AdminCalls
+from rocketrio.administration.admin_values import BrokerDescription
+from rocketrio.administration.cluster_status import BrokerAnswers, BrokerStatus, cluster_status
+from rocketrio.instance import ClientInstance
+from rocketrio.live import Live
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    Error,
+    NotReachable,
+    RequestCodeNotSupported,
+    RouteNotFound,
+)
+from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.route import ClusterInfo
+
+logger = logging.getLogger("rocketrio.admin")
+
+
+@attrs.define(eq=False)
+class BrokerAdmin(Live):
+    """The part of `Admin` that concerns brokers."""
+
+    client: ClientInstance
+    calls: AdminCalls
+    """The single requests, for an address of your choice."""
+
+    async def cluster_info(self) -> ClusterInfo:
+        """All broker names with their addresses, by cluster."""
+        return await self.client.name_servers.cluster_info()
+
+    async def brokers(self) -> list[BrokerDescription]:
+        """Every registered broker, master or slave; what it does not tell itself is None."""
+        info = await self.cluster_info()
+        found: list[BrokerDescription] = []
+
+        async def describe(cluster: str, name: str, broker_id: int, addr: str) -> None:
+            found.append(await self._describe(cluster, name, broker_id, addr))
+
+        async with trio.open_nursery() as nursery:
+            for name, broker in info.broker_addr_table.items():
+                for broker_id, addr in broker.broker_addrs.items():
+                    nursery.start_soon(describe, broker.cluster, name, broker_id, addr)
+        return sorted(found, key=lambda broker: (broker.cluster, broker.name, broker.id))
+
+    async def _describe(
+        self, cluster: str, name: str, broker_id: int, addr: str
+    ) -> BrokerDescription:
+        runtime: dict[str, str] = {}
+        config: dict[str, str] = {}
+        try:
+            runtime = await self.calls.runtime_info(addr)
+            config = await self.calls.broker_config(addr)
+        except Error as error:
+            logger.warning("broker does not tell all addr=%s error=%s", addr, error)
+        return BrokerDescription.of(cluster, name, broker_id, addr, runtime, config)
+
+    async def status(self, *, also: Sequence[str] = ()) -> list[BrokerStatus]:
+        """How the registered brokers stand to each other: who follows whom, how far behind, what is wrong.
+
+        `also` are addresses of brokers to ask that may not be registered, as a second master that takes no writes.
+        A registered broker that cannot be asked is there all the same, and says why in `problem`; one of `also` that
+        cannot be asked is an error, NotReachable or BrokerError.
+        """
+        info = await self.cluster_info()
+        found: list[BrokerAnswers] = []
+
+        async def ask(cluster: str, name: str, broker_id: int, addr: str) -> None:
+            found.append(await self._answers(cluster, name, broker_id, addr))
+
+        listed = {
+            addr: (broker.cluster, name, broker_id)
+            for name, broker in info.broker_addr_table.items()
+            for broker_id, addr in broker.broker_addrs.items()
+        }
+        for addr in also:
+            if addr not in listed:
+                config = await self.calls.broker_config(addr)
+                names = config.get("brokerClusterName", ""), config.get("brokerName", "")
+                listed[addr] = (*names, int(config.get("brokerId", MASTER_ID)))
+        async with trio.open_nursery() as nursery:
+            for addr, names_and_id in listed.items():
+                nursery.start_soon(ask, *names_and_id, addr)
+        return cluster_status(found)
+
+    async def _answers(self, cluster: str, name: str, broker_id: int, addr: str) -> BrokerAnswers:
+        ha: HARuntimeInfo | None = None
+        try:
+            ha = await self.calls.ha_status(addr)
+        except NotReachable as error:
+            unknown = BrokerDescription.of(cluster, name, broker_id, addr, {}, {})
+            return BrokerAnswers(unknown, problem=str(error))
+        except Error as error:
+            logger.warning("no HA status addr=%s error=%s", addr, error)
+        return BrokerAnswers(await self._describe(cluster, name, broker_id, addr), ha)
+
+    async def change_role(self, addr: str, role: str, broker_id: int) -> None:
+        """Have the rocketrio broker at an address become `async-master`, `sync-master` (id 0) or `slave` (1 and up).
+
+        Returns once it serves in that role, as the name servers then say. Raises ConfigError for a pair that cannot
+        be or an Apache broker, SystemBusy when it takes longer than a minute (it goes on trying), NotReachable. A
+        cancel leaves open which role it will have.
+        """
+        if (role == "slave") == (broker_id == MASTER_ID):
+            raise ConfigError(f"{role} with id {broker_id}: a master has id 0, a slave any other")
+        try:
+            await self.calls.change_role(addr, role, broker_id)
+        except RequestCodeNotSupported as error:
+            raise RequestCodeNotSupported(
+                f"The broker at {addr} does not change its role while it runs: Apache's cannot",
+                broker_addr=addr,
+                remedy="Set brokerRole and brokerId in its file and restart it",
+            ) from error
+
+    async def change_settings(self, addr: str, settings: Mapping[str, str]) -> dict[str, str]:
+        """Change settings of a running broker, under Java's names, until its next start; all of them as they are then.
+
+        Raises BrokerError when it refuses one, also for one that it took without effect (Apache's do).
+        """
+        await self.calls.update_broker_config(addr, settings)
+        after = await self.calls.broker_config(addr)
+        for name, value in settings.items():
+            if not _is_same(value, after.get(name)):
+                raise BrokerError(
+                    f"The broker took {name}={value} without effect: it is {after.get(name, 'unknown')}",
+                    broker_addr=addr,
+                    remedy="Check the name, or set it in the broker's file and restart it",
+                )
+        return after
+
+    async def _masters(self, cluster: str | None) -> dict[str, str]:
+        info = await self.cluster_info()
+        masters = {
+            name: broker.broker_addrs[MASTER_ID]
+            for name, broker in info.broker_addr_table.items()
+            if MASTER_ID in broker.broker_addrs and cluster in (None, broker.cluster)
+        }
+        if not masters:
+            where = "" if cluster is None else f" in cluster {cluster!r}"
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise RouteNotFound(
+                f"no master is registered{where}; known clusters: {known}",
+                remedy="Start a broker, or name another cluster",
+            )
+        return masters
+
+
+def _is_same(told: str, found: str | None) -> bool:
+    """Whether two texts of a setting mean the same."""
+    if found is None:
+        return False
+    try:
+        return float(told) == float(found)
+    except ValueError:
+        return told.strip().lower() == found.lower()

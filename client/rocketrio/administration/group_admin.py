@@ -1,0 +1,287 @@
+"""Administration of consumer groups: their settings, their progress, who is in them.
+
+Invariant: what could not be asked is None or an error, never zero.
+Invariant: a reset is worked out for all queues before the first one is changed.
+Answers to: DefaultMQAdminExt (createAndUpdateSubscriptionGroupConfig, resetOffsetByTimestamp, examineConsumeStats,
+examineConsumerConnectionInfo, queryTopicConsumeByWho).
+Unlike Java: a group is changed setting by setting, and a reset by time can be looked at before it is done.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypedDict, Unpack
+
+import attrs
+import msgspec
+import trio
+
+from rocketrio.administration.admin_values import OffsetReset, QueueOffsets
+from rocketrio.administration.broker_admin import BrokerAdmin
+from rocketrio.api import NOT_FOUND
+from rocketrio.consuming.offset_store import check_offset
+from rocketrio.routing import FindBrokerResult, subscribe_queues
+from rocketrio_protocol.errors import BrokerError, ConfigError, Error, GroupNotExist, NotReachable
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, ProducerConnection
+from rocketrio_protocol.topic_config import SubscriptionGroupConfig
+from rocketrio_protocol.topic_names import (
+    SYSTEM_GROUP_PREFIX,
+    SYSTEM_GROUPS,
+    group_name_problem,
+)
+
+_HIDDEN_GROUPS: Final = frozenset(SYSTEM_GROUPS)
+
+logger = logging.getLogger("rocketrio.admin")
+
+
+class GroupSettings(TypedDict, total=False):
+    """What can be changed of a group; RocketMQ's names and meanings (SubscriptionGroupConfig)."""
+
+    consume_enable: bool
+    consume_from_min_enable: bool
+    consume_broadcast_enable: bool
+    retry_queue_nums: int
+    retry_max_times: int
+    broker_id: int
+    which_broker_when_consume_slowly: int
+    notify_consumer_ids_changed_enable: bool
+
+
+@attrs.define(eq=False)
+class GroupAdmin(BrokerAdmin):
+    """The part of `Admin` that concerns consumer groups."""
+
+    # ------------------------------------------------------------------------------------- settings
+
+    async def groups(self, *, include_system: bool = False) -> list[str]:
+        """Names of the consumer groups that any master knows; those of RocketMQ's own tools only if asked for."""
+        names: set[str] = set()
+        for addr in (await self._masters(None)).values():
+            names.update(await self.calls.groups(addr))
+        if include_system:
+            return sorted(names)
+        return sorted(
+            name
+            for name in names
+            if name not in _HIDDEN_GROUPS and not name.startswith(SYSTEM_GROUP_PREFIX)
+        )
+
+    async def group(self, group: str) -> dict[str, SubscriptionGroupConfig]:
+        """A group's settings, by the name of each broker that knows it. Raises GroupNotExist where none does."""
+        found: dict[str, SubscriptionGroupConfig] = {}
+        for name, addr in (await self._masters(None)).items():
+            settings = await self._settings(addr, group)
+            if settings is not None:
+                found[name] = msgspec.convert(settings, SubscriptionGroupConfig)
+        if not found:
+            raise GroupNotExist(f"no master knows the group {group!r}")
+        return found
+
+    async def create_group(
+        self, group: str, *, cluster: str | None = None, **settings: Unpack[GroupSettings]
+    ) -> list[str]:
+        """Create a group on every master (of one cluster), or change only these settings of it; their broker names.
+
+        Brokers create groups by themselves with the usual settings, unless they are told not to. Raises ConfigError
+        for a name or number that cannot be, RouteNotFound without such a master, BrokerError when one refuses.
+        """
+        problem = group_name_problem(group) or _settings_problem(settings)
+        if problem is not None:
+            raise ConfigError(problem)
+        masters = await self._masters(cluster)
+        for addr in masters.values():
+            # What a newer broker knows beyond our settings stays as it is.
+            known = await self._settings(addr, group) or {}
+            config = msgspec.convert({"groupName": group, **known}, SubscriptionGroupConfig)
+            changed = msgspec.to_builtins(msgspec.structs.replace(config, **settings))
+            await self.calls.update_group(addr, {**known, **changed})
+        return sorted(masters)
+
+    async def _settings(self, addr: str, group: str) -> dict[str, Any] | None:
+        # Brokers list groups under their long names.
+        return (await self.calls.groups(addr)).get(self.client.namespace.wrapped(group))
+
+    async def delete_group(self, group: str, *, with_offsets: bool = True) -> list[str]:
+        """Remove a group, and what it committed, from every master that knows it; their broker names.
+
+        Members that run bring it back with their next heartbeat: stop them first. Raises GroupNotExist, BrokerError.
+        """
+        holders = await self.group(group)
+        masters = await self._masters(None)
+        for name in holders:
+            await self.calls.delete_group(masters[name], group, with_offsets=with_offsets)
+        return sorted(holders)
+
+    # ------------------------------------------------------------------------------------- progress
+
+    async def offsets(self, topic: str, group: str) -> list[QueueOffsets]:
+        """Bounds of every queue, and how far a group has committed. Raises RouteNotFound.
+
+        A number that no broker could tell is None, and so is the committed offset of a group without one. Brokers
+        before 5.0 answer 0 instead where the queue's first messages are still in memory.
+        """
+        return await self._bounds(await self._queues(topic), group)
+
+    async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Put a group elsewhere, queue by queue: back or forward, and newer than what its members committed anywhere.
+
+        Members that run keep their position. Of a queue set back they commit nothing more until it is taken over
+        again, which starts there: stop them first, or let them `seek`. To an Apache broker it is one more commit, which
+        the next one of a running member overwrites. Raises NotReachable, BrokerError for the first queue that could
+        not be reset, ConfigError for a number that is no offset. A cancel leaves open which queues are.
+        """
+        for queue, offset in offsets.items():
+            check_offset(queue, offset)
+
+            async def reset(
+                broker: FindBrokerResult, queue: MessageQueue = queue, offset: int = offset
+            ) -> None:
+                await self.client.api.update_consumer_offset(
+                    broker.addr, group, queue, offset, reset=True
+                )
+
+            await self.client.topic_route(queue.topic)
+            await self.client.ask_broker(queue, reset, insist_on_master=True)
+
+    async def reset_to_time(
+        self, topic: str, group: str, when: datetime, *, dry_run: bool = False
+    ) -> list[OffsetReset]:
+        """Put a group to the first message of each queue stored at `when` or later, an aware datetime; what changed.
+
+        With `dry_run` nothing is changed. Otherwise it is `reset_offsets`, with its rules and errors; a queue whose
+        place cannot be told raises before any is changed.
+        """
+        if when.tzinfo is None:
+            raise ConfigError(f"{when} has no time zone; give an aware datetime")
+        found = await self.offsets(topic, group)
+        when_ms = int(when.timestamp() * 1000)
+        resets = []
+        for one in found:
+
+            async def search(broker: FindBrokerResult, queue: MessageQueue = one.queue) -> int:
+                return await self.client.api.search_offset(broker.addr, queue, when_ms)
+
+            target = await self.client.ask_broker(one.queue, search, insist_on_master=True)
+            resets.append(OffsetReset(one.queue, one.committed, target))
+        if not dry_run:
+            await self.reset_offsets(group, {reset.queue: reset.target for reset in resets})
+        return resets
+
+    async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """Progress of a group as all masters see it. Raises BrokerError when one refuses."""
+        stats = ConsumeStats()
+        for addr in (await self._masters(None)).values():
+            found = await self.calls.consume_stats(addr, group, topic)
+            stats.offset_table.update(found.offset_table)
+            stats.consume_tps += found.consume_tps
+        return stats
+
+    # -------------------------------------------------------------------------------------- members
+
+    async def groups_of(self, topic: str) -> list[str]:
+        """The groups that consume a topic: those with members now, and those that committed offsets there.
+
+        Brokers of 5.3 put the topic's own name where the groups with members should be.
+        """
+        await self.client.refresh_topic_route(topic)
+        route = await self.client.topic_route(topic)
+        names: set[str] = set()
+        for broker in route.broker_datas:
+            queue = MessageQueue(topic, broker.broker_name, 0)
+
+            async def ask(at: FindBrokerResult) -> list[str]:
+                return await self.calls.groups_of(at.addr, topic)
+
+            names.update(await self.client.ask_broker(queue, ask))
+        return sorted(names)
+
+    async def consumer_connections(self, group: str) -> ConsumerConnection:
+        """Who is connected for a group, as the first master says that knows any.
+
+        Raises ConsumerNotOnline when every master says that it knows nobody, NotReachable when one of them could not
+        be asked.
+        """
+        failure: Error | None = None
+        for addr in (await self._masters(None)).values():
+            try:
+                return await self.calls.consumer_connections(addr, group)
+            except (BrokerError, NotReachable) as error:
+                if not isinstance(failure, NotReachable):
+                    failure = error
+        assert failure is not None
+        raise failure
+
+    async def producer_connections(self, group: str) -> ProducerConnection:
+        """Which clients send for a producer group, as all masters see it; BrokerError where no master sees one."""
+        failure: BrokerError | None = None
+        found = ProducerConnection()
+        for addr in (await self._masters(None)).values():
+            try:
+                answer = await self.calls.producer_connections(addr, group)
+            except BrokerError as error:
+                failure = error
+                continue
+            known = {connection.client_id for connection in found.connection_set}
+            found.connection_set += [
+                connection
+                for connection in answer.connection_set
+                if connection.client_id not in known
+            ]
+        if failure is not None and not found.connection_set:
+            raise failure
+        return found
+
+    # --------------------------------------------------------------------------------------- queues
+
+    async def _queues(self, topic: str) -> list[MessageQueue]:
+        await self.client.refresh_topic_route(topic)
+        return subscribe_queues(topic, await self.client.topic_route(topic))
+
+    async def _bounds(
+        self, queues: Sequence[MessageQueue], group: str | None = None
+    ) -> list[QueueOffsets]:
+        found: dict[MessageQueue, QueueOffsets] = {}
+
+        async def look(queue: MessageQueue) -> None:
+            found[queue] = await self._queue_offsets(queue, group)
+
+        async with trio.open_nursery() as nursery:
+            for queue in queues:
+                nursery.start_soon(look, queue)
+        return [found[queue] for queue in queues]
+
+    async def _queue_offsets(self, queue: MessageQueue, group: str | None) -> QueueOffsets:
+        api = self.client.api
+
+        async def ask_committed(broker: FindBrokerResult) -> int | None:
+            assert group is not None
+            offset = await api.query_consumer_offset(broker.addr, group, queue, zero_if_young=False)
+            return None if offset is NOT_FOUND else offset
+
+        async def ask_min(broker: FindBrokerResult) -> int | None:
+            return await api.min_offset(broker.addr, queue)
+
+        async def ask_max(broker: FindBrokerResult) -> int | None:
+            return await api.max_offset(broker.addr, queue)
+
+        questions = [ask_min, ask_max] + ([] if group is None else [ask_committed])
+        answers: list[int | None] = [None, None, None]
+        for index, question in enumerate(questions):
+            try:
+                answers[index] = await self.client.ask_broker(
+                    queue, question, insist_on_master=question is ask_committed
+                )
+            except Error as error:
+                logger.warning("offset unknown queue=%s error=%s", queue, error)
+        return QueueOffsets(queue, *answers)
+
+
+def _settings_problem(settings: GroupSettings) -> str | None:
+    numbers = {name: number for name, number in settings.items() if isinstance(number, int)}
+    for name, number in numbers.items():
+        lowest = -1 if name == "retry_max_times" else 0
+        if number < lowest:
+            return f"{name}={number} is less than {lowest}"
+    return None

@@ -1,0 +1,127 @@
+"""What a consumer is told to do, checked and in one value: the arguments of `open_consumer`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import attrs
+
+from rocketrio.consuming.allocate import AllocateStrategy
+from rocketrio.consuming.fetch import StartFrom
+from rocketrio.consuming.subscription import Subscription, parse_subscription, parse_where
+from rocketrio.routing import ReadPolicy
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
+
+Tags: TypeAlias = str | Iterable[str] | None
+Where: TypeAlias = str | Mapping[str, str] | None
+
+Mode: TypeAlias = Literal["clustering", "broadcasting"]
+
+AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerOptions:
+    """Raises ConfigError for what cannot be meant."""
+
+    group: str
+    subscriptions: Mapping[str, Subscription]
+    """By topic, as the caller named them."""
+    queues: Sequence[MessageQueue] | None
+    """Read exactly these, as no member of the group."""
+    mode: Mode
+    orderly: bool
+    offsets_path: Path | None
+    """Where offsets are kept when broadcasting; None for Java's place."""
+    max_reconsume_times: int | None
+    """None for RocketMQ's rule."""
+    start_from: StartFrom
+    auto_commit: bool
+    auto_commit_interval: float
+    pull_batch_size: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    pull_threshold_size: int
+    policy: ReadPolicy
+    strategy: AllocateStrategy
+
+    def __attrs_post_init__(self) -> None:
+        problem = group_name_problem(self.group)
+        for topic in self.subscriptions:
+            problem = problem or topic_name_problem(topic)
+        if problem is not None:
+            raise ConfigError(problem)
+        # A word that was taken for another one would skip messages.
+        start = self.start_from
+        is_time = isinstance(start, datetime) and start.tzinfo is not None
+        if not is_time and start not in ("first", "last"):
+            raise ConfigError(
+                f"start_from={start!r} is neither 'first', 'last' nor a datetime with a time zone"
+            )
+        self._check_positive(
+            "auto_commit_interval",
+            "pull_batch_size",
+            "pull_threshold_for_queue",
+            "pull_threshold_size_for_queue",
+            "pull_threshold_size",
+        )
+
+        if self.mode not in ("clustering", "broadcasting"):
+            raise ConfigError(f"mode={self.mode!r} is neither 'clustering' nor 'broadcasting'")
+        if self.is_broadcasting and (self.queues is not None or self.orderly):
+            raise ConfigError("a consumer that broadcasts has no queues= and no orderly=")
+        if self.orderly and self.queues is not None:
+            raise ConfigError("orderly= is for members of a group; with queues= order is as it is")
+        if self.offsets_path is not None and not self.is_broadcasting:
+            raise ConfigError("offsets_path= is for mode='broadcasting'; others commit to brokers")
+        times = self.max_reconsume_times
+        if times is not None and times < 0:
+            raise ConfigError(f"max_reconsume_times={times} must not be less than 0")
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether every member gets every message."""
+        return self.mode == "broadcasting"
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
+            number = getattr(self, name)
+            if number <= 0:
+                raise ConfigError(f"{name}={number} must be more than 0")
+
+
+def read_subscriptions(
+    topics: str | Sequence[str],
+    queues: Sequence[MessageQueue] | None,
+    tags: Tags | Mapping[str, Tags],
+    where: Where,
+) -> dict[str, Subscription]:
+    """What is wanted of each topic. Raises ConfigError without a topic, and for topics that are not consumed."""
+    names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
+    if queues is not None:
+        names = names or sorted({queue.topic for queue in queues})
+        _check_known("queues", {queue.topic for queue in queues}, names)
+    if not names:
+        raise ConfigError("name at least one topic: open_consumer('orders', group='billing')")
+    tags_of = tags if isinstance(tags, Mapping) else dict.fromkeys(names, tags)
+    where_of = where if isinstance(where, Mapping) else dict.fromkeys(names, where)
+    _check_known("tags", tags_of, names)
+    _check_known("where", where_of, names)
+    return {name: _subscription(name, tags_of.get(name), where_of.get(name)) for name in names}
+
+
+def _subscription(topic: str, tags: Tags, where: str | None) -> Subscription:
+    if where is None:
+        return parse_subscription(tags)
+    if tags is not None:
+        raise ConfigError(f"{topic} has tags= and where=: one of them can choose its messages")
+    return parse_where(where)
+
+
+def _check_known(argument: str, topics: Iterable[str], names: Sequence[str]) -> None:
+    strangers = set(topics) - set(names)
+    if strangers:
+        raise ConfigError(f"{argument}= names topics that are not consumed: {', '.join(strangers)}")

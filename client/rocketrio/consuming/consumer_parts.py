@@ -1,0 +1,207 @@
+"""Puts a consumer together: joins the group, shares its queues, pulls them, commits, and leaves again.
+
+Answers to: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsumerImpl.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from rocketrio.consuming.consumer import Consumer
+from rocketrio.consuming.consumer_options import ConsumerOptions
+from rocketrio.consuming.delivery import Delivery
+from rocketrio.consuming.fetch import STARTS_AT_ONCE, QueueFetcher, consume_from_where
+from rocketrio.consuming.local_offset_store import LocalFileOffsetStore
+from rocketrio.consuming.offset_file import OffsetFile, default_offsets_path
+from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
+from rocketrio.consuming.offsets import OffsetStore
+from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_budget import PullBudget
+from rocketrio.consuming.queue_locks import QueueLocks
+from rocketrio.consuming.rebalance import RebalanceService
+from rocketrio.consuming.subscription import ALL, Subscription
+from rocketrio.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
+from rocketrio.instance import CLOSE_GRACE, ClientInstance
+from rocketrio.routing import FindBrokerResult
+from rocketrio_protocol.errors import ConfigError, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.route import TopicRouteData
+from rocketrio_protocol.topic_names import retry_topic
+
+COMMIT_GRACE: Final = 5.0
+"""Seconds that the last commit may take: one offset call."""
+YOUNG_TOPIC_LIMIT: Final = 1.0
+"""Seconds until an unknown topic is an error: a broker registers one that a send has just made a moment later."""
+YOUNG_TOPIC_PAUSE: Final = 0.1
+
+
+@asynccontextmanager
+async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGenerator[Consumer]:
+    """A consumer that is at work until the block ends."""
+    group = options.group
+    if group in client.heartbeat.consumers:
+        raise ConfigError(
+            f"this client is a member of group {group} already; open another client for a second member"
+        )
+    member = None if options.queues is not None else _membership(client, options)
+    offsets = _offset_store(client, options)
+    pulls = PullAPIWrapper(client, group, options.policy)
+    consumer = Consumer(
+        client,
+        group,
+        offsets=offsets,
+        pulls=pulls,
+        auto_commit=options.auto_commit,
+        delivery=Delivery.of(client, member, options.max_reconsume_times),
+    )
+    locks = None
+    if options.orderly:
+        locks = consumer.assigned.locks = QueueLocks(
+            client, group, lost=consumer.assigned.stand_still, gained=consumer.hand_out.offer
+        )
+    budget = PullBudget(options.pull_threshold_size)
+    starts = trio.Semaphore(STARTS_AT_ONCE)
+
+    def new_fetcher(queue: MessageQueue) -> QueueFetcher:
+        return QueueFetcher(
+            ProcessQueue(
+                queue,
+                options.pull_threshold_for_queue,
+                options.pull_threshold_size_for_queue,
+                budget,
+            ),
+            pulls,
+            offsets,
+            options.subscriptions.get(queue.topic, ALL),  # Of the retry topic.
+            options.start_from,
+            consumer.hand_out.arrived,
+            consumer.hand_out.lost,
+            starts,
+            max_messages=options.pull_batch_size,
+        )
+
+    async with background_nursery() as nursery:
+
+        def assign(mine: Mapping[str, list[MessageQueue]]) -> None:
+            consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
+            pulls.nodes.keep(consumer.assigned.queues)
+            budget.queue_count = max(1, len(consumer.assigned.queues))
+
+        # Raises for the caller, where a task could only log.
+        for topic, subscription in options.subscriptions.items():
+            await _check_subscription(client, group, topic, subscription)
+        try:
+            if member is not None:
+                service = RebalanceService(
+                    client, member, assign, options.strategy, reports=consumer.rebalances
+                )
+                if isinstance(offsets, RemoteBrokerOffsetStore):
+                    offsets.confirm = service.rebalance
+                await _join(service, nursery)
+            else:
+                assign(_by_topic(options.subscriptions, options.queues or ()))
+            if locks is not None:
+                nursery.start_soon(locks.run)
+            nursery.start_soon(consumer.progress.commit_on_period, options.auto_commit_interval)
+            yield consumer
+            consumer.settle()
+        finally:
+            await _close(client, consumer, offsets, member)
+            nursery.cancel_scope.cancel()
+
+
+async def _check_subscription(
+    client: ClientInstance, group: str, topic: str, subscription: Subscription
+) -> None:
+    """Ask each broker of the topic whether it takes what only brokers understand."""
+    route = await _known_route(client, topic)
+    if not subscription.is_sql92:
+        return
+    data = subscription.data(topic, sub_version=client.wall_clock.now_ms())
+
+    async def ask(found: FindBrokerResult) -> None:
+        await client.api.check_subscription(found.addr, client.client_id, group, data)
+
+    for broker in route.broker_datas:
+        await client.ask_broker(MessageQueue(topic, broker.broker_name, 0), ask)
+
+
+async def _known_route(client: ClientInstance, topic: str) -> TopicRouteData:
+    """The topic's route. Raises RouteNotFound once no name server has known it for `YOUNG_TOPIC_LIMIT`."""
+    deadline = trio.current_time() + YOUNG_TOPIC_LIMIT
+    while True:
+        try:
+            return await client.topic_route(topic)
+        except RouteNotFound:
+            if trio.current_time() >= deadline:
+                raise
+            await trio.sleep(YOUNG_TOPIC_PAUSE)
+
+
+async def _join(service: RebalanceService, nursery: trio.Nursery) -> None:
+    """Become a member, and get a share of the queues."""
+    await service.client.join(service.member)
+    if not await service.rebalance():
+        service.member.rebalance_now.wake()
+    nursery.start_soon(service.run)
+
+
+def _by_topic(
+    topics: Iterable[str], queues: Sequence[MessageQueue]
+) -> dict[str, list[MessageQueue]]:
+    return {topic: [queue for queue in queues if queue.topic == topic] for topic in topics}
+
+
+async def _close(
+    client: ClientInstance,
+    consumer: Consumer,
+    offsets: OffsetStore,
+    member: ConsumerMembership | None,
+) -> None:
+    # Shielded and bounded: what was worked on is committed also when the block was cancelled.
+    consumer.close()
+    consumer.assigned.stop()
+    if isinstance(offsets, RemoteBrokerOffsetStore) and offsets.confirm is not None:
+        offsets.confirm = _nobody_confirms
+    with trio.CancelScope(shield=True):
+        await consumer.drained()
+    with trio.move_on_after(COMMIT_GRACE, shield=True):
+        await consumer.progress.commit_at_end()
+    with trio.move_on_after(CLOSE_GRACE, shield=True):
+        if consumer.assigned.locks is not None:
+            await consumer.assigned.locks.unlock_all()
+        if member is not None:
+            await client.leave(member)
+
+
+def _offset_store(client: ClientInstance, options: ConsumerOptions) -> OffsetStore:
+    if not options.is_broadcasting:
+        return RemoteBrokerOffsetStore(client, options.group)
+    path = options.offsets_path or default_offsets_path(client.client_id, options.group)
+    return LocalFileOffsetStore.load(OffsetFile(path))
+
+
+async def _nobody_confirms() -> bool:
+    # A consumer that ends does not take a queue back from the member that has claimed it.
+    await trio.lowlevel.checkpoint()
+    return False
+
+
+def _membership(client: ClientInstance, options: ConsumerOptions) -> ConsumerMembership:
+    now_ms = client.wall_clock.now_ms()
+    subscriptions = dict(options.subscriptions)
+    if not options.is_broadcasting:
+        subscriptions[retry_topic(options.group)] = ALL
+    return ConsumerMembership(
+        options.group,
+        consume_from_where(options.start_from),
+        {
+            topic: subscription.data(topic, sub_version=now_ms)
+            for topic, subscription in subscriptions.items()
+        },
+        message_model=BROADCASTING if options.is_broadcasting else CLUSTERING,
+    )

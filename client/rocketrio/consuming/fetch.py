@@ -1,0 +1,242 @@
+"""The task that keeps one queue's messages at hand: where to start, pull, make room, pull again.
+
+Invariant: only an answer of "not found" starts a queue from scratch; while nobody answers, it waits.
+Invariant: the bounds of a slave never move a consumer: it may be behind.
+Answers to: PullMessageService, DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
+Unlike Java: an illegal offset is corrected at once, without ten seconds of pause.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, Literal, NoReturn, TypeAlias
+
+import attrs
+import trio
+
+from rocketrio.api import NOT_FOUND, Offset
+from rocketrio.consuming.offsets import OffsetStore
+from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
+from rocketrio.consuming.pull_result import PullResult, PullStatus
+from rocketrio.consuming.subscription import Subscription
+from rocketrio.routing import FindBrokerResult
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import Error, NotReachable, SystemBusy
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.topic_names import RETRY_PREFIX
+
+PULL_ERROR_PAUSE: Final = 1.0  # pullTimeDelayMillsWhenException
+PULL_BUSY_PAUSE: Final = 0.02  # pullTimeDelayMillsWhenBrokerFlowControl
+ROOM_LOOK: Final = 30.0
+"""Seconds between two looks for room, or for a lock, that nothing caused: with thousands of queues each one counts."""
+STARTS_AT_ONCE: Final = 64
+"""Queues whose start is asked for at the same time: of thousands all would wait too long for their answer."""
+NO_PROGRESS_PAUSE: Final = 1.0
+"""Seconds after an answer that neither has messages nor goes on; a lagging slave gives such."""
+
+StartFrom: TypeAlias = Literal["first", "last"] | datetime
+"""Where a group begins on a queue that it never committed on."""
+
+logger = logging.getLogger("rocketrio.consumer")
+
+
+def consume_from_where(start_from: StartFrom) -> str:
+    """The name that heartbeats have for it."""
+    if start_from == "first":
+        return "CONSUME_FROM_FIRST_OFFSET"
+    return "CONSUME_FROM_LAST_OFFSET" if start_from == "last" else "CONSUME_FROM_TIMESTAMP"
+
+
+@attrs.define(eq=False)
+class QueueFetcher:
+    """Fills one ProcessQueue."""
+
+    process_queue: ProcessQueue
+    wrapper: PullAPIWrapper
+    offsets: OffsetStore
+    subscription: Subscription
+    start_from: StartFrom
+    arrived: Callable[[ProcessQueue], None]
+    """Called, synchronously, when there is something to hand out."""
+    lost: Callable[[ProcessQueue], None]
+    """Called, synchronously, before what was pulled is forgotten."""
+    starts: trio.Semaphore
+    """Of all queues of the consumer."""
+    max_messages: int = PULL_BATCH_SIZE
+    scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    """Cancelled when the queue is lost."""
+    _pull_scope: trio.CancelScope | None = None
+
+    async def run(self) -> None:
+        """Pull until cancelled."""
+        await self._start()
+        await self._pull_forever()
+
+    def seek(self, offset: int) -> None:
+        """Go to an offset; a pull under way is given up."""
+        self.process_queue.start(offset)
+        self.process_queue.room.wake()
+        self.give_up_pull()
+
+    def give_up_pull(self) -> None:
+        """A pull under way counts for nothing."""
+        if self._pull_scope is not None:
+            self._pull_scope.cancel()
+
+    async def _start(self) -> None:
+        process_queue = self.process_queue
+        while process_queue.fetch_offset is None:
+            if not process_queue.is_locked:  # Its former owner may still commit.
+                await process_queue.room.wait(ROOM_LOOK)
+                continue
+            try:
+                async with self.starts:
+                    offset = await self.start_offset()
+            except Error as error:
+                logger.warning(
+                    "no start offset yet queue=%s group=%s error=%s",
+                    process_queue.queue, self.wrapper.group, error,
+                )  # fmt: skip
+                await trio.sleep(PULL_ERROR_PAUSE)
+            else:
+                if process_queue.fetch_offset is None:  # Nobody called `seek` meanwhile.
+                    process_queue.start(offset)
+
+    async def start_offset(self) -> int:
+        """The committed offset, or where `start_from` says if there is none. Raises Error while nobody can tell."""
+        queue = self.process_queue.queue
+        # RocketMQ's rule for "last": a young queue, which may be new to everybody, is read from its beginning.
+        stored = await self.offsets.read_offset(queue, zero_if_young=self.start_from == "last")
+        if stored.offset is not NOT_FOUND:
+            return stored.offset
+        if self.start_from != "first" and stored.is_from_slave:
+            raise NotReachable(
+                f"the master of {queue} cannot be reached, and only it can tell where its end is",
+                topic=queue.topic,
+            )
+        offset = await self._from_scratch(queue)
+        logger.info(
+            "starts from scratch queue=%s group=%s offset=%d", queue, self.wrapper.group, offset
+        )
+        return offset
+
+    async def _from_scratch(self, queue: MessageQueue) -> int:
+        client = self.wrapper.client
+        start_from = self.start_from
+
+        async def ask(found: FindBrokerResult) -> int:
+            if start_from == "first" or queue.topic.startswith(RETRY_PREFIX):
+                return await client.api.min_offset(found.addr, queue)
+            if found.broker_id != MASTER_ID:
+                raise NotReachable(f"the master of {queue} cannot be reached", topic=queue.topic)
+            if isinstance(start_from, datetime):
+                timestamp_ms = int(start_from.timestamp() * 1000)
+                return await client.api.search_offset(found.addr, queue, timestamp_ms)
+            return await client.api.max_offset(found.addr, queue)
+
+        return await client.ask_broker(queue, ask, insist_on_master=True)
+
+    async def _catch_up(self) -> None:
+        """When a lost lock is ours again: go where another member, if one had it, has come to."""
+        process_queue = self.process_queue
+        while process_queue.may_be_behind:
+            if not process_queue.is_locked:
+                await process_queue.room.wait(ROOM_LOOK)
+                continue
+            try:
+                stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)
+            except Error as error:
+                logger.warning("not caught up yet queue=%s error=%s", process_queue.queue, error)
+                await trio.sleep(PULL_ERROR_PAUSE)
+                continue
+            if process_queue.is_locked and process_queue.may_be_behind:  # Still, and no `seek`.
+                process_queue.may_be_behind = False
+                self._go_on_behind(stored.offset)
+
+    def _go_on_behind(self, offset: Offset) -> None:
+        done = self.process_queue.done_offset
+        if done is not None and offset is not NOT_FOUND and offset > done:
+            self.lost(self.process_queue)
+            self.process_queue.start(offset)
+
+    async def _pull_forever(self) -> NoReturn:
+        while True:
+            with trio.CancelScope() as self._pull_scope:  # Cancelled to go elsewhere.
+                while True:
+                    await self._catch_up()
+                    pause = await self._pull()
+                    if pause:
+                        await trio.sleep(pause)
+
+    async def _pull(self) -> float:
+        """One pull; the seconds to wait before the next."""
+        process_queue = self.process_queue
+        max_bytes, reserved = await self._room()
+        epoch, offset = process_queue.epoch, process_queue.fetch_offset
+        assert offset is not None
+        try:
+            result = await self.wrapper.pull_kernel(
+                process_queue.queue,
+                offset,
+                max_messages=self.max_messages,
+                max_bytes=max_bytes,
+                subscription=self.subscription,
+                # The first one only looks: held at the end of a queue it would keep its reservation.
+                suspend_timeout=0.0 if process_queue.max_offset is None else SUSPEND_TIMEOUT,
+            )
+            # In here too: an answer whose messages cannot be read is a pull that failed.
+            return self._accept(result, offset) if process_queue.epoch == epoch else 0.0
+        except Error as error:
+            logger.warning(
+                "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
+            )
+            return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
+        finally:
+            process_queue.budget.give(reserved)
+
+    async def _room(self) -> tuple[int, int]:
+        """Wait until more may be pulled; how many bytes at once, and how many of them are reserved."""
+        process_queue = self.process_queue
+        while True:
+            if process_queue.has_room:
+                granted = process_queue.budget.reserve(
+                    process_queue, is_lagging=process_queue.is_lagging
+                )
+                if granted is not None:
+                    return granted
+            else:
+                process_queue.budget.forget(process_queue)  # Others need not wait for it.
+            await process_queue.room.wait(ROOM_LOOK)
+
+    def _accept(self, result: PullResult, offset: int) -> float:
+        process_queue = self.process_queue
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            return self._correct(result, offset)
+        if result.status is PullStatus.NO_NEW_MSG and result.next_begin_offset < offset:
+            result.next_begin_offset = offset  # Only OFFSET_ILLEGAL moves a consumer back.
+        if process_queue.put(result):
+            self.arrived(process_queue)
+            return 0.0
+        made_progress = result.next_begin_offset != offset
+        is_held = result.status is PullStatus.NO_NEW_MSG
+        return 0.0 if made_progress or is_held else NO_PROGRESS_PAUSE
+
+    def _correct(self, result: PullResult, offset: int) -> float:
+        process_queue = self.process_queue
+        if result.is_from_slave:
+            # Its log may be shorter than the master's, or begin later: wait for the master.
+            self.wrapper.leave_slave(process_queue.queue)
+            return NO_PROGRESS_PAUSE
+        logger.warning(
+            "offset corrected queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
+            process_queue.queue, self.wrapper.group, offset, result.next_begin_offset,
+            result.min_offset, result.max_offset,
+        )  # fmt: skip
+        if result.next_begin_offset > offset:  # What lay there was deleted; what we hold was not.
+            process_queue.put(result)
+            return 0.0
+        self.lost(process_queue)
+        process_queue.start(result.next_begin_offset)
+        self.offsets.reset_offset(process_queue.queue, result.next_begin_offset)
+        return 0.0

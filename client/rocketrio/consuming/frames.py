@@ -1,0 +1,195 @@
+"""Received messages as tables: Arrow, and pandas or Polars made of it.
+
+How: what lies side by side in a pulled chunk is cut out in one piece, pieces are joined to blocks, and a block is
+decoded by columns. What came by a retry topic is read message by message: its topic stands in its properties.
+
+Invariant: the table is made before the messages are taken. What cannot be decoded stays with the consumer.
+Unlike Java: it has no such thing.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from rocketrio.consuming.hand_out import HandOut
+from rocketrio.consuming.pulled_messages import PulledMessages
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.message import MessageExt
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+TABLE_ROWS: Final = 65_536
+"""Rows of one table: enough that what a table costs however small no longer counts."""
+BLOCK_SIZE: Final = 32 * 1024 * 1024
+"""Bytes decoded at once, so that what is joined and what is made of it are not in memory twice as a whole."""
+BROKER_NAME: Final = "broker_name"
+"""The column that no record knows of."""
+COLUMNS: Final = (
+    "topic",
+    BROKER_NAME,
+    "queue_id",
+    "queue_offset",
+    "keys",
+    "tags",
+    "body",
+    "born_timestamp",
+    "store_timestamp",
+    "properties",
+)
+
+_EXTRAS: Final = {"pyarrow": "columns", "pandas": "pandas", "polars": "polars"}
+
+Columns: TypeAlias = Sequence[str]
+"""Names of the wanted ones, in the order wanted."""
+Piece: TypeAlias = tuple[memoryview, int, str]
+"""Records side by side, how many, and their broker's name."""
+
+
+async def receive_table(
+    hand_out: HandOut, columns: Columns, max_messages: int, max_wait: float
+) -> "pyarrow.Table":
+    """The next messages as one Arrow table."""
+    return await _receive(hand_out, columns, max_messages, max_wait, lambda table: table)
+
+
+async def receive_pandas(
+    hand_out: HandOut, columns: Columns, max_messages: int, max_wait: float
+) -> "pandas.DataFrame":
+    """The next messages as a pandas DataFrame."""
+    _library("pandas")
+    return await _receive(
+        hand_out, columns, max_messages, max_wait, lambda table: table.to_pandas()
+    )
+
+
+async def receive_polars(
+    hand_out: HandOut, columns: Columns, max_messages: int, max_wait: float
+) -> "polars.DataFrame":
+    """The next messages as a Polars DataFrame."""
+    from_arrow = _library("polars").from_arrow
+    frame: polars.DataFrame = await _receive(hand_out, columns, max_messages, max_wait, from_arrow)
+    return frame
+
+
+async def _receive(
+    hand_out: HandOut,
+    columns: Columns,
+    max_messages: int,
+    max_wait: float,
+    convert: Callable[[Any], Any],
+) -> Any:
+    known = _known_columns()
+    unknown = [name for name in columns if name not in known]
+    if unknown or not columns:
+        raise ConfigError(
+            f"columns={columns!r}: {', '.join(unknown) or 'nothing'} is no column; there are {', '.join(known)}"
+        )
+    await hand_out.wait_batch(max_messages, max_wait)
+    hand_out.want_columns()
+    frame = convert(table_of(hand_out.peek(max_messages), columns))
+    hand_out.pass_over(max_messages)
+    return frame
+
+
+def table_of(lists: Iterable[Sequence[MessageExt]], columns: Columns) -> "pyarrow.Table":
+    """All these messages, in this order."""
+    arrow = _library("pyarrow")
+    known = _known_columns()
+    schema = arrow.schema([(name, known[name]) for name in columns])
+    batches = [
+        arrow.RecordBatch.from_arrays([block[name] for name in columns], schema=schema)
+        for block in _blocks(lists, dict.fromkeys(columns))
+    ]
+    return arrow.Table.from_batches(batches, schema)
+
+
+def _known_columns() -> dict[str, Any]:
+    arrow = _library("pyarrow")
+    columns = import_module("rocketrio_protocol.columns")
+    return {BROKER_NAME: arrow.string(), **columns.COLUMN_TYPES}
+
+
+def _library(name: str) -> ModuleType:
+    """An optional one, imported when it is needed: pyarrow alone takes 40 MiB of memory."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} is not installed, and tables are made with it: pip install 'rocketrio[{_EXTRAS[name]}]'"
+        ) from error
+
+
+# ------------------------------------------------------------------------------------ from messages to columns
+
+
+def _blocks(
+    lists: Iterable[Sequence[MessageExt]], columns: Collection[str]
+) -> Iterator[dict[str, Any]]:
+    pieces: list[Piece] = []
+    size = 0
+    for messages in lists:
+        if type(messages[0]) is not MessageExt:  # It says other things than its record.
+            if pieces:
+                yield _decoded(pieces, columns)
+                pieces, size = [], 0
+            yield _one_by_one(messages, columns)
+            continue
+        for piece in _pieces(messages):
+            pieces.append(piece)
+            size += len(piece[0])
+            if size >= BLOCK_SIZE:
+                yield _decoded(pieces, columns)
+                pieces, size = [], 0
+    if pieces:
+        yield _decoded(pieces, columns)
+
+
+def _pieces(messages: Sequence[MessageExt]) -> Iterator[Piece]:
+    """What a tag filter left out, or what came with another pull, ends a piece."""
+    if isinstance(messages, PulledMessages):
+        yield messages.piece, len(messages), messages.broker_name
+        return
+    buffer, start = messages[0].buffer, messages[0].start
+    end, first = start, 0
+    for index, message in enumerate(messages):
+        if message.start != end or message.buffer is not buffer:
+            yield memoryview(buffer)[start:end], index - first, messages[first].broker_name
+            buffer, start, first = message.buffer, message.start, index
+            end = start
+        end += message.size
+    yield memoryview(buffer)[start:end], len(messages) - first, messages[first].broker_name
+
+
+def _decoded(pieces: list[Piece], columns: Collection[str]) -> dict[str, Any]:
+    from rocketrio_protocol.columns import decode_columns
+
+    chunk = pieces[0][0] if len(pieces) == 1 else b"".join(piece for piece, _, _ in pieces)
+    # The number of rows comes from a column, and where only brokers are wanted there is no other.
+    arrays = decode_columns(chunk, [name for name in columns if name != BROKER_NAME])
+    if BROKER_NAME in columns:
+        arrays[BROKER_NAME] = _broker_names([(name, count) for _, count, name in pieces])
+    return arrays
+
+
+def _broker_names(counts: list[tuple[str, int]]) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    if len({name for name, _ in counts}) == 1:
+        rows = sum(count for _, count in counts)
+        return pa.repeat(pa.scalar(counts[0][0], pa.string()), rows)
+    places = np.repeat(np.arange(len(counts)), [count for _, count in counts])
+    return pa.array([name for name, _ in counts], pa.string()).take(pa.array(places))
+
+
+def _one_by_one(messages: Sequence[MessageExt], columns: Collection[str]) -> dict[str, Any]:
+    from rocketrio_protocol.columns import columns_of
+
+    arrays = columns_of(messages, [name for name in columns if name != BROKER_NAME])
+    if BROKER_NAME in columns:
+        arrays[BROKER_NAME] = _broker_names([(message.broker_name, 1) for message in messages])
+    return arrays

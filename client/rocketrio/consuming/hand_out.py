@@ -1,0 +1,360 @@
+"""What was pulled and waits to be received: messages leave here one by one or in lists, queue by queue.
+
+What was handed out counts as worked on when the next receive begins, or when somebody calls `settle`.
+
+Invariant: a message is taken and the position moved in one synchronous step, the last one of a receive: a cancel
+comes before it, and loses nothing.
+Invariant: messages of one queue are handed out in order, by chunks as they were pulled.
+Invariant: either one task receives, or the handlers of one `run` do.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Final, Self
+
+import trio
+
+from rocketrio.consuming.in_work import InWork
+from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.live import Live
+from rocketrio_protocol.errors import ClosedError, ConfigError
+from rocketrio_protocol.message import MessageExt
+
+CHECKPOINT_EVERY: Final = 64
+"""Messages handed out without waiting after which other tasks get a turn."""
+
+
+class HandOut(Live):
+    """The receiving half of one consumer; `async for` iterates over it."""
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.ready: deque[ProcessQueue] = deque()
+        """Queues with messages that wait, in turn."""
+        self.taken: set[ProcessQueue] = set()
+        """Queues of which a handler has the next message in its hands, where order counts."""
+        self.workers = trio.lowlevel.ParkingLot()
+        """Tasks of `run` that wait for a message."""
+        self.closing = trio.Event()
+        # The chunk being handed out: messages before _index are with the caller, those before _settled worked on;
+        # at _limit other tasks get a turn.
+        self._current: ProcessQueue | None = None
+        self._messages: Sequence[MessageExt] = []
+        self._index = self._limit = self._settled = 0
+        self._since_checkpoint = 0
+        self._in_work: set[ProcessQueue] = set()
+        self._handed_out = 0
+        self._is_receiving = False
+        self.born()
+        self._arrival = trio.Event()
+        self.is_closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> MessageExt:
+        index = self._index
+        if index < self._limit:
+            self._index = index + 1
+            return self._messages[index]
+        return await self._next()
+
+    async def receive_batch(self, max_messages: int, max_wait: float) -> list[MessageExt]:
+        """Messages that are there, or `max_messages` if so many come within `max_wait` seconds; never none."""
+        await self.wait_batch(max_messages, max_wait)
+        return self.take(max_messages)
+
+    async def wait_batch(self, max_messages: int, max_wait: float) -> None:
+        """Wait until `receive_batch` would give something; nothing is taken."""
+        check_max_messages(max_messages)
+        await self._wait_message()
+        if max_wait > 0 and self._may_grow(max_messages):
+            with trio.move_on_after(max_wait):
+                while self._may_grow(max_messages):
+                    await self._wait_arrival()
+            if not self._at_hand():  # Lost in a rebalance meanwhile.
+                await self._wait_message()
+
+    def _may_grow(self, max_messages: int) -> bool:
+        """Whether waiting for a larger batch holds up no queue that has pulled all it may."""
+        if self._at_hand() >= max_messages:
+            return False
+        return all(queue.has_room and not queue.budget.is_used_up for queue in self.ready)
+
+    async def _next(self) -> MessageExt:
+        is_at_hand = self._current is not None or self.ready
+        if not is_at_hand or self._since_checkpoint >= CHECKPOINT_EVERY or self.is_closed:
+            await self._wait_message()
+        else:
+            self.settle()
+        if self._current is None:
+            if not self.ready:  # The settled chunk was the last one.
+                await self._wait_message()
+            self._open_chunk()
+        if type(self._messages) is not list:
+            self._make_messages()
+        index = self._index
+        self._index = index + 1
+        room = max(1, CHECKPOINT_EVERY - self._since_checkpoint)
+        self._limit = min(len(self._messages), index + room)
+        self._since_checkpoint += self._limit - index
+        return self._messages[index]
+
+    async def _wait_message(self) -> None:
+        """Settle what was handed out, let others run, and wait until there is a message."""
+        self.check_free()
+        self.settle()
+        self._is_receiving = True
+        try:
+            await trio.lowlevel.checkpoint()
+            self._since_checkpoint = 0
+            while self._current is None and not self.ready:
+                await self._wait_arrival()
+        finally:
+            self._is_receiving = False
+
+    async def _wait_arrival(self) -> None:
+        if self.is_closed:
+            raise self._closed()
+        await self._arrival.wait()
+        self._arrival = trio.Event()
+
+    def check_free(self) -> None:
+        """Raises ClosedError, and BusyResourceError while another task receives."""
+        if self.is_closed:
+            raise self._closed()
+        if self._is_receiving:
+            raise trio.BusyResourceError("another task is receiving from this consumer")
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"the consumer of group {self.group} is closed")
+
+    def _at_hand(self) -> int:
+        return len(self._messages) - self._index + sum(queue.message_count for queue in self.ready)
+
+    # ------------------------------------------------------------------- handing out, synchronously
+
+    def arrived(self, process_queue: ProcessQueue) -> None:
+        """A pull brought messages."""
+        if process_queue not in self.ready and process_queue not in self.taken:
+            self.ready.append(process_queue)
+        self._arrival.set()
+        if self.workers:
+            self.workers.unpark(count=process_queue.message_count)
+
+    def _open_chunk(self) -> None:
+        process_queue = self.ready.popleft()
+        self._current = process_queue
+        self._messages = process_queue.take().messages
+        self._index = self._limit = self._settled = 0
+        if process_queue.chunks:
+            self.ready.append(process_queue)
+
+    def _make_messages(self) -> None:
+        """From columns to single messages: those that come are made when they come."""
+        self._messages = list(self._messages)
+        for process_queue in (self._current, *self.ready):
+            if process_queue is not None:
+                process_queue.is_lazy = False
+
+    def want_columns(self) -> None:
+        """No messages need be made of what queues with messages pull from now on, as long as nobody takes one."""
+        for process_queue in self.ready:
+            process_queue.is_lazy = True
+
+    def peek(self, max_messages: int) -> Iterator[Sequence[MessageExt]]:
+        """What `take` would give, chunk by chunk."""
+        chunks = (queue.chunks for queue in self.ready)
+        turns = (chunk for turn in zip_longest(*chunks) for chunk in turn if chunk is not None)
+        lists = (self._messages[self._index :], *(chunk.messages for chunk in turns))
+        for messages in lists:
+            if len(messages) >= max_messages:
+                yield messages[:max_messages]
+                return
+            if messages:
+                yield messages
+                max_messages -= len(messages)
+
+    def take(self, max_messages: int) -> list[MessageExt]:
+        """What is at hand, synchronously."""
+        batch: list[MessageExt] = []
+        for messages in self.peek(max_messages):
+            batch += messages
+        self.pass_over(max_messages)
+        return batch
+
+    def pass_over(self, max_messages: int) -> None:
+        """Take them without a look."""
+        while max_messages and (self._current is not None or self.ready):
+            if self._current is None:
+                self._open_chunk()
+            process_queue = self._current
+            assert process_queue is not None
+            start = self._index
+            end = min(len(self._messages), start + max_messages)
+            max_messages -= end - start
+            self._handed_out += end - start
+            self._index = self._limit = self._settled = end
+            self._in_work.add(process_queue)
+            if end == len(self._messages):
+                self._close_chunk()
+            else:
+                process_queue.position = self._messages[end].queue_offset
+
+    def _close_chunk(self) -> None:
+        assert self._current is not None
+        self._current.finish()
+        self._forget_chunk()
+
+    def _forget_chunk(self) -> None:
+        self._current = None
+        self._messages = []
+        self._index = self._limit = self._settled = 0
+
+    def settle(self) -> None:
+        """All that was handed out is worked on."""
+        current = self._current
+        if current is not None and self._index > self._settled:
+            self._handed_out += self._index - self._settled
+            self._settled = self._limit = self._index
+            self._in_work.add(current)
+            if self._index == len(self._messages):
+                self._close_chunk()
+            else:
+                current.position = self._messages[self._index].queue_offset
+        for process_queue in self._in_work:
+            process_queue.done_offset = process_queue.position
+            if process_queue.is_dropped:
+                process_queue.room.wake()
+        self._in_work.clear()
+
+    def lost(self, process_queue: ProcessQueue) -> None:
+        """The queue is no longer ours, or goes on elsewhere: hand out nothing more of what was pulled."""
+        if process_queue is self._current:
+            self._handed_out += self._index - self._settled
+            self._forget_chunk()
+        self._in_work.discard(process_queue)
+        if process_queue in self.ready:
+            self.ready.remove(process_queue)
+
+    def put_back(self, process_queue: ProcessQueue) -> None:
+        """Hand out nothing more of what was pulled; what is in work stays so until it is settled."""
+        if process_queue is self._current:
+            position, done_offset = self.position(process_queue), self.done_offset(process_queue)
+            self._handed_out += self._index - self._settled
+            if self._index > self._settled:
+                self._in_work.add(process_queue)
+            process_queue.position, process_queue.done_offset = position, done_offset
+            self._forget_chunk()
+        if process_queue in self.ready:
+            self.ready.remove(process_queue)
+
+    def close(self) -> None:
+        """Hand out nothing more; a waiting receive ends with ClosedError."""
+        self.is_closed = True
+        self._limit = self._index
+        self._arrival.set()
+        self.closing.set()
+
+    # -------------------------------------------------------------------------------- for handlers
+
+    def begin_run(self) -> None:
+        """From now on `run` takes the messages. Raises ClosedError, and BusyResourceError while somebody receives."""
+        self.check_free()
+        self.settle()
+        self._is_receiving = True
+        current = self._current
+        if current is not None:
+            current.put_current_back(self._index)
+            self._forget_chunk()
+            if current in self.ready:
+                self.ready.remove(current)
+            self.ready.appendleft(current)
+
+    def end_run(self, process_queues: Iterable[ProcessQueue]) -> None:
+        """All handlers are gone; what they have not finished is handed out first, by whatever comes next."""
+        self._is_receiving = False
+        self.taken.clear()
+        for process_queue in process_queues:
+            process_queue.reclaim()
+            self.offer(process_queue)
+
+    def offer(self, process_queue: ProcessQueue) -> None:
+        """What a queue has at hand may be handed out, if it is neither paused nor waits for its lock."""
+        if process_queue.chunks and not process_queue.is_paused and process_queue.is_locked:
+            self.arrived(process_queue)
+
+    def begin(self) -> InWork | None:
+        """The next message for any handler; None when there is none."""
+        ready = self.ready
+        while ready:
+            process_queue = ready[0]
+            work = process_queue.begin()
+            if work is None:
+                ready.popleft()
+                continue
+            if process_queue.current is None:  # The next chunk is another queue's.
+                ready.popleft()
+                if process_queue.chunks:
+                    ready.append(process_queue)
+            self._handed_out += 1
+            return work
+        return None
+
+    def take_queue(self) -> ProcessQueue | None:
+        """A queue for one handler alone, until `return_queue`."""
+        if not self.ready:
+            return None
+        process_queue = self.ready.popleft()
+        self.taken.add(process_queue)
+        return process_queue
+
+    def begin_of(self, process_queue: ProcessQueue) -> InWork | None:
+        """The next message of a queue that was taken; None also once its lock is over."""
+        if trio.current_time() >= process_queue.locked_until:
+            return None  # After a standstill we may be here before the task that renews it.
+        work = process_queue.begin()
+        if work is not None:
+            self._handed_out += 1
+        return work
+
+    def return_queue(self, process_queue: ProcessQueue) -> None:
+        """Another handler may take it."""
+        self.taken.discard(process_queue)
+        if process_queue.chunks or process_queue.current is not None:
+            self.ready.append(process_queue)
+
+    # ------------------------------------------------------------------------------------ where it stands
+
+    @property
+    def handed_out(self) -> int:
+        """Messages received so far."""
+        return self._handed_out + self._index - self._settled
+
+    def done_offset(self, process_queue: ProcessQueue) -> int | None:
+        """What may be committed: all before it is worked on."""
+        if process_queue is self._current and self._index > self._settled:
+            return self._messages[self._index - 1].queue_offset
+        return process_queue.done_offset
+
+    def committable(self, process_queue: ProcessQueue) -> int | None:
+        """All received before it, but for what handlers have not finished."""
+        if process_queue.in_work:
+            return process_queue.done_offset
+        return self.position(process_queue)
+
+    def position(self, process_queue: ProcessQueue) -> int | None:
+        """What is handed out next."""
+        if process_queue is self._current and self._index > self._settled:
+            if self._index == len(self._messages):
+                assert process_queue.current is not None
+                return process_queue.current.next_offset
+            return self._messages[self._index].queue_offset
+        return process_queue.position
+
+
+def check_max_messages(max_messages: int) -> None:
+    """Raises ConfigError for a list that could hold nothing."""
+    if max_messages < 1:
+        raise ConfigError(f"max_messages={max_messages} must be at least 1")

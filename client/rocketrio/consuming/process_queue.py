@@ -1,0 +1,276 @@
+"""The messages of one queue that were pulled and not handed out, and where its consumer stands.
+
+    done_offset <= position <= fetch_offset
+
+`fetch_offset` is pulled next, `position` is handed out next, and all before `done_offset` was worked on: that is
+what may be committed. Handlers that run side by side finish in any order; `in_work` knows who has not.
+
+Invariant: every change is synchronous, so that a cancel finds all three consistent.
+Invariant: what a pull brought counts only if nobody moved the queue meanwhile (`epoch`).
+Answers to: ProcessQueue, and the flow control of DefaultMQPushConsumerImpl.
+Unlike Java: pulled chunks are kept as they came; no tree of messages by offset.
+"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from rocketrio.consuming.in_work import InWork, Place
+from rocketrio.consuming.pull_budget import PullBudget
+from rocketrio.consuming.pull_result import PullResult
+from rocketrio.consuming.redelivered import redelivered
+from rocketrio.wakeup import Wakeup
+from rocketrio_protocol.message import MessageExt, MessageQueue
+from rocketrio_protocol.topic_names import RETRY_PREFIX
+
+PULL_THRESHOLD_FOR_QUEUE: Final = 1000  # messages; pullThresholdForQueue
+PULL_THRESHOLD_SIZE_FOR_QUEUE: Final = 100 * 1024 * 1024  # bytes; pullThresholdSizeForQueue
+
+CONSUME_MAX_SPAN: Final = 2000
+"""Messages behind one that is not done for which no more are pulled (consumeConcurrentlyMaxSpan): they would all come
+again if the consumer died."""
+FINISH_LOOK: Final = 1.0  # seconds between two looks that nothing caused
+
+
+@attrs.define(eq=False)
+class Chunk:
+    """The messages of one pull, and where the queue goes on behind them."""
+
+    messages: Sequence[MessageExt]
+    next_offset: int
+    size: int
+    is_held: bool = True
+    """Counted by the budget."""
+    index: int = 0
+    """Messages before it are with handlers, or done."""
+    in_work: int = 0
+
+
+@attrs.define(eq=False)
+class ProcessQueue:
+    """One queue while this consumer owns it."""
+
+    queue: MessageQueue
+    threshold_messages: int = PULL_THRESHOLD_FOR_QUEUE
+    threshold_bytes: int = PULL_THRESHOLD_SIZE_FOR_QUEUE
+    budget: PullBudget = attrs.Factory(PullBudget)
+    """Of all queues of the consumer."""
+    is_lazy: bool = False
+    """Whole chunks are wanted, as columns: no message is made before somebody asks for it."""
+    is_paused: bool = False
+    is_locked: bool = True
+    """Whether it is known to be this member's alone, where order counts."""
+    locked_until: float = math.inf
+    may_be_behind: bool = False
+    """Its lock was lost for a while: another member may have had it, and be further."""
+    is_dropped: bool = False
+    """Another member owns it now: nothing more is handed out."""
+    epoch: int = 0
+    fetch_offset: int | None = None
+    """None until it is known where to start."""
+    position: int | None = None
+    done_offset: int | None = None
+    chunks: deque[Chunk] = attrs.Factory(deque)
+    current: Chunk | None = None
+    """Being handed out."""
+    in_work: deque[Place] = attrs.Factory(deque)
+    """From the lowest unfinished message on."""
+    message_count: int = 0
+    size: int = 0
+    max_offset: int | None = None
+    """As the last pull answer said."""
+    room: Wakeup = attrs.Factory(Wakeup)
+    """Caused when more may be pulled."""
+
+    def start(self, offset: int) -> None:
+        """Begin at `offset`, or go there: what was pulled is forgotten."""
+        self._forget()
+        for work in self._unfinished():
+            work.is_stale = True
+        self.in_work.clear()
+        self.fetch_offset = self.position = self.done_offset = offset
+        self.may_be_behind = False
+
+    def rewind(self) -> None:
+        """What was pulled and not handed out is to be pulled again."""
+        self._forget()
+        self.fetch_offset = self.position
+
+    def drop(self) -> None:
+        """The queue is no longer ours."""
+        self.is_dropped = True
+        self._forget()
+        self.budget.forget(self)
+
+    def _forget(self) -> None:
+        self.epoch += 1
+        for chunk in self.chunks:
+            self._release(chunk)
+        if self.current is not None:
+            self._release(self.current)
+        self.chunks.clear()
+        self.current = None
+        self.message_count = self.size = 0
+
+    def _release(self, chunk: Chunk) -> None:
+        if chunk.is_held:
+            chunk.is_held = False
+            self.budget.give(chunk.size)
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether what failed before comes here again."""
+        return self.queue.topic.startswith(RETRY_PREFIX)
+
+    @property
+    def is_lagging(self) -> bool:
+        """Whether a pull will bring something at once, as far as is known."""
+        return (
+            self.max_offset is None
+            or self.fetch_offset is None
+            or self.fetch_offset < self.max_offset
+        )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more should be pulled."""
+        if self.is_paused or not self.is_locked:
+            return False
+        if len(self.in_work) >= CONSUME_MAX_SPAN:
+            return False
+        return self.message_count < self.threshold_messages and self.size < self.threshold_bytes
+
+    def put(self, result: PullResult) -> bool:
+        """Take over what a pull from `fetch_offset` brought; whether there is something to hand out."""
+        messages: Sequence[MessageExt] = ()
+        if result.body:
+            messages = result.undecoded() if self.is_lazy else result.messages()
+        if messages and self.is_retry:
+            messages = [redelivered(message) for message in messages]
+        self.fetch_offset = result.next_begin_offset
+        self.max_offset = result.max_offset
+        if messages:
+            chunk = Chunk(messages, result.next_begin_offset, len(result.body))
+            self.chunks.append(chunk)
+            self.message_count += len(messages)
+            self.size += chunk.size
+            self.budget.take(chunk.size)
+            return True
+        # Nothing of it was wanted: the queue stands behind it once all before it is handed out.
+        last = self.chunks[-1] if self.chunks else self.current
+        if last is not None:
+            last.next_offset = result.next_begin_offset
+        else:
+            is_done = self.done_offset == self.position
+            self.position = result.next_begin_offset
+            if is_done:
+                self.done_offset = self.position
+        return False
+
+    def take(self) -> Chunk:
+        """The oldest chunk, to be handed out; it is `current` until `finish`."""
+        assert self.current is None
+        chunk = self.current = self.chunks.popleft()
+        self.message_count -= len(chunk.messages)
+        self.size -= chunk.size
+        self.room.wake()
+        return chunk
+
+    def finish(self) -> None:
+        """All of the current chunk is handed out."""
+        assert self.current is not None
+        self.position = self.current.next_offset
+        self._release(self.current)
+        self.current = None
+
+    # ------------------------------------------------------------------------ one message to each handler
+
+    def begin(self) -> InWork | None:
+        """The next message, for a handler; None when there is none at hand."""
+        chunk = self.current
+        if chunk is None:
+            if not self.chunks:
+                return None
+            chunk = self.take()
+            if type(chunk.messages) is not list:
+                chunk.messages = list(chunk.messages)
+        assert self.position is not None
+        place = Place(self.position)
+        work = place.work = InWork(self, chunk, chunk.messages[chunk.index], place)
+        chunk.index += 1
+        chunk.in_work += 1
+        self.in_work.append(place)
+        if chunk.index < len(chunk.messages):
+            self.position = chunk.messages[chunk.index].queue_offset
+        else:
+            self.position = chunk.next_offset
+            self.current = None
+        return work
+
+    def done(self, work: InWork) -> None:
+        """A handler has finished with its message."""
+        work.place.work = None
+        chunk = work.chunk
+        chunk.in_work -= 1
+        if not chunk.in_work and chunk is not self.current:
+            self._release(chunk)
+        if work.is_stale:
+            return
+        in_work = self.in_work
+        waits = len(in_work) >= CONSUME_MAX_SPAN or self.is_dropped
+        while in_work and in_work[0].work is None:
+            in_work.popleft()
+        self.done_offset = in_work[0].offset if in_work else self.position
+        if waits:
+            self.room.wake()
+
+    def abandon(self, work: InWork) -> None:
+        """A handler leaves a message of a lost queue undone: its next owner finds it again."""
+        self._release(work.chunk)
+        work.is_stale = True
+        self.in_work.clear()
+        self.position = self.done_offset
+        self.room.wake()
+
+    async def finished(self) -> None:
+        """Wait until nothing of a lost queue is in work."""
+        while self.in_work or self.done_offset != self.position:
+            await self.room.wait(FINISH_LOOK)
+
+    def put_current_back(self, index: int) -> None:
+        """What is left of the current chunk from `index` on is to be handed out anew."""
+        chunk = self.current
+        assert chunk is not None
+        self.current = None
+        chunk.messages = chunk.messages[index:]
+        chunk.index = 0
+        self.chunks.appendleft(chunk)
+        self.message_count += len(chunk.messages)
+        self.size += chunk.size
+
+    def _unfinished(self) -> list[InWork]:
+        return [place.work for place in self.in_work if place.work is not None]
+
+    def reclaim(self) -> None:
+        """Nobody has messages of this queue any more: those that are unfinished are handed out first."""
+        if self.is_dropped:
+            return
+        if self.current is not None:
+            self.put_current_back(self.current.index)
+        unfinished = self._unfinished()
+        if not unfinished:
+            return
+        for work in unfinished:
+            work.is_stale = True
+            if not self.chunks or work.chunk is not self.chunks[0]:
+                self._release(work.chunk)
+        self.in_work.clear()
+        assert self.position is not None
+        messages = [work.message for work in unfinished]
+        # Its bytes are those of chunks that were counted once.
+        self.chunks.appendleft(Chunk(messages, self.position, 0, is_held=False))
+        self.message_count += len(messages)
+        self.position = messages[0].queue_offset

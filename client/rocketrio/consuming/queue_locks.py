@@ -1,0 +1,172 @@
+"""The locks by which brokers keep a queue for one member of a group: for consumers to whom order counts.
+
+    asked at once and every 20 s -> ours for 30 s here, for 60 s at the broker
+
+Invariant: of a queue whose lock has run out here nothing more is pulled or handed out; at the broker it is ours for
+another half minute, in which the message in work may finish.
+Invariant: when a lock that was lost is back, the queue goes on where another member may have come to meanwhile.
+Invariant: a queue given up is unlocked only when its message in work is done and committed.
+Answers to: RebalanceImpl.lock, lockAll, unlock; ProcessQueue.isLockExpired; RocketMQ reference, section 2.7.
+Unlike Java: a lock that was refused is asked for every second, and the start of a queue is read when it is locked.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.instance import ClientInstance
+from rocketrio.wakeup import Wakeup
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.commands.consumer import (
+    LockBatch,
+    LockBatchMqRequestHeader,
+    LockedBatch,
+    QueueName,
+    UnlockBatchMqRequestHeader,
+)
+from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.message import MessageQueue
+
+LOCK_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.lockInterval
+LOCK_LIFETIME: Final = 30.0  # rocketmq.client.rebalance.lockMaxLiveTime
+LOCK_RETRY: Final = 1.0
+"""Seconds until a queue is asked for again that another member still has."""
+FINISH_LIMIT: Final = 20.0
+"""Seconds that the message in work of a queue given up may take until it is unlocked (UNLOCK_DELAY_TIME_MILLS)."""
+
+logger = logging.getLogger("rocketrio.consumer")
+
+
+@attrs.define(eq=False)
+class QueueLocks:
+    """The locks of one consumer."""
+
+    client: ClientInstance
+    group: str
+    lost: Callable[[ProcessQueue], None]
+    """Told, synchronously, when a lock has run out or went to somebody else."""
+    gained: Callable[[ProcessQueue], None]
+    """Told, synchronously, when a queue is locked for us."""
+    _held: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)
+    """Queues to be locked: those owned, and those that are being given up."""
+    _until: dict[MessageQueue, float] = attrs.Factory(dict)
+    _wakeup: Wakeup = attrs.Factory(Wakeup)
+
+    def want(self, process_queue: ProcessQueue) -> None:
+        """Lock a queue soon, and from then on until it is unlocked."""
+        self._held[process_queue.queue] = process_queue
+        self._wakeup.wake()
+
+    async def run(self) -> None:
+        """Ask for locks and renew them, for as long as the consumer lives."""
+        renewed = trio.current_time() - LOCK_INTERVAL
+        while True:
+            self._expire()
+            now = trio.current_time()
+            if now >= renewed + LOCK_INTERVAL:
+                renewed = now
+                await self._ask(self._held)
+            else:
+                await self._ask([queue for queue in self._held if queue not in self._until])
+            await self._wakeup.wait(self._pause(renewed))
+
+    def _pause(self, renewed: float) -> float:
+        if any(queue not in self._until for queue in self._held):
+            return LOCK_RETRY
+        due = min([renewed + LOCK_INTERVAL, *self._until.values()])
+        return max(0.0, due - trio.current_time())
+
+    def _expire(self) -> None:
+        now = trio.current_time()
+        for queue in [queue for queue, until in self._until.items() if until <= now]:
+            logger.warning("queue lock ran out queue=%s group=%s", queue, self.group)
+            self._lose(queue)
+
+    def _lose(self, queue: MessageQueue) -> None:
+        del self._until[queue]
+        process_queue = self._held.get(queue)
+        if process_queue is not None:
+            process_queue.is_locked = False
+            process_queue.may_be_behind = True
+            self.lost(process_queue)
+
+    async def _ask(self, queues: Iterable[MessageQueue]) -> None:
+        async with trio.open_nursery() as nursery:
+            for broker_name, of_one_broker in _by_broker(queues).items():
+                nursery.start_soon(self._ask_broker, broker_name, of_one_broker)
+
+    async def _ask_broker(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        asked_at = trio.current_time()
+        try:
+            answer = await self._call(broker_name, LockBatchMqRequestHeader(), queues)
+            body = fastjson.loads(answer, LockedBatch, what="locked queues")
+        except Error as error:
+            logger.warning(
+                "queues not locked broker=%s group=%s error=%s", broker_name, self.group, error
+            )
+            return  # What was locked stays so until it runs out.
+        locked = {name.queue for name in body.lock_ok_mq_set}
+        for queue in queues:
+            process_queue = self._held.get(queue)
+            if process_queue is None:
+                continue  # Given up meanwhile.
+            if queue in locked:
+                self._until[queue] = process_queue.locked_until = asked_at + LOCK_LIFETIME
+                if not process_queue.is_locked:
+                    process_queue.is_locked = True
+                    process_queue.room.wake()
+                    self.gained(process_queue)
+            elif queue in self._until:
+                logger.warning("queue lock went to another queue=%s group=%s", queue, self.group)
+                self._lose(queue)
+
+    def is_locked(self, queue: MessageQueue) -> bool:
+        """Whether nobody else can have the queue now."""
+        return self._until.get(queue, 0.0) > trio.current_time()
+
+    async def unlock(self, queues: Iterable[MessageQueue]) -> None:
+        """Let others have these queues. A broker that cannot be told gives them away after a minute."""
+        given_up = [queue for queue in queues if queue in self._held]
+        for queue in given_up:
+            del self._held[queue]
+            self._until.pop(queue, None)
+        async with trio.open_nursery() as nursery:
+            for broker_name, of_one_broker in _by_broker(given_up).items():
+                nursery.start_soon(self._unlock_at, broker_name, of_one_broker)
+
+    async def unlock_all(self) -> None:
+        """The consumer ends."""
+        await self.unlock(list(self._held))
+
+    async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        try:
+            await self._call(broker_name, UnlockBatchMqRequestHeader(), queues)
+        except Error as error:
+            logger.info(
+                "queues not unlocked broker=%s group=%s error=%s", broker_name, self.group, error
+            )
+
+    async def _call(
+        self,
+        broker_name: str,
+        header: LockBatchMqRequestHeader | UnlockBatchMqRequestHeader,
+        queues: list[MessageQueue],
+    ) -> bytes:
+        addr = self.client.routing.find_broker_address_in_publish(broker_name)
+        if addr is None:
+            raise NotReachable(f"no master of {broker_name} is known, and only it locks queues")
+        body = LockBatch(self.group, self.client.client_id, [QueueName.of(q) for q in queues])
+        what = f"queue locks of group {self.group}"
+        answer = await self.client.api.call(addr, header, fastjson.dumps(body), what=what)
+        return bytes(answer.body)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    return by_broker

@@ -1,0 +1,135 @@
+"""Sharing the queues of a group: who is in it, what is mine, on a period and at once when something changed.
+
+Invariant: while members or queues cannot be asked, everybody keeps what it has.
+Invariant: a member that a broker does not list announces itself before it believes the list.
+Answers to: RebalanceService, RebalanceImpl; RocketMQ reference, section 9.7.
+Unlike Java: all members ask the brokers of a topic in the same order, so that they see the same list.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
+from rocketrio.consuming.rebalance_report import RECENT_REBALANCES, Rebalance, Share, report
+from rocketrio.heartbeat import BROADCASTING, ConsumerMembership
+from rocketrio.instance import ClientInstance
+from rocketrio.routing import subscribe_queues
+from rocketrio.routing.queues import broker_names
+from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.topic_names import retry_topic
+
+REBALANCE_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.waitInterval
+UNBALANCED_INTERVAL: Final = 1.0
+"""Seconds until the next try when members or queues could not be asked (as 5.x)."""
+
+RETRY_TOPIC_INTERVAL: Final = 5.0
+"""Seconds until the next look for the group's retry topic, which a broker makes when it first hears of the group."""
+
+logger = logging.getLogger("rocketrio.rebalance")
+
+
+@attrs.define(eq=False)
+class RebalanceService:
+    """Rebalances one consumer."""
+
+    client: ClientInstance
+    member: ConsumerMembership
+    assign: Callable[[Mapping[str, list[MessageQueue]]], None]
+    """Takes the own queues of each topic that could be balanced; synchronous."""
+    strategy: AllocateStrategy = allocate_averagely
+    interval: float = REBALANCE_INTERVAL
+    reports: deque[Rebalance] = attrs.field(factory=lambda: deque(maxlen=RECENT_REBALANCES))
+    """What moved, newest last."""
+    _shares: dict[str, Share] = attrs.Factory(dict)
+
+    async def run(self) -> None:
+        """Rebalance for as long as the consumer lives."""
+        is_balanced = True
+        while True:
+            await self.member.rebalance_now.wait(self._interval(is_balanced))
+            is_balanced = await self.rebalance()
+
+    def _interval(self, is_balanced: bool) -> float:
+        if not is_balanced:
+            return UNBALANCED_INTERVAL
+        return self.interval if self._knows_retry_topic else RETRY_TOPIC_INTERVAL
+
+    @property
+    def _knows_retry_topic(self) -> bool:
+        topic = retry_topic(self.member.group)
+        known = self.client.routing.topic_route_table
+        return topic not in self.member.subscriptions or topic in known
+
+    async def rebalance(self) -> bool:
+        """One round over all topics; whether every one of them could be balanced that exists."""
+        shares: dict[str, Share] = {}
+        mine: dict[str, list[MessageQueue]] = {}
+        is_balanced = True
+        for topic in self.member.subscriptions:
+            try:
+                members, mine[topic] = await self._own_queues(topic)
+                shares[topic] = Share.of(members, mine[topic])
+            except Error as error:
+                if isinstance(error, RouteNotFound) and topic == retry_topic(self.member.group):
+                    continue  # Nothing was handed back yet.
+                is_balanced = False
+                logger.warning(
+                    "not rebalanced topic=%s group=%s error=%s", topic, self.member.group, error
+                )
+        self.assign(mine)
+        self._report(shares)
+        return is_balanced
+
+    def _report(self, shares: Mapping[str, Share]) -> None:
+        when = datetime.fromtimestamp(self.client.wall_clock.now_ms() / 1000, UTC)
+        for topic, share in shares.items():
+            found = report(topic, self._shares.get(topic, Share()), share, when)
+            self._shares[topic] = share
+            # The queue of what was handed back is our own business.
+            if found is not None and topic != retry_topic(self.member.group):
+                self.reports.append(found)
+                logger.info("rebalanced group=%s %s", self.member.group, found)
+
+    async def _own_queues(self, topic: str) -> tuple[list[str], list[MessageQueue]]:
+        """The members of the group, and the queues that are ours."""
+        client = self.client
+        queues = subscribe_queues(topic, await client.topic_route(topic))
+        if self.member.message_model == BROADCASTING:
+            return [client.client_id], queues
+        members = await self._member_ids(topic)
+        if client.client_id not in members:
+            await client.heartbeat.send_all()
+            members = await self._member_ids(topic)
+        if client.client_id not in members:
+            raise NotReachable(
+                f"the brokers do not list {client.client_id} in group {self.member.group}",
+                topic=topic,
+                remedy="Heartbeats do not arrive; see the log",
+            )
+        members = sorted(set(members))
+        return members, self.strategy(client.client_id, members, queues)
+
+    async def _member_ids(self, topic: str) -> list[str]:
+        client = self.client
+        route = await client.topic_route(topic)
+        failure: Error | None = None
+        for name in broker_names(route):
+            for found in client.routing.candidates(name):
+                started = trio.current_time()
+                try:
+                    return await client.api.consumer_ids(found.addr, self.member.group)
+                except NotReachable as error:
+                    client.mark_unreachable(found.addr, spent=trio.current_time() - started)
+                    failure = error
+                except BrokerError as error:
+                    failure = error  # It knows no member: not even us.
+                    if not found.is_slave:
+                        return []
+        raise failure or RouteNotFound("no broker serves the topic", topic=topic)

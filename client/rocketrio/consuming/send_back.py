@@ -1,0 +1,147 @@
+"""Handing a message back to its group: it comes again later, or goes to the dead-letter topic.
+
+The broker that holds the message stores it anew (36). If that one cannot be reached or will not, the message is sent to
+the group's retry topic on any master, as Java's consumer does it.
+
+Invariant: a message counts as handed back only when a master said that it is stored.
+Answers to: DefaultMQPushConsumerImpl.sendMessageBack; RocketMQ reference, sections 2.8 and 9.6.
+Unlike Java: all masters of the retry topic are tried, and the delay level counts there too.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+
+from rocketrio.heartbeat import ConsumerMembership
+from rocketrio.instance import ClientInstance
+from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.producing.send_result import read_send_result
+from rocketrio_protocol.commands.consumer import (
+    BROKER_DECIDES_LEVEL,
+    FIRST_RETRY_LEVEL,
+    ConsumerSendMsgBackRequestHeader,
+)
+from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeaderV2
+from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.message import COMPRESSION_TYPE_MASK, MessageExt, MessageQueue, SysFlag
+from rocketrio_protocol.properties import encode_properties
+from rocketrio_protocol.property_names import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_ORIGIN_MESSAGE_ID,
+    PROPERTY_RETRY_TOPIC,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+from rocketrio_protocol.topic_names import CLIENT_INNER_PRODUCER, retry_topic
+
+SEND_BACK_TIMEOUT: Final = 5.0
+"""Seconds for one attempt; a broker may wait that long for its slaves (consumerSendMessageBack)."""
+MAX_RECONSUME_TIMES: Final = 16
+"""Redeliveries before the dead-letter topic (maxReconsumeTimes)."""
+DEAD_LETTER_LEVEL: Final = -1
+MAX_DELAY_LEVEL: Final = 18  # of a broker's default list
+
+_KEPT_FLAGS: Final = int(SysFlag.COMPRESSED) | COMPRESSION_TYPE_MASK
+
+logger = logging.getLogger("rocketrio.consumer")
+
+
+@attrs.define(eq=False)
+class SendBack:
+    """Hands back messages of one group member."""
+
+    client: ClientInstance
+    member: ConsumerMembership
+    max_reconsume_times: int = MAX_RECONSUME_TIMES
+
+    async def send_back(self, message: MessageExt, delay_level: int) -> None:
+        """Returns when the message is stored again. Raises Error when no broker stored it; a cancel leaves it open."""
+        check_level(delay_level)
+        try:
+            await self._to_its_broker(message, delay_level)
+        except Error as error:
+            logger.info(
+                "not handed back to its broker message_id=%s error=%s", message.message_id, error
+            )
+            await self._to_any_broker(message, delay_level)
+        if retry_topic(self.member.group) not in self.client.routing.topic_route_table:
+            self.member.rebalance_now.wake()  # It exists by now.
+
+    async def _to_its_broker(self, message: MessageExt, delay_level: int) -> None:
+        addr = self.client.routing.find_broker_address_in_publish(message.broker_name)
+        if addr is None:
+            raise NotReachable(f"no master of {message.broker_name} is known", topic=message.topic)
+        header = ConsumerSendMsgBackRequestHeader(
+            offset=message.physical_offset,
+            group=self.member.group,
+            delay_level=delay_level,
+            origin_msg_id=message.message_id,
+            origin_topic=message.topic,
+            unit_mode=False,
+            max_reconsume_times=self.max_reconsume_times,
+            broker_name=message.broker_name,
+        )
+        await self.client.api.call(
+            addr,
+            header,
+            what="message not handed back",
+            topic=message.topic,
+            timeout=SEND_BACK_TIMEOUT,
+        )
+
+    async def _to_any_broker(self, message: MessageExt, delay_level: int) -> None:
+        topic = retry_topic(self.member.group)
+        route = await self.client.topic_route(topic)
+        failure: Error | None = None
+        names = {broker.broker_name for broker in route.broker_datas}
+        # Its own broker has just failed.
+        for name in sorted(names, key=lambda name: (name == message.broker_name, name)):
+            addr = self.client.routing.find_broker_address_in_publish(name)
+            if addr is None:
+                continue
+            header = self._header(message, delay_level)
+            try:
+                answer = await self.client.api.pool.call(
+                    addr, header, message.stored_body, timeout=SEND_BACK_TIMEOUT
+                )
+                read_send_result(answer, MessageQueue(topic, name, header.queue_id), (), addr=addr)
+            except Error as error:
+                failure = error
+            else:
+                return
+        raise failure or RouteNotFound("no master serves it", topic=topic)
+
+    def _header(self, message: MessageExt, delay_level: int) -> SendMessageRequestHeaderV2:
+        times = message.reconsume_times
+        properties = message.properties
+        properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
+        properties.setdefault(PROPERTY_ORIGIN_MESSAGE_ID, message.message_id)
+        properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
+        is_dead = delay_level <= DEAD_LETTER_LEVEL or times >= self.max_reconsume_times
+        if is_dead:
+            properties.pop(PROPERTY_DELAY_TIME_LEVEL, None)
+        else:
+            properties[PROPERTY_DELAY_TIME_LEVEL] = str(delay_level or FIRST_RETRY_LEVEL + times)
+        return SendMessageRequestHeaderV2(
+            CLIENT_INNER_PRODUCER,
+            retry_topic(self.member.group),
+            AUTO_CREATE_TOPIC_KEY,
+            DEFAULT_TOPIC_QUEUE_NUMS,
+            0,
+            message.sys_flag & _KEPT_FLAGS,
+            self.client.wall_clock.now_ms(),
+            message.flag,
+            encode_properties(properties),
+            reconsume_times=times + 1,
+            # More times than allowed make it a dead letter.
+            max_reconsume_times=0 if is_dead else self.max_reconsume_times,
+        )
+
+
+def check_level(delay_level: int) -> None:
+    """Raises ConfigError for what is no level: -1 is the dead-letter topic, 0 lets the broker choose."""
+    if not DEAD_LETTER_LEVEL <= delay_level <= MAX_DELAY_LEVEL:
+        raise ConfigError(
+            f"delay_level={delay_level} must be 1 to {MAX_DELAY_LEVEL},"
+            f" {BROKER_DECIDES_LEVEL} for a longer wait each time, or {DEAD_LETTER_LEVEL} for the dead-letter topic"
+        )

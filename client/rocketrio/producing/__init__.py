@@ -1,0 +1,1 @@
+"""Sending: what `open_producer` gives, single messages, pipelines, transactions and requests."""

@@ -1,0 +1,324 @@
+"""Many messages at full speed: what is given while one batch travels becomes the next batch.
+
+One worker a queue, each with one request under way, so that the order inside a queue is that of `send`. Messages
+without a key wait in one line, from which whichever worker is free takes a batch.
+
+Invariant: at most one request a queue is under way.
+Invariant: each message ends as stored or among the failures; leaving the pipeline tells.
+Answers to: ProduceAccumulator (5.x) and DefaultMQProducer's asynchronous sends.
+Unlike Java: no timer cuts batches; they are as large as the broker is busy.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Self
+
+import attrs
+import trio
+
+from rocketrio.live import Live
+from rocketrio.producing.delays import check_level
+from rocketrio.producing.outgoing import (
+    Outgoing,
+    batch_outgoing,
+    check_topic,
+    encode_entry,
+    encode_single,
+)
+from rocketrio.producing.pipeline_lines import Line, Topic, Waiting, Worker
+from rocketrio.producing.publish_route import queue_for_key
+from rocketrio.producing.send_result import SendStatus, is_worth_another_broker
+from rocketrio_protocol.batch import ENTRY_OVERHEAD
+from rocketrio_protocol.errors import ClosedError, ConfigError, Error
+from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.topic_names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rocketrio.producing.producer import Producer
+
+BATCH_MAX_BYTES: Final = 128 * 1024
+"""Bytes of a full batch: beyond it a broker gains nothing, and other requests wait longer."""
+PENDING_LIMIT: Final = 10_000
+"""Messages that may wait to be sent; as many as Java's send queue of a broker."""
+CHECKPOINT_EVERY: Final = 128
+"""Sends without waiting after which other tasks get a turn: it is what makes batches."""
+AVOIDED_PAUSE: Final = 0.2
+"""Seconds that the worker of a broker that failed leaves messages to the workers of others."""
+FAILURE_LIMIT: Final = 10_000
+"""Messages that failed and were not taken by `take_failures`; one more ends the pipeline."""
+
+logger = logging.getLogger("rocketrio.producer")
+
+
+class MessagesNotStored(Error):
+    """Messages of a pipeline were not stored, or not known to be; `failures` has them, each with its error."""
+
+    def __init__(self, failures: "Sequence[SendFailure]") -> None:
+        first = failures[0]
+        super().__init__(
+            f"{len(failures)} messages not stored; the first one: {first.error}",
+            topic=first.message.topic,
+            remedy="`failures` holds them; send them again",
+        )
+        self.failures = list(failures)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[list["SendFailure"]]]:
+        return type(self), (self.failures,)
+
+
+@attrs.frozen
+class SendFailure:
+    """A message that was not stored, or not known to be."""
+
+    message: Message
+    error: Error
+
+
+@attrs.frozen
+class PipelineStatistics:
+    """What a pipeline has done so far."""
+
+    stored: dict[SendStatus, int]
+    """Messages by how safe they are."""
+    failed: int
+    requests: int
+    pending: int
+
+
+class SendPipeline(Live):
+    """Made by `Producer.pipeline`; one task gives it messages."""
+
+    def __init__(
+        self,
+        producer: "Producer",
+        nursery: trio.Nursery,
+        *,
+        linger: float,
+        batch_size: int,
+        pending_limit: int,
+    ) -> None:
+        self._producer = producer
+        self._next_id = producer.client.unique_ids.next
+        self._max_message_size = producer.max_message_size
+        self._nursery = nursery
+        self._linger = linger
+        self._batch_size = batch_size
+        self._pending_limit = pending_limit
+        self._topics: dict[str, Topic] = {}
+        self._pending = 0
+        # With so many pending, other tasks get a turn first; moved on each time.
+        self._pause_at = 0
+        self._stored: Counter[SendStatus] = Counter()
+        self._failures: list[SendFailure] = []
+        self._failed = 0
+        self._requests = 0
+        self._progress = trio.lowlevel.ParkingLot()
+        self._in_a_hurry = 0
+        self._is_closed = False
+        self.born()
+
+    def __repr__(self) -> str:
+        return f"<SendPipeline pending={self._pending} failed={self._failed}>"
+
+    def statistics(self) -> PipelineStatistics:
+        """Counts so far."""
+        return PipelineStatistics(dict(self._stored), self._failed, self._requests, self._pending)
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Take a message; waits only while too many wait already, and for a topic's route the first time.
+
+        Raises LocalProtocolError for a message that cannot be sent, ClosedError after the block was left. Whether it
+        was stored shows at `flush`. A cancel before it returns means that the message was not taken.
+        """
+        topic = self._topics.get(message.topic)
+        if topic is None or self._pending >= self._pause_at:
+            topic = await self._get_ready(message.topic)
+        if sharding_key is None and queue is None:
+            if not topic.is_free_served:
+                await self._serve_free(message.topic, topic)
+            self._append(topic, topic.free_line, message)
+            if topic.idle:
+                topic.idle.popleft().wake()
+            return
+        if queue is None:
+            assert sharding_key is not None
+            known = self._producer.routes.cached(message.topic)
+            queues = known.by_key if known else await self._keyed_queues(message.topic)
+            queue = queue_for_key(sharding_key, queues)
+        elif queue.topic != message.topic or sharding_key is not None:
+            raise ConfigError(
+                f"{queue} is no queue of {message.topic!r}, or sharding_key= is given too"
+            )
+        worker = topic.by_queue.get(queue) or self._hire(topic, queue, takes_free=False)
+        self._append(topic, worker.line, message)
+        worker.wake()
+
+    def close(self) -> None:
+        """Take no more messages: nobody would send them."""
+        self._is_closed = True
+        self._pause_at = 0  # Whatever is pending, the next send looks.
+
+    async def flush(self) -> None:
+        """Wait until everything given so far was answered or failed."""
+        await trio.lowlevel.checkpoint()
+        await self._wait_below(1)
+
+    def take_failures(self) -> list[SendFailure]:
+        """The messages not stored so far; they are the caller's from here on, and leaving raises nothing for them."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def raise_failures(self) -> None:
+        """Raise MessagesNotStored if there are failures that nobody took."""
+        if self._failures:
+            raise MessagesNotStored(self._failures)
+
+    # ------------------------------------------------------------------------------------ giving
+
+    async def _get_ready(self, name: str) -> Topic:
+        await trio.lowlevel.checkpoint()
+        if len(self._failures) >= FAILURE_LIMIT:
+            raise MessagesNotStored(self._failures)
+        await self._wait_below(self._pending_limit)
+        if self._is_closed:
+            raise ClosedError("the pipeline's block was left", remedy="Open another pipeline")
+        self._pause_at = min(self._pending + CHECKPOINT_EVERY, self._pending_limit)
+        topic = self._topics.get(name)
+        if topic is None:
+            check_topic(name)
+            topic = self._topics[name] = Topic(takes_batches=not name.startswith(RETRY_PREFIX))
+        elif self._producer.routes.cached(name) is None:
+            topic.is_free_served = False  # The route changed: there may be new queues.
+        return topic
+
+    async def _wait_below(self, pending: int) -> None:
+        if self._pending < pending:
+            return
+        # Whoever waits here gives nothing that a batch could wait for.
+        self._in_a_hurry += 1
+        try:
+            for topic in self._topics.values():
+                topic.end_lingering()
+            while self._pending >= pending:
+                await self._progress.park()
+        finally:
+            self._in_a_hurry -= 1
+
+    async def _serve_free(self, name: str, topic: Topic) -> None:
+        for queue in await self._producer.routes.queues(name):
+            self._hire(topic, queue, takes_free=True)
+        topic.is_free_served = True
+
+    async def _keyed_queues(self, name: str) -> list[MessageQueue]:
+        return await self._producer.routes.keyed_queues(name)
+
+    def _hire(self, topic: Topic, queue: MessageQueue, *, takes_free: bool) -> Worker:
+        worker = topic.by_queue.get(queue)
+        if worker is not None:
+            worker.takes_free = worker.takes_free or takes_free
+            if takes_free and worker.parked is not None:
+                topic.idle.append(worker)
+            return worker
+        worker = topic.by_queue[queue] = Worker(queue, takes_free)
+        self._nursery.start_soon(self._work, topic, worker)
+        return worker
+
+    def _append(self, topic: Topic, line: Line, message: Message) -> None:
+        unique_id = self._next_id()
+        entry = encode_entry(message, unique_id, self._max_message_size)
+        size = ENTRY_OVERHEAD + len(entry[1]) + len(entry[2])
+        if message.delay_level or not topic.takes_batches:
+            check_level(message.delay_level, self._producer.delay_levels)
+            line.waiting.append(Waiting(message, unique_id, None, size))
+            line.odd_count += 1
+        else:
+            line.waiting.append(Waiting(message, unique_id, entry, size))
+            if not message.wait_store_ok:
+                line.odd_count += 1
+        line.size += size
+        self._pending += 1
+        if self._linger and line.is_full(self._batch_size):
+            line.lingering.unpark_all()
+
+    # ----------------------------------------------------------------------------------- sending
+
+    async def _work(self, topic: Topic, worker: Worker) -> None:
+        while True:
+            line = worker.line
+            if not line.waiting and worker.takes_free:
+                if topic.free_line.waiting and not self._may_take_free(topic, worker):
+                    await trio.sleep(AVOIDED_PAUSE)
+                    continue
+                line = topic.free_line
+            if not line.waiting:
+                worker.parked = trio.Event()
+                if worker.takes_free:
+                    topic.idle.append(worker)
+                await worker.parked.wait()
+                worker.parked = None
+                if worker.takes_free and worker in topic.idle:
+                    topic.idle.remove(worker)
+                continue
+            if self._linger and not self._in_a_hurry and not line.is_full(self._batch_size):
+                with trio.move_on_after(self._linger):
+                    await line.lingering.park()
+            items = line.take(self._batch_size)
+            if items:
+                await self._send(topic, worker, items, is_free=line is topic.free_line)
+
+    def _may_take_free(self, topic: Topic, worker: Worker) -> bool:
+        # A broker that just failed leaves them to the others, if there are any.
+        def is_avoided(queue: MessageQueue) -> bool:
+            routing = self._producer.client.routing
+            addr = routing.find_broker_address_in_publish(queue.broker_name)
+            return addr is None or routing.is_avoided(addr)
+
+        return not is_avoided(worker.queue) or all(is_avoided(queue) for queue in topic.by_queue)
+
+    def _outgoing(self, items: Sequence[Waiting]) -> Outgoing:
+        first = items[0]
+        producer = self._producer
+        if first.entry is None or len(items) == 1:
+            return encode_single(
+                first.message,
+                unique_id=first.unique_id,
+                max_message_size=producer.max_message_size,
+                compress_over=producer.compress_over,
+            )
+        return batch_outgoing(
+            first.message.topic,
+            [item.entry for item in items if item.entry is not None],
+            tuple([item.unique_id for item in items]),
+            wait_store_ok=first.message.wait_store_ok,
+        )
+
+    async def _send(
+        self, topic: Topic, worker: Worker, items: Sequence[Waiting], *, is_free: bool
+    ) -> None:
+        producer = self._producer
+        self._requests += 1
+        try:
+            result = await producer.send_to(worker.queue, self._outgoing(items), producer.timeout)
+        except Error as error:
+            if is_free and is_worth_another_broker(error) and items[0].attempts < producer.retries:
+                logger.info("send tries again queue=%s error=%s", worker.queue, error)
+                for item in items:
+                    item.attempts += 1
+                topic.free_line.put_back(items)
+                if topic.idle:
+                    topic.idle.popleft().wake()
+                await trio.sleep(AVOIDED_PAUSE)
+                return
+            self._failed += len(items)
+            self._failures += [SendFailure(item.message, error) for item in items]
+        else:
+            self._stored[result.status] += len(items)
+        self._pending -= len(items)
+        self._progress.unpark_all()

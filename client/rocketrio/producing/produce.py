@@ -1,0 +1,96 @@
+"""Opening a producer: its settings, and its group's name with the brokers for as long as the block runs.
+
+Answers to: DefaultMQProducer's settings, DefaultMQProducerImpl.start and shutdown.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Final, Unpack
+
+import trio
+
+from rocketrio.connect import ClientOptions, given_or_own
+from rocketrio.instance import CLOSE_GRACE, ClientInstance
+from rocketrio.producing.delays import DELAY_LEVELS, check_levels
+from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
+from rocketrio.producing.producer import SEND_RETRIES, Producer
+from rocketrio.producing.publish_route import PublishRoutes
+from rocketrio.producing.slow_brokers import LATENCIES_5X, LatencyTable, SlowBrokers
+from rocketrio.producing.transaction_checks import CheckTransaction, checking_transactions
+from rocketrio_protocol.compression import COMPRESS_BODY_OVER
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.topic_names import group_name_problem
+
+DEFAULT_PRODUCER_GROUP: Final = "rocketrio"
+SEND_TIMEOUT: Final = 3.0  # sendMsgTimeout: all attempts together
+
+
+@asynccontextmanager
+async def open_producer(
+    *,
+    group: str = DEFAULT_PRODUCER_GROUP,
+    client: ClientInstance | None = None,
+    timeout: float = SEND_TIMEOUT,
+    retries: int = SEND_RETRIES,
+    max_message_size: int = MAX_MESSAGE_SIZE,
+    compress_over: int = COMPRESS_BODY_OVER,
+    auto_create_topic: bool = True,
+    avoid_slow_brokers: bool | LatencyTable = False,
+    delay_levels: Sequence[timedelta] = DELAY_LEVELS,
+    check_transaction: CheckTransaction | None = None,
+    **client_options: Unpack[ClientOptions],
+) -> AsyncGenerator[Producer]:
+    """A producer that lives as long as the block.
+
+    It uses `client`, or opens one with the remaining arguments (see `open_client`; `name_servers=` above all).
+    `timeout` bounds a send in seconds, its `retries` at other brokers included. Bodies over `compress_over` bytes are
+    compressed if that makes them smaller; `max_message_size` bytes is what a body or a batch may have before that.
+    With `auto_create_topic=False` a topic that no name server knows raises RouteNotFound.
+
+    With `avoid_slow_brokers` (Java's sendLatencyFaultEnable) a broker that took long to answer, or failed, gets no
+    message without a key for a while, as long as there are others; `True` means the times of RocketMQ 5.
+    `delay_levels` is what the brokers' delay levels mean, if they were told otherwise than by default.
+
+    `check_transaction` makes `producer.transaction` possible. It is asked, as `await check_transaction(message)`, what
+    became of a transaction of this `group` whose decision a broker has not heard, also of one of a process that died,
+    and says it by `TransactionState`. UNKNOWN, or an exception, lets the broker ask again: every 30 or 60 s, and 15
+    times in all by default; then it drops the message. It is cancelled after a minute, which counts as UNKNOWN too.
+
+    Nothing is sent before the first message, so a cluster that is down shows there.
+    """
+    problem = group_name_problem(group)
+    if problem is None and not (timeout > 0 and retries >= 0 and max_message_size > 0):
+        problem = (
+            f"{timeout=}, {retries=}, {max_message_size=}: more than 0 s, at least 0, more than 0"
+        )
+    if problem is not None:
+        raise ConfigError(problem)
+    table = LATENCIES_5X if avoid_slow_brokers is True else avoid_slow_brokers
+    slow_brokers = SlowBrokers(table) if isinstance(table, LatencyTable) else None
+    levels = check_levels(delay_levels)
+    async with given_or_own(client, client_options) as chosen:
+        producers = chosen.heartbeat.producers
+        producers[group] = producers.get(group, 0) + 1
+        producer = Producer(
+            chosen,
+            group,
+            timeout=timeout,
+            retries=retries,
+            max_message_size=max_message_size,
+            compress_over=compress_over,
+            routes=PublishRoutes(chosen, auto_create_topic, slow_brokers),
+            delay_levels=levels,
+            slow_brokers=slow_brokers,
+            traces=chosen.traces,
+            checks_transactions=check_transaction is not None,
+        )
+        try:
+            if check_transaction is None:
+                yield producer
+            else:
+                async with checking_transactions(chosen, group, check_transaction):
+                    yield producer
+        finally:
+            with trio.move_on_after(CLOSE_GRACE, shield=True):
+                await chosen.leave_producer(group)

@@ -1,0 +1,393 @@
+"""Sending messages: one and waited for, many as one batch, or without waiting for an answer.
+
+Invariant: a keyed or aimed message goes to its queue or nowhere.
+Invariant: a message counts as stored only when a master said so.
+Answers to: DefaultMQProducer, DefaultMQProducerImpl.sendDefaultImpl.
+Unlike Java: one `send` with keyword arguments; between attempts at the same broker there is a short pause; and an
+unknown topic can be an error instead of being created.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from math import inf
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.live import Live
+from rocketrio.producing.delays import DELAY_LEVELS, check_level, level_for, level_until
+from rocketrio.producing.outgoing import Outgoing, check_topic, encode_messages, encode_single
+from rocketrio.producing.pipeline import BATCH_MAX_BYTES, PENDING_LIMIT, SendPipeline
+from rocketrio.producing.publish_route import PublishRoutes, queue_for_key
+from rocketrio.producing.request_reply import REQUEST_TIMEOUT, reply, request
+from rocketrio.producing.send_request import SendRequest
+from rocketrio.producing.send_result import SendResult, is_worth_another_broker, read_send_result
+from rocketrio.producing.slow_brokers import SlowBrokers
+from rocketrio.producing.transaction import Transaction, transaction
+from rocketrio.trace import Traces
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    Error,
+    NotReachable,
+    RouteNotFound,
+)
+from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
+SAME_BROKER_PAUSE: Final = 0.1
+"""Seconds before the second attempt at a broker that failed; the third waits twice as long."""
+LATE_ROUTE: Final = 0.2
+"""Seconds for a fresh route after a send whose time is over, for the sake of the next one."""
+logger = logging.getLogger("rocketrio.producer")
+
+
+@attrs.define(eq=False, repr=False)
+class Producer(Live):
+    """Sends for one producer group; made by `open_producer`. Any number of tasks may use it at once."""
+
+    client: ClientInstance
+    group: str
+    timeout: float
+    retries: int
+    max_message_size: int
+    compress_over: int
+    routes: PublishRoutes
+    delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
+    slow_brokers: SlowBrokers | None = None
+    """With `avoid_slow_brokers` only; `routes` knows it too."""
+    traces: Traces | None = None
+    """With `open_client(trace=...)` only."""
+    checks_transactions: bool = False
+    """Whether it was given `check_transaction`."""
+    _announced_to: frozenset[str] = frozenset()
+
+    def __attrs_post_init__(self) -> None:
+        self.born()
+
+    def __repr__(self) -> str:
+        return f"<Producer group={self.group} client={self.client.client_id}>"
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and wait until a broker has stored it.
+
+        Messages with the same `sharding_key` go to the same queue, and so do all with the same `queue`; they keep their
+        order if each is sent after the one before was answered. Others go to all queues in turn, and after a failure to
+        another broker.
+
+        The result's `status` tells how safe the message is. Raises LocalProtocolError when it cannot be sent at all,
+        RouteNotFound without a broker for the topic, BrokerError when brokers refuse it, NotReachable and
+        RequestTimeout when none answers in time: then it may have been stored all the same, as after a cancel.
+        """
+        outgoing = self.outgoing(message)
+        return await self.send_outgoing(outgoing, sharding_key, queue, timeout)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send messages of one topic together: stored all or none, one after the other in one queue.
+
+        Raises as `send`; LocalProtocolError also for more than `max_message_size` bytes together, different topics,
+        or delayed messages. For many more than fit, see `pipeline`.
+        """
+        for topic in {message.topic for message in messages}:
+            check_topic(topic)
+        outgoing = encode_messages(
+            messages,
+            unique_ids=self.client.unique_ids.take(len(messages)),
+            max_message_size=self.max_message_size,
+        )
+        return await self.send_outgoing(outgoing, sharding_key, queue, timeout)
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
+        """Send without asking for an answer: fast, and nobody knows whether it is stored."""
+        outgoing = self.outgoing(message)
+        if queue is None and sharding_key is None:
+            until = trio.current_time() + self.timeout
+            chosen = await self.routes.next_queue(outgoing.topic, until=until)
+        else:
+            chosen = await self._chosen(outgoing.topic, sharding_key, queue, self.timeout)
+        addr = await self.master_of(chosen)
+        header = outgoing.header(
+            chosen, group=self.group, born_timestamp_ms=self.client.wall_clock.now_ms()
+        )
+        await self.client.connections.send_oneway(addr, header, outgoing.body, timeout=self.timeout)
+
+    @asynccontextmanager
+    async def pipeline(
+        self,
+        *,
+        linger: float = 0.0,
+        batch_size: int = BATCH_MAX_BYTES,
+        pending_limit: int = PENDING_LIMIT,
+    ) -> AsyncGenerator[SendPipeline]:
+        """For many messages: `await pipeline.send(message)` returns at once, and batches form while others travel.
+
+        `batch_size` bytes make a full batch; a smaller one leaves as soon as its queue is free, or `linger` seconds
+        later, unless somebody waits for it: by `flush`, at the end, or for room. At most `pending_limit` messages
+        wait; then `send` waits too. Order is kept per `sharding_key`.
+        Leaving the block waits for every answer and raises MessagesNotStored if any message was not stored.
+        An exception in the block, or a cancel, gives up what has not been answered. Raises ConfigError for numbers
+        that cannot be.
+        """
+        if not linger >= 0 or batch_size < 1 or pending_limit < 1:
+            raise ConfigError(
+                f"{linger=}, {batch_size=}, {pending_limit=}: at least 0 seconds, 1 byte and 1 message"
+            )
+        async with background_nursery() as nursery:
+            pipeline = SendPipeline(
+                self,
+                nursery,
+                linger=linger,
+                batch_size=min(batch_size, self.max_message_size),
+                pending_limit=pending_limit,
+            )
+            try:
+                yield pipeline
+                await pipeline.flush()
+            finally:
+                pipeline.close()
+            pipeline.raise_failures()
+
+    def transaction(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float | None = None,
+    ) -> AbstractAsyncContextManager[Transaction]:
+        """A message that consumers get if the work of the block was done, and only then.
+
+            async with producer.transaction(Message("orders", b"paid")) as transaction:
+                await database.mark_paid(order, transaction.message_id)
+
+        The message is stored where nobody sees it before the block begins. An exception of the block drops it; its
+        end delivers it, or what `transaction.rollback()` or `transaction.leave_open()` have said. Needs
+        `open_producer(check_transaction=...)`, which the broker asks as long as it has heard no decision.
+
+        While the block runs the broker may ask already, after 6 s by default: not here, but in another process of the
+        group. Property CHECK_IMMUNITY_TIME_IN_SECONDS of the message gives it more time.
+
+        A cancel inside the block decides nothing, for nobody knows how far the work got: the broker asks. One that
+        comes when the block is over waits, three seconds at most, until the decision is told. The same holds for a
+        process that dies, and for a broker that cannot be reached at the end: then nothing is raised.
+
+        Raises as `send`; TransactionNotBegun when the message is not stored as safely as the broker's modes ask;
+        LocalProtocolError for a delayed one. At the end BrokerError when the broker refuses the decision: the work
+        was done, and the message is not delivered.
+        """
+        return transaction(self, message, sharding_key=sharding_key, queue=queue, timeout=timeout)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        sharding_key: str | None = None,
+        queue: MessageQueue | None = None,
+        timeout: float = REQUEST_TIMEOUT,
+    ) -> MessageExt:
+        """Send a message and wait for the reply of who consumes it (see `reply`), `timeout` seconds in all.
+
+        The message is like any other, consumers get it at least once, and the first reply counts. Raises as `send`,
+        and RequestTimeout without a reply in time. After that, and after a cancel, the message may be stored and
+        worked on all the same; a reply that comes later is dropped.
+        """
+        return await request(self, message, sharding_key=sharding_key, queue=queue, timeout=timeout)
+
+    async def reply(
+        self,
+        asked: MessageExt,
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Answer a consumed message that was sent by `request`, here or by a Java client.
+
+        Raises LocalProtocolError for a message that asks for no reply; BrokerError when no broker could hand it over,
+        mostly because who asked is gone; NotReachable. Who asked may have stopped waiting: that shows nowhere. A
+        cancel leaves open whether it was handed over.
+        """
+        await reply(
+            self,
+            asked,
+            body,
+            properties=properties or {},
+            timeout=self.timeout if timeout is None else timeout,
+        )
+
+    def delayed(self, message: Message, until: timedelta | datetime) -> Message:
+        """A copy of `message` that consumers get after a delay, or at an aware time: never sooner.
+
+        RocketMQ's brokers delay by levels, 1 s to 2 h, so it may be later: by the shortest level that is long enough,
+        counted from when the broker stores it. Raises LocalProtocolError beyond the longest level.
+        """
+        if isinstance(until, datetime):
+            level = level_until(until, self.client.wall_clock.now_ms(), self.delay_levels)
+        else:
+            level = level_for(until, self.delay_levels)
+        return attrs.evolve(message, delay_level=level)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of a topic go to. Raises RouteNotFound, NotReachable."""
+        return list(await self.routes.queues(topic))
+
+    # -------------------------------------------------------------------------------- one request
+
+    def outgoing(self, message: Message) -> Outgoing:
+        """A message as it is sent alone. Raises LocalProtocolError when no broker would take it."""
+        check_topic(message.topic)
+        if message.delay_level:
+            check_level(message.delay_level, self.delay_levels)
+        return encode_single(
+            message,
+            unique_id=self.client.unique_ids.next(),
+            max_message_size=self.max_message_size,
+            compress_over=self.compress_over,
+        )
+
+    async def _chosen(
+        self, topic: str, sharding_key: str | None, queue: MessageQueue | None, timeout: float
+    ) -> MessageQueue:
+        if queue is None:
+            assert sharding_key is not None
+            until = trio.current_time() + timeout
+            return queue_for_key(sharding_key, await self.routes.keyed_queues(topic, until=until))
+        if queue.topic != topic or sharding_key is not None:
+            raise ConfigError(f"{queue} is no queue of {topic!r}, or sharding_key= is given too")
+        return queue
+
+    async def send_outgoing(
+        self,
+        outgoing: Outgoing,
+        sharding_key: str | None,
+        queue: MessageQueue | None,
+        timeout: float | None,
+    ) -> SendResult:
+        """What `send` does with a message once it is encoded."""
+        started = trio.current_time()
+        if timeout is None:
+            timeout = self.timeout
+        if queue is not None or sharding_key is not None:
+            chosen = await self._chosen(outgoing.topic, sharding_key, queue, timeout)
+            spent = trio.current_time() - started
+            return await self.send_to(chosen, outgoing, timeout - spent)
+        routes = self.routes
+        last_broker: str | None = None
+        for attempt in range(self.retries + 1):
+            addr, now, remaining = None, None, timeout
+            known = None if attempt else routes.next_cached(outgoing.topic)
+            if known is not None:
+                (target, addr), now = known, started
+            else:
+                target = await routes.next_queue(
+                    outgoing.topic, last_broker=last_broker, until=started + timeout
+                )
+                if attempt and target.broker_name == last_broker:
+                    await trio.sleep(SAME_BROKER_PAUSE * attempt)
+                remaining -= trio.current_time() - started
+            try:
+                return await self.send_to(target, outgoing, remaining, addr=addr, now=now)
+            except (BrokerError, NotReachable, RouteNotFound) as error:
+                is_last = attempt == self.retries or trio.current_time() >= started + timeout
+                if is_last or not is_worth_another_broker(error):
+                    raise
+                logger.info("send tries again queue=%s error=%s", target, error)
+                last_broker = target.broker_name
+        raise AssertionError("the last attempt returns or raises")
+
+    async def send_to(
+        self,
+        queue: MessageQueue,
+        outgoing: Outgoing,
+        timeout: float,
+        *,
+        addr: str | None = None,
+        now: float | None = None,
+    ) -> SendResult:
+        """One attempt at one queue; a failure leaves the tables fresher than they were.
+
+        `addr` is the master's and `now` the time, where the caller has just looked.
+        """
+        client = self.client
+        started = trio.current_time() if now is None else now
+        if addr is None:
+            addr = client.routing.find_broker_address_in_publish(queue.broker_name)
+            if addr is None:
+                addr = await self.master_of(queue, until=started + timeout)
+        if addr not in self._announced_to:
+            self._announce(addr)
+        request = SendRequest(outgoing, queue, self.group, client.wall_clock.now_ms())
+        try:
+            answer = await client.connections.call(addr, request, timeout=timeout, now=now)
+            if client.faults.are_any:
+                client.mark_reachable(addr)
+            if self.slow_brokers is not None:
+                now = trio.current_time()
+                self.slow_brokers.answered(queue.broker_name, latency=now - started, now=now)
+            result = read_send_result(answer, queue, outgoing.message_ids, addr=addr)
+            if self.traces is not None:
+                spent = trio.current_time() - started
+                self.traces.sent(
+                    outgoing, result, answer, group=self.group, addr=addr, seconds=spent
+                )
+            return result
+        except Error as error:
+            if isinstance(error, NotReachable):
+                client.mark_unreachable(addr, spent=trio.current_time() - started)
+            if self.slow_brokers is not None and error.retryable:
+                self.slow_brokers.failed(queue.broker_name, now=trio.current_time())
+            if error.stale_route:
+                await self._refresh(queue.topic, until=started + timeout)
+            raise
+
+    async def master_of(self, queue: MessageQueue, *, until: float = inf) -> str:
+        """The address to send to. Raises RouteNotFound after a fresh route without it, or without one by `until`."""
+        routing = self.client.routing
+        addr = routing.find_broker_address_in_publish(queue.broker_name)
+        if addr is None:
+            await self._refresh(queue.topic, until=until)
+            addr = routing.find_broker_address_in_publish(queue.broker_name)
+        if addr is None:
+            raise RouteNotFound(
+                f"broker {queue.broker_name} has no master now",
+                topic=queue.topic,
+                remedy="Start the master, or send to another broker",
+            )
+        return addr
+
+    def _announce(self, addr: str) -> None:
+        # The first send to a broker brings the first heartbeat with it, not one 30 s later.
+        self._announced_to |= {addr}
+        self.client.heartbeat.wake()
+
+    async def _refresh(self, topic: str, *, until: float) -> None:
+        try:
+            with trio.move_on_at(max(until, trio.current_time() + LATE_ROUTE)):
+                await self.client.refresh_topic_route(topic, max_age=1.0)
+        except Error as error:
+            logger.info("no fresh route topic=%s error=%s", topic, error)

@@ -1,0 +1,217 @@
+"""Which queue a message goes to.
+
+Invariant: a key always goes to the same queue, as long as the topic's queues stay the same.
+Answers to: TopicPublishInfo, MQFaultStrategy.selectOneMessageQueue, SelectMessageQueueByHash,
+MQClientInstance.updateTopicRouteInfoFromNameServer's default topic.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import inf
+
+import attrs
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio.producing.slow_brokers import SlowBrokers
+from rocketrio.routing import ordered_publish_queues, publish_queues
+from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
+from rocketrio_protocol.errors import ConfigError, RequestTimeout, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.properties import java_string_hash
+from rocketrio_protocol.route import TopicRouteData
+
+_KEY_CACHE_SIZE = 4096  # keys of orders, users, ...: the busy ones come again and again
+TEMPLATE_MAX_AGE = 1.0
+"""Seconds between looks for the real route of a topic that a send is to create."""
+
+
+@attrs.define
+class _TopicQueues:
+    """The queues of one route, and whose turn it is."""
+
+    route: TopicRouteData
+    any_of: list[MessageQueue]
+    by_key: list[MessageQueue]
+    turn: int
+    template_until: float | None = None
+    """For a topic that a send is to create: when to look for its own route."""
+
+
+@attrs.define
+class PublishRoutes:
+    """Queue choice of one producer."""
+
+    client: ClientInstance
+    auto_create_topic: bool = True
+    slow_brokers: SlowBrokers | None = None
+    _topics: dict[str, _TopicQueues] = attrs.Factory(dict)
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Queues that may be sent to. Raises RouteNotFound, NotReachable."""
+        return (await self._queues(topic)).any_of
+
+    async def keyed_queues(self, topic: str, *, until: float = inf) -> list[MessageQueue]:
+        """Queues that keys are spread over. Raises as `next_queue`."""
+        return (await self._queues(topic, until)).by_key
+
+    async def next_queue(
+        self, topic: str, *, last_broker: str | None = None, until: float = inf
+    ) -> MessageQueue:
+        """The next queue in turn; another broker than `last_broker`, where there is one.
+
+        Raises RouteNotFound, NotReachable; RequestTimeout when no name server has said by the time `until` where the
+        topic is.
+        """
+        queues = self.cached(topic) or await self._queues(topic, until)
+        return self._next(queues, last_broker)
+
+    def next_cached(self, topic: str) -> tuple[MessageQueue, str] | None:
+        """The next queue in turn and its master's address, if nobody must be asked and the address did not fail."""
+        queues = self.cached(topic)
+        if queues is None:
+            return None
+        routing = self.client.routing
+        first = queues.any_of[queues.turn % len(queues.any_of)]
+        addr = routing.find_broker_address_in_publish(first.broker_name)
+        if addr is None or routing.is_avoided(addr):
+            return None
+        slow = self.slow_brokers
+        if slow is not None and slow.is_slow(first.broker_name, now=trio.current_time()):
+            return None
+        queues.turn += 1
+        return first, addr
+
+    def cached(self, topic: str) -> _TopicQueues | None:
+        """What is known without asking; None when the route is new or unknown."""
+        known = self._topics.get(topic)
+        if known is None:
+            return None
+        if self.client.routing.topic_route_table.get(topic) is known.route:
+            return known
+        if known.template_until is None or known.template_until <= trio.current_time():
+            return None
+        return known
+
+    async def _queues(self, topic: str, until: float = inf) -> _TopicQueues:
+        known = self.cached(topic)
+        if known is not None:
+            await trio.lowlevel.checkpoint()
+            return known
+        with trio.move_on_at(until):
+            return await self._asked(topic)
+        raise RequestTimeout(
+            "no name server has told the route in time",
+            topic=topic,
+            remedy="Nothing was sent; check the name servers, or raise the timeout",
+        )
+
+    async def _asked(self, topic: str) -> _TopicQueues:
+        routes = self.client.routing.topic_route_table
+        limit = None
+        route = routes.get(topic)
+        if route is None or not publish_queues(topic, route):
+            # Unknown, or known without a queue to send to: ask, though not with every message.
+            await self._look_for(topic)
+            route = routes.get(topic)
+        if route is None:
+            route = await self._template_route(topic)
+            limit = DEFAULT_TOPIC_QUEUE_NUMS
+        return self._remember(topic, route, limit)
+
+    async def _template_route(self, topic: str) -> TopicRouteData:
+        """Where a send may go that is to make the topic."""
+        try:
+            return await self.client.topic_route(AUTO_CREATE_TOPIC_KEY)
+        except RouteNotFound as error:
+            raise RouteNotFound(
+                "no name server knows the topic, nor a master that makes topics",
+                topic=topic,
+                remedy="Start a master, or create the topic",
+            ) from error
+
+    async def _look_for(self, topic: str) -> None:
+        try:
+            await self.client.refresh_topic_route(topic, max_age=TEMPLATE_MAX_AGE)
+        except RouteNotFound:
+            if not self.auto_create_topic:
+                raise
+        else:
+            if not self.auto_create_topic and topic not in self.client.routing.topic_route_table:
+                raise RouteNotFound("no name server knows the topic", topic=topic)
+
+    def _remember(self, topic: str, route: TopicRouteData, limit: int | None) -> _TopicQueues:
+        any_of = publish_queues(topic, route, queue_limit=limit)
+        if not any_of:
+            raise RouteNotFound(
+                "no master of a writable queue is known",
+                topic=topic,
+                remedy="Start a master, or check the permissions of topic and brokers",
+            )
+        known = self._topics.get(topic)
+        turn = self.client.rng.randrange(len(any_of)) if known is None else known.turn
+        by_key = ordered_publish_queues(topic, route, queue_limit=limit)
+        until = None if limit is None else trio.current_time() + TEMPLATE_MAX_AGE
+        made = self._topics[topic] = _TopicQueues(route, any_of, by_key, turn, until)
+        return made
+
+    def _next(self, queues: _TopicQueues, last_broker: str | None) -> MessageQueue:
+        turn = queues.turn
+        queues.turn += 1
+        return queue_in_turn(
+            queues.any_of,
+            turn,
+            last_broker=last_broker,
+            is_avoided=self._is_avoided,
+            slow=self.slow_brokers,
+            now=trio.current_time(),
+        )
+
+    def _is_avoided(self, queue: MessageQueue) -> bool:
+        routing = self.client.routing
+        addr = routing.find_broker_address_in_publish(queue.broker_name)
+        return addr is None or routing.is_avoided(addr)
+
+
+def queue_in_turn(
+    queues: Sequence[MessageQueue],
+    turn: int,
+    *,
+    last_broker: str | None,
+    is_avoided: Callable[[MessageQueue], bool],
+    slow: SlowBrokers | None,
+    now: float,
+) -> MessageQueue:
+    """The first of the queues from `turn` on that nothing speaks against; what speaks least against, else.
+
+    A broker that has just failed this very message counts more than one that failed, and that more than a slow one.
+    """
+    count = len(queues)
+    others: list[MessageQueue] = []
+    reachable: list[MessageQueue] = []
+    for step in range(count):
+        queue = queues[(turn + step) % count]
+        if queue.broker_name == last_broker:
+            continue
+        others.append(queue)
+        if is_avoided(queue):
+            continue
+        if slow is None or not slow.is_slow(queue.broker_name, now=now):
+            return queue
+        reachable.append(queue)
+    if slow is not None and reachable:
+        return slow.soonest_fine(reachable)
+    return others[0] if others else queues[turn % count]
+
+
+def queue_for_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The queue of a key: Java's hash of the text, so that producers of both languages agree."""
+    return queues[_key_code(key) % len(queues)]
+
+
+@lru_cache(_KEY_CACHE_SIZE)
+def _key_code(key: str) -> int:
+    if not isinstance(key, str):
+        raise ConfigError(f"sharding_key={key!r} must be text")
+    return abs(java_string_hash(key))

@@ -1,0 +1,239 @@
+"""Requests by messages: one is sent to a topic, who consumes it answers, and the answer is pushed to who asked.
+
+    message with CORRELATION_ID, REPLY_TO_CLIENT, TTL ----> broker ----> consumer
+    326 with the reply <---- any broker <---- 325 to a queue of <cluster>_REPLY_TOPIC
+
+Invariant: who asks is known to every master before the request is sent, so that whichever gets the reply can push it.
+Answers to: DefaultMQProducer.request, RequestFutureHolder, MessageUtil.createReplyMessage,
+ClientRemotingProcessor.receiveReplyMessage; RocketMQ reference, section 2.2.
+Unlike Java: a reply is tried at other brokers when one cannot push it; the time to wait includes the sending.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.producing.send_result import is_worth_another_broker
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.send import (
+    PushReplyMessageRequestHeader,
+    SendReplyMessageRequestHeaderV2,
+)
+from rocketrio_protocol.errors import (
+    BrokerError,
+    Error,
+    LocalProtocolError,
+    NotReachable,
+    RequestTimeout,
+    RouteNotFound,
+    broker_error,
+)
+from rocketrio_protocol.message import Message, MessageExt, MessageQueue
+from rocketrio_protocol.message_codec import encode_record, pack_host
+from rocketrio_protocol.properties import decode_properties, encode_properties
+from rocketrio_protocol.property_names import (
+    PROPERTY_CLUSTER,
+    PROPERTY_CORRELATION_ID,
+    PROPERTY_MESSAGE_TYPE,
+    PROPERTY_REPLY_MESSAGE_ARRIVE_TIME,
+    PROPERTY_REPLY_TO_CLIENT,
+    PROPERTY_TTL,
+    REPLY_MESSAGE_TYPE,
+)
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.topic_names import REPLY_TOPIC_POSTFIX
+
+if TYPE_CHECKING:
+    from rocketrio.producing.producer import Producer
+
+REQUEST_TIMEOUT: Final = 3.0
+"""Seconds for the request, the work and the reply together."""
+NO_HOST: Final = pack_host("0.0.0.0", 0)
+"""Stands for an address that cannot be read."""
+
+logger = logging.getLogger("rocketrio.producer")
+
+
+@attrs.define(eq=False)
+class _Expected:
+    """A reply that somebody waits for."""
+
+    arrived: trio.Event = attrs.Factory(trio.Event)
+    reply: MessageExt | None = None
+
+
+class Replies:
+    """The replies that one client waits for."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        self._client = client
+        self._expected: dict[str, _Expected] = {}
+        client.processors[int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)] = self.pushed
+
+    @contextmanager
+    def expecting(self, correlation_id: str) -> Iterator[_Expected]:
+        """Somebody waits as long as the block runs; what comes later is dropped."""
+        expected = self._expected[correlation_id] = _Expected()
+        try:
+            yield expected
+        finally:
+            del self._expected[correlation_id]
+
+    def pushed(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """A broker hands a reply over. It is told that all is well also when nobody waits any more, as by Java."""
+        header = request.header(PushReplyMessageRequestHeader)
+        properties = decode_properties(header.properties or "")
+        correlation_id = properties.get(PROPERTY_CORRELATION_ID, "")
+        expected = self._expected.get(correlation_id)
+        if expected is None:
+            logger.info(
+                "reply that nobody waits for correlation_id=%s peer=%s",
+                correlation_id,
+                channel.remote_addr,
+            )
+        elif expected.reply is None:  # A request that came twice may be answered twice.
+            properties[PROPERTY_REPLY_MESSAGE_ARRIVE_TIME] = str(self._client.wall_clock.now_ms())
+            expected.reply = _message(header, bytes(request.body), properties)
+            expected.arrived.set()
+        return request.response()
+
+
+async def request(
+    producer: "Producer",
+    message: Message,
+    *,
+    sharding_key: str | None,
+    queue: MessageQueue | None,
+    timeout: float,
+) -> MessageExt:
+    """As `Producer.request`."""
+    client = producer.client
+    deadline = trio.current_time() + timeout
+    if client.replies is None:
+        client.replies = Replies(client)
+    correlation_id = str(uuid.UUID(int=client.rng.getrandbits(128), version=4))
+    marks = {
+        PROPERTY_CORRELATION_ID: correlation_id,
+        PROPERTY_REPLY_TO_CLIENT: client.client_id,
+        PROPERTY_TTL: str(int(timeout * 1000)),
+    }
+    asking = attrs.evolve(message, properties={**message.properties, **marks})
+    outgoing = producer.outgoing(asking)
+    with client.replies.expecting(correlation_id) as expected:
+        with trio.move_on_at(deadline):
+            await client.be_known_everywhere(producer.group)
+        left = max(deadline - trio.current_time(), 0.0)
+        sent = await producer.send_outgoing(outgoing, sharding_key, queue, left)
+        with trio.move_on_at(deadline):
+            await expected.arrived.wait()
+        if expected.reply is None:
+            raise RequestTimeout(
+                f"no reply to message {sent.message_id} within {timeout:g} s",
+                topic=message.topic,
+                remedy="The message is stored, and who consumes it may still work on it",
+            )
+        return expected.reply
+
+
+async def reply(
+    producer: "Producer",
+    asked: MessageExt,
+    body: bytes,
+    *,
+    properties: Mapping[str, str],
+    timeout: float,
+) -> None:
+    """As `Producer.reply`."""
+    outgoing = producer.outgoing(_reply_message(asked, body, properties))
+    deadline = trio.current_time() + timeout
+    last_broker: str | None = None
+    for attempt in range(producer.retries + 1):
+        queue = await producer.routes.next_queue(
+            outgoing.topic, last_broker=last_broker, until=deadline
+        )
+        header = SendReplyMessageRequestHeaderV2(
+            *attrs.astuple(
+                outgoing.header(
+                    queue,
+                    group=producer.group,
+                    born_timestamp_ms=producer.client.wall_clock.now_ms(),
+                )
+            )
+        )
+        try:
+            addr = await producer.master_of(queue, until=deadline)
+            answer = await producer.client.connections.call(
+                addr, header, outgoing.body, timeout=deadline - trio.current_time()
+            )
+            if answer.code == ResponseCode.SUCCESS:
+                return
+            raise broker_error(
+                f"reply to message {asked.message_id} not pushed",
+                code=answer.code,
+                remark=answer.remark,
+                broker_addr=addr,
+                topic=outgoing.topic,
+            )
+        except (BrokerError, NotReachable, RouteNotFound) as error:
+            is_last = attempt == producer.retries or trio.current_time() >= deadline
+            if is_last or not is_worth_another_broker(error):
+                raise
+            logger.info("reply tries again queue=%s error=%s", queue, error)
+            last_broker = queue.broker_name
+
+
+def _reply_message(asked: MessageExt, body: bytes, properties: Mapping[str, str]) -> Message:
+    of_request = asked.properties
+    cluster = of_request.get(PROPERTY_CLUSTER)
+    if cluster is None or not {PROPERTY_CORRELATION_ID, PROPERTY_REPLY_TO_CLIENT} <= set(
+        of_request
+    ):
+        raise LocalProtocolError(
+            f"message {asked.message_id} asks for no reply",
+            topic=asked.topic,
+            remedy="Reply to messages that were sent by `request`, through brokers of 4.9 or later",
+        )
+    marks = {
+        PROPERTY_MESSAGE_TYPE: REPLY_MESSAGE_TYPE,
+        PROPERTY_CORRELATION_ID: of_request[PROPERTY_CORRELATION_ID],
+        PROPERTY_REPLY_TO_CLIENT: of_request[PROPERTY_REPLY_TO_CLIENT],
+        PROPERTY_TTL: of_request.get(PROPERTY_TTL, str(int(REQUEST_TIMEOUT * 1000))),
+    }
+    return Message(f"{cluster}_{REPLY_TOPIC_POSTFIX}", body, properties={**properties, **marks})
+
+
+def _message(
+    header: PushReplyMessageRequestHeader, body: bytes, properties: dict[str, str]
+) -> MessageExt:
+    record = encode_record(
+        queue_id=header.queue_id,
+        flag=header.flag,
+        queue_offset=0,
+        physical_offset=0,
+        sys_flag=header.sys_flag,
+        born_timestamp_ms=header.born_timestamp,
+        born_host=_host(header.born_host),
+        store_timestamp_ms=header.store_timestamp,
+        store_host=_host(header.store_host),
+        reconsume_times=header.reconsume_times or 0,
+        prepared_transaction_offset=0,
+        body=body,
+        topic=header.topic.encode(),
+        properties=encode_properties(properties).encode(),
+    )
+    return MessageExt(record, 0, len(record))
+
+
+def _host(addr: str) -> bytes:
+    try:
+        return pack_host(*split_addr(addr.removeprefix("/")))
+    except (Error, ValueError, OSError):
+        return NO_HOST

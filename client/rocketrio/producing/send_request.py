@@ -1,0 +1,97 @@
+"""A send as it goes on the wire, put together from bytes that all sends to a queue have in common.
+
+    prefix | {"code":310,"extFields":{"a":group,"b":topic,...,"e":queue,   | body
+           |    "f":...,"i":properties},"flag":0,...,"opaque":n,...}       |      the first line is made once a queue
+
+A header object, a map of its fields and their JSON cost a send three times as much.
+
+Invariant: the bytes mean what `Outgoing.header` of the same message does, which other encodings are made of.
+Answers to: SendMessageRequestHeaderV2 and RemotingCommand.encode, for sends alone.
+"""
+
+from functools import lru_cache
+from struct import Struct
+from typing import Final
+
+import attrs
+import msgspec
+
+from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS, Outgoing
+from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, SerializeType
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.message import MessageQueue
+
+_HEAD_CACHE_SIZE: Final = 4096  # queues of all topics sent to; a head has some 100 bytes
+_SIZE_LEFT_TO_HEADER: Final = 256 * 1024
+"""Bytes that the header of a send surely has not; a body that leaves less is measured closely."""
+
+_PREFIX: Final = Struct(">iI")
+_LENGTH_SIZE: Final = 4
+_SINGLE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_AFTER_PROPERTIES: Final = f'}},"flag":0,"language":"{LanguageCode.PYTHON.name}","opaque":'
+_AFTER_OPAQUE: Final = (
+    f',"serializeTypeCurrentRPC":"{SerializeType.JSON.name}","version":{PROTOCOL_VERSION}}}'
+)
+
+_json: Final = msgspec.json.Encoder().encode
+
+
+@attrs.define(eq=False)
+class SendRequest:
+    """One request for one queue."""
+
+    outgoing: Outgoing
+    queue: MessageQueue
+    group: str
+    born_timestamp_ms: int
+
+    @property
+    def code(self) -> int:
+        """SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE."""
+        return _BATCH if self.outgoing.is_batch else _SINGLE
+
+    def json_frame(self, opaque: int) -> bytes:
+        """The whole frame with a JSON header. Raises LocalProtocolError when peers would refuse it."""
+        outgoing, queue = self.outgoing, self.queue
+        body = outgoing.body
+        if len(body) > FRAME_SIZE_LIMIT - _SIZE_LEFT_TO_HEADER:
+            return self._encoded(opaque)
+        code, batch = (_BATCH, '","m":"true"') if outgoing.is_batch else (_SINGLE, '"')
+        try:
+            header = (
+                f"{_head(code, self.group, outgoing.topic, queue.queue_id)}"
+                f'{outgoing.sys_flag}","g":"{self.born_timestamp_ms}","h":"{outgoing.flag}{batch}'
+                f',"i":{_json(outgoing.properties).decode()}{_AFTER_PROPERTIES}{opaque}{_AFTER_OPAQUE}'
+            ).encode()
+        except UnicodeEncodeError:
+            return self._encoded(opaque)
+        size = len(header)
+        return b"".join((_PREFIX.pack(_LENGTH_SIZE + size + len(body), size), header, body))
+
+    def command(self) -> RemotingCommand:
+        """The same request for a connection of another encoding."""
+        header = self.outgoing.header(
+            self.queue, group=self.group, born_timestamp_ms=self.born_timestamp_ms
+        )
+        return RemotingCommand.request(header, self.outgoing.body)
+
+    def _encoded(self, opaque: int) -> bytes:
+        command = self.command()
+        command.opaque = opaque
+        return command.encode()
+
+
+@lru_cache(_HEAD_CACHE_SIZE)
+def _head(code: int, group: str, topic: str, queue_id: int) -> str:
+    """The header up to its sysFlag."""
+    return (
+        f'{{"code":{code},"extFields":{{"a":{_text(group)},"b":{_text(topic)}'
+        f',"c":"{AUTO_CREATE_TOPIC_KEY}","d":"{DEFAULT_TOPIC_QUEUE_NUMS}","e":"{queue_id}","f":"'
+    )
+
+
+def _text(text: str) -> str:
+    return _json(text).decode()

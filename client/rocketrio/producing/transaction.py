@@ -1,0 +1,231 @@
+"""Transactions: a message that consumers get only if the work that goes with it was done.
+
+    half message ----> broker        nobody sees it
+    local work
+    37 commit or rollback ----> broker        delivered, or dropped
+    39 what became of it? <---- broker        only if no 37 came: `transaction_checks.py`
+
+Invariant: the work begins only when the half message is as safe as the broker's modes ask.
+Invariant: what cannot be known is never decided: a cancel, or a process that dies, leaves it to the check.
+Answers to: DefaultMQProducerImpl.sendMessageInTransaction, endTransaction; RocketMQ reference, section 2.9.
+Unlike Java: the decision waits for the broker's answer, where Java's nobody hears of; no decision of one's own means
+commit; and a delayed transaction is refused, where Java forgets the delay.
+"""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from rocketrio.live import Live
+from rocketrio.producing.send_result import SendResult, SendStatus
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.transaction import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    TRANSACTION_UNKNOWN,
+    EndTransactionRequestHeader,
+)
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    Error,
+    LocalProtocolError,
+    NotReachable,
+    RouteNotFound,
+    broker_error,
+)
+from rocketrio_protocol.message import Message, MessageQueue, SysFlag
+from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.property_names import (
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TRANSACTION_PREPARED,
+)
+
+if TYPE_CHECKING:
+    from rocketrio.producing.producer import Producer
+
+END_TIMEOUT: Final = 3.0
+"""Seconds that telling the decision may take, also under a cancel: one ordinary call."""
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+
+logger = logging.getLogger("rocketrio.producer")
+
+
+class TransactionState(Enum):
+    """What became of the local work of a transaction."""
+
+    COMMIT = TRANSACTION_COMMIT
+    """Done: the message is delivered."""
+    ROLLBACK = TRANSACTION_ROLLBACK
+    """Not done, and never will be: the message is dropped."""
+    UNKNOWN = TRANSACTION_UNKNOWN
+    """Not known yet: the broker asks again later."""
+
+
+class TransactionNotBegun(Error):
+    """The half message is not safe enough to do the work by it; it was rolled back, and no work was done."""
+
+    retryable = True
+    remedy = "Begin it again; if it happens often, see to the broker's slaves and disk"
+
+
+@attrs.define(eq=False)
+class Transaction(Live):
+    """One transaction while its block runs; made by `Producer.transaction`."""
+
+    message: Message
+    """What consumers are to get."""
+    sent: SendResult
+    """Where the half message is."""
+    state: TransactionState | None = None
+    """What was decided; None as long as the block runs, and after a cancel."""
+    is_told: bool = False
+    """Whether the broker has confirmed the decision; where it has not, it asks `check_transaction`."""
+
+    def __attrs_post_init__(self) -> None:
+        self.born()
+
+    @property
+    def message_id(self) -> str:
+        """The id that consumers see, and `check_transaction`: by it the local work can be found again."""
+        return self.sent.message_id
+
+    def rollback(self) -> None:
+        """The message shall be dropped when the block ends, though no exception ends it."""
+        self.state = TransactionState.ROLLBACK
+
+    def leave_open(self) -> None:
+        """Nothing is decided when the block ends: the broker asks `check_transaction` in a while."""
+        self.state = TransactionState.UNKNOWN
+
+
+@asynccontextmanager
+async def transaction(
+    producer: "Producer",
+    message: Message,
+    *,
+    sharding_key: str | None,
+    queue: MessageQueue | None,
+    timeout: float | None,
+) -> AsyncGenerator[Transaction]:
+    """As `Producer.transaction`."""
+    sent = await _begin(producer, message, sharding_key, queue, timeout)
+    open_one = Transaction(message, sent)
+    checks = producer.client.transaction_checks
+    assert checks is not None
+    with checks.working(open_one.message_id):
+        async with _decided(producer, open_one):
+            yield open_one
+
+
+@asynccontextmanager
+async def _decided(producer: "Producer", open_one: Transaction) -> AsyncGenerator[None]:
+    """Tell the broker how the block ended."""
+    try:
+        yield
+    except Exception:
+        open_one.state = TransactionState.ROLLBACK
+        try:
+            await _end(producer, open_one)
+        except Error as error:
+            # What went wrong in the block says more; the broker will ask.
+            logger.warning("rollback refused message_id=%s error=%s", open_one.message_id, error)
+        raise
+    except BaseException:
+        open_one.state = None  # A cancel: nobody knows how far the work got.
+        raise
+    if open_one.state is None:
+        open_one.state = TransactionState.COMMIT
+    await _end(producer, open_one)
+
+
+async def _begin(
+    producer: "Producer",
+    message: Message,
+    sharding_key: str | None,
+    queue: MessageQueue | None,
+    timeout: float | None,
+) -> SendResult:
+    if not producer.checks_transactions:
+        raise ConfigError(
+            "transactions need open_producer(check_transaction=...): a decision that gets lost is asked for there"
+        )
+    if message.delay_level:
+        raise LocalProtocolError(
+            "a message of a transaction cannot be delayed as well", topic=message.topic
+        )
+    wire_group = producer.client.namespace.wrapped(producer.group)
+    marks = {PROPERTY_TRANSACTION_PREPARED: "true", PROPERTY_PRODUCER_GROUP: wire_group}
+    half = attrs.evolve(message, properties={**message.properties, **marks})
+    outgoing = producer.outgoing(half)
+    outgoing.sys_flag |= _PREPARED
+    sent = await producer.send_outgoing(outgoing, sharding_key, queue, timeout)
+    if sent.status is SendStatus.SEND_OK:
+        return sent
+    unsafe = Transaction(message, sent, TransactionState.ROLLBACK)
+    try:
+        await _end(producer, unsafe)
+    except BrokerError as error:
+        logger.warning("rollback refused message_id=%s error=%s", sent.message_id, error)
+    raise TransactionNotBegun(
+        f"the half message of a transaction is stored as {sent.status.name} only",
+        topic=message.topic,
+    )
+
+
+async def _end(producer: "Producer", ended: Transaction) -> None:
+    """Tell the broker. Raises BrokerError when it refuses; one that does not answer will ask by itself."""
+    assert ended.state is not None
+    if ended.state is TransactionState.UNKNOWN:
+        await trio.lowlevel.checkpoint()
+        return
+    sent = ended.sent
+    header = EndTransactionRequestHeader(
+        producer.group,
+        sent.queue_offset,
+        parse_offset_message_id(sent.offset_message_id)[2],
+        ended.state.value,
+        sent.message_id,
+        transaction_id=sent.transaction_id or sent.message_id,
+        topic=sent.queue.topic,
+        broker_name=sent.queue.broker_name,
+    )
+    # The work is over: a cancel that comes now changes nothing about it.
+    until = trio.current_time() + END_TIMEOUT
+    with trio.CancelScope(shield=True):
+        try:
+            addr = await producer.master_of(sent.queue, until=until)
+            left = until - trio.current_time()
+            answer = await producer.client.connections.call(addr, header, timeout=left)
+        except (NotReachable, RouteNotFound) as error:
+            logger.warning(
+                "broker does not know the decision, and will ask message_id=%s state=%s error=%s",
+                sent.message_id,
+                ended.state.name,
+                error,
+            )
+            return
+    if answer.code != ResponseCode.SUCCESS:
+        raise broker_error(
+            f"{ended.state.name.lower()} of transaction {sent.message_id} refused",
+            code=answer.code,
+            remark=answer.remark,
+            broker_addr=addr,
+            topic=sent.queue.topic,
+        )
+    ended.is_told = True
+    if producer.traces is not None:
+        producer.traces.decided(
+            ended.message,
+            sent.message_id,
+            group=producer.group,
+            addr=addr,
+            transaction_id=header.transaction_id or sent.message_id,
+            state=ended.state.name,
+            by_check=False,
+        )

@@ -1,0 +1,206 @@
+"""Answers to brokers that ask what became of a transaction: CHECK_TRANSACTION_STATE (39).
+
+A broker asks any producer of the group, again and again until one knows: also one that was started after the producer
+of the message died. For this the group makes itself known to all masters, not only to those it has sent to.
+
+Invariant: a transaction whose block still runs here is not checked: what is not done yet is not undone.
+Invariant: a check that fails, takes too long, or is not answered, decides nothing: the broker asks again.
+Invariant: a message is checked once at a time; the answer goes to who asked last, as an asked half message may move.
+Answers to: TransactionMQProducer, ClientRemotingProcessor.checkTransactionState, TransactionListener.
+Unlike Java: several checks run at once; and a producer that has sent nothing yet is asked too.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.producing.transaction import TransactionState
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.transaction import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from rocketrio_protocol.errors import ConfigError, Error, RemoteProtocolError
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.property_names import PROPERTY_PRODUCER_GROUP
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+CheckTransaction: TypeAlias = Callable[[MessageExt], Awaitable[TransactionState]]
+
+CHECKS_AT_ONCE: Final = 8
+"""Calls of `check_transaction` under way at once; each usually asks a database."""
+CHECKS_WAITING_LIMIT: Final = 2000
+"""Questions that may wait for one (checkRequestHoldMax); brokers ask again what is dropped."""
+CHECK_TIMEOUT: Final = 60.0
+"""Seconds of one call of `check_transaction`: two rounds of a broker's. It is cancelled then, and asked for again."""
+KNOWN_RETRY: Final = 5.0
+"""Seconds between attempts to find the brokers, while no name server answers."""
+
+logger = logging.getLogger("rocketrio.producer")
+
+
+@attrs.frozen
+class _Question:
+    channel: Channel
+    header: CheckTransactionStateRequestHeader
+    message: MessageExt
+
+
+@attrs.define
+class _Group:
+    """The questions to one producer group."""
+
+    to_check: trio.MemorySendChannel[str]
+    """Ids of messages, each once."""
+    newest: dict[str, _Question] = attrs.Factory(dict)
+    """For each message that is checked, or waits for it, who asked last."""
+
+
+class TransactionChecks:
+    """The checks of one client, by producer group; one object a client, made when the first group wants it."""
+
+    def __init__(self, client: ClientInstance) -> None:
+        self.groups: dict[str, _Group] = {}
+        """Each group's questions, by the name that brokers know it by."""
+        self._namespace = client.namespace
+        self._in_work: set[str] = set()
+        client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)] = self.asked
+
+    @contextmanager
+    def working(self, message_id: str) -> Iterator[None]:
+        """The work of a transaction is under way here: nobody is asked whether it was done."""
+        self._in_work.add(message_id)
+        try:
+            yield
+        finally:
+            self._in_work.discard(message_id)
+
+    def asked(self, channel: Channel, request: RemotingCommand) -> None:
+        """A broker asks; synchronous, and never answered here."""
+        header = request.header(CheckTransactionStateRequestHeader)
+        messages = decode_messages(bytes(request.body), header.broker_name or "")
+        if len(messages) != 1:
+            raise RemoteProtocolError(f"a check of a transaction holds {len(messages)} messages")
+        name = messages[0].property_value(PROPERTY_PRODUCER_GROUP)
+        group = self.groups.get(name or "")
+        if group is None:
+            logger.info(
+                "asked for a transaction of another group group=%s peer=%s",
+                name,
+                channel.remote_addr,
+            )
+            return
+        message = self._namespace.message(messages[0])
+        message_id = message.message_id
+        if message_id in self._in_work:
+            logger.info("asked for a transaction that is under way message=%r", message)
+            return
+        if message_id not in group.newest:
+            try:
+                group.to_check.send_nowait(message_id)
+            except trio.WouldBlock:
+                logger.warning("too many transactions to check, some wait group=%s", name)
+                return
+        group.newest[message_id] = _Question(channel, header, message)
+
+
+@asynccontextmanager
+async def checking_transactions(
+    client: ClientInstance, group: str, check: CheckTransaction
+) -> AsyncGenerator[None]:
+    """Answer for a producer group as long as the block runs. Raises ConfigError where somebody does already."""
+    if client.transaction_checks is None:
+        client.transaction_checks = TransactionChecks(client)
+    groups = client.transaction_checks.groups
+    wire_group = client.namespace.wrapped(group)
+    if wire_group in groups:
+        raise ConfigError(
+            f"this client has a producer of group {group} with check_transaction already; share it"
+        )
+    send, receive = trio.open_memory_channel[str](CHECKS_WAITING_LIMIT)
+    asked = groups[wire_group] = _Group(send)
+    async with background_nursery() as nursery:
+        nursery.start_soon(_be_known, client, group)
+        for _ in range(CHECKS_AT_ONCE):
+            nursery.start_soon(_answer_all, client, wire_group, check, receive, asked.newest)
+        try:
+            yield
+        finally:
+            del groups[wire_group]
+
+
+async def _be_known(client: ClientInstance, group: str) -> None:
+    while True:
+        try:
+            await client.be_known_everywhere(group)
+        except Error as error:
+            logger.info("no brokers found yet, tried again error=%s", error)
+            await trio.sleep(KNOWN_RETRY)
+        else:
+            return  # From here on the route is kept fresh, and each new broker hears a heartbeat.
+
+
+async def _answer_all(
+    client: ClientInstance,
+    wire_group: str,
+    check: CheckTransaction,
+    to_check: trio.MemoryReceiveChannel[str],
+    newest: dict[str, _Question],
+) -> None:
+    async for message_id in to_check:
+        state = await _checked(check, newest[message_id].message)
+        question = newest.pop(message_id)
+        if state is TransactionState.UNKNOWN:
+            continue
+        header, message = question.header, question.message
+        answer = EndTransactionRequestHeader(
+            wire_group,
+            header.tran_state_table_offset,
+            header.commit_log_offset,
+            state.value,
+            message.message_id,
+            from_transaction_check=True,
+            transaction_id=header.transaction_id or message.message_id,
+            topic=header.topic,
+            broker_name=header.broker_name,
+        )
+        try:
+            question.channel.send_oneway(answer)
+        except Error as error:
+            logger.info("decision not told, asked again message=%r error=%s", message, error)
+            continue
+        if client.traces is not None:
+            client.traces.decided(
+                message,
+                message.message_id,
+                group=client.namespace.unwrapped(wire_group),
+                addr=question.channel.remote_addr,
+                transaction_id=answer.transaction_id or message.message_id,
+                state=state.name,
+                by_check=True,
+            )
+
+
+async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionState:
+    state: object = None
+    try:
+        with trio.move_on_after(CHECK_TIMEOUT) as scope:
+            state = await check(message)
+    except Exception:  # The application's; a broker that asks again is what helps.
+        logger.warning("check_transaction failed message=%r", message, exc_info=True)
+        return TransactionState.UNKNOWN
+    if scope.cancelled_caught:
+        logger.warning("check_transaction took over %g s message=%r", CHECK_TIMEOUT, message)
+        return TransactionState.UNKNOWN
+    if not isinstance(state, TransactionState):
+        logger.warning("check_transaction returned %r, no TransactionState", state)
+        return TransactionState.UNKNOWN
+    return state

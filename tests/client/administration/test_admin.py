@@ -1,0 +1,169 @@
+"""Administration of a cluster in memory."""
+
+import pytest
+import trio
+
+from rocketrio import (
+    ClientInstance,
+    Message,
+    RouteNotFound,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.administration.admin_values import BrokerDescription
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.errors import (
+    BrokerError,
+    ConfigError,
+    ConsumerNotOnline,
+    LocalProtocolError,
+)
+
+
+async def test_topic_is_created_listed_shown_and_deleted(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin:
+        assert await admin.create_topic("orders", queues=3) == ["broker-a"]
+        assert await admin.topics() == ["orders"]
+        assert "TBW102" in await admin.topics(include_system=True)
+        described = await admin.topic("orders")
+        assert [offsets.max_offset for offsets in described.queues] == [0, 0, 0]
+        assert await admin.delete_topic("orders") == ["broker-a"]
+        assert await admin.topics() == []
+        with pytest.raises(RouteNotFound):
+            await admin.topic("orders")
+
+
+@pytest.mark.parametrize(
+    ("name", "queues", "cluster_name", "error"),
+    [
+        ("bad topic", 4, None, ConfigError),
+        ("t", 0, None, ConfigError),
+        ("t", 4, "nowhere", RouteNotFound),
+        ("TBW102", 4, None, BrokerError),
+    ],
+)
+async def test_topic_that_cannot_be_is_refused(
+    client: ClientInstance,
+    name: str,
+    queues: int,
+    cluster_name: str | None,
+    error: type[Exception],
+) -> None:
+    async with open_admin(client=client) as admin:
+        with pytest.raises(error):
+            await admin.create_topic(name, queues=queues, cluster=cluster_name)
+
+
+async def test_topic_is_not_half_deleted_without_its_master(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders")
+        await trio.sleep(1)
+        await cluster.kill_master()
+        with pytest.raises(RouteNotFound, match="no master"):
+            await admin.delete_topic("orders")
+
+
+async def test_topic_that_nobody_knows_any_more_is_not_deleted_where_it_was(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    """Somebody else deleted it; the route that is kept may name brokers in other roles by now."""
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders")
+        await admin.topic("orders")
+        cluster.master.broker.parts.topics.delete("orders")
+        cluster.master.broker.registration.register_now()
+        await trio.sleep(2)
+        await client.name_servers.delete_topic("orders")
+        assert "orders" in client.routing.topic_route_table
+        with pytest.raises(RouteNotFound):
+            await admin.delete_topic("orders")
+
+
+async def test_brokers_say_what_they_are(client: ClientInstance, cluster: EmbeddedCluster) -> None:
+    async with open_producer(client=client) as producer:
+        await producer.send(Message("orders", b"x"))
+    await trio.sleep(1)
+    async with open_admin(client=client) as admin:
+        master, slave = await admin.brokers()
+    assert (master.id, master.role, master.broker_role) == (0, "master", "ASYNC_MASTER")
+    assert (slave.id, slave.role, slave.broker_role) == (1, "slave", "SLAVE")
+    assert master.address == cluster.master.broker.address
+    assert master.ha_address == cluster.master.broker.ha_address
+    assert master.max_physical_offset == slave.max_physical_offset
+    assert master.max_physical_offset
+
+
+def test_broker_that_tells_nothing_is_described_by_unknowns() -> None:
+    broker = BrokerDescription.of("c", "a", 0, "h:1", {"commitLogMaxOffset": "null"}, {})
+    assert (broker.ha_address, broker.max_physical_offset, broker.version) == (None, None, None)
+
+
+async def test_offsets_tell_unknown_from_zero(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin, open_producer(client=client) as producer:
+        await admin.create_topic("orders", queues=1)
+        for _ in range(5):
+            await producer.send(Message("orders", b""))
+        [before] = await admin.offsets("orders", "g")
+        assert (before.max_offset, before.committed, before.lag) == (5, None, None)
+        async with open_consumer("orders", group="g", client=client) as consumer:
+            await consumer.receive_batch(2)
+        [after] = await admin.offsets("orders", "g")
+        assert (after.min_offset, after.committed, after.lag) == (0, 2, 3)
+
+
+async def test_offsets_are_unknown_while_nobody_can_tell(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=1)
+        await client.topic_route("orders")
+        await cluster.slaves[0].kill()
+        await cluster.kill_master()
+        client.routing.is_avoided = lambda addr: False
+        queue = (await client.topic_route("orders")).queue_datas[0]
+        assert queue.read_queue_nums == 1
+        from rocketrio_protocol.message import MessageQueue
+
+        found = await admin._queue_offsets(MessageQueue("orders", "broker-a", 0), "g")
+    assert (found.min_offset, found.max_offset, found.committed, found.lag) == (None,) * 4
+
+
+async def test_message_is_found_by_key_by_id_and_by_place(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin, open_producer(client=client) as producer:
+        result = await producer.send(Message("orders", b"wanted", keys="k1 k2"))
+        await producer.send(Message("orders", b"other", keys="k3"))
+        [by_key] = await admin.query_message("orders", "k2")
+        [by_id] = await admin.query_message("orders", result.message_id, is_unique_id=True)
+        by_place = await admin.view_message(result.offset_message_id)
+        assert by_key.body == by_id.body == by_place.body == b"wanted"
+        assert await admin.query_message("orders", "k9") == []
+
+
+async def test_group_is_described_by_its_members_and_progress(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin, open_producer(client=client) as producer:
+        await producer.send(Message("orders", b""))
+        with pytest.raises(ConsumerNotOnline):
+            await admin.consumer_connections("g")
+        async with open_consumer("orders", group="g", client=client) as consumer:
+            await consumer.receive()
+            await consumer.commit()
+            connections = await admin.consumer_connections("g")
+            stats = await admin.consume_stats("g")
+    assert {connection.client_id for connection in connections.connection_set} == {client.client_id}
+    assert stats.total_diff == 0
+
+
+async def test_client_and_its_options_exclude_each_other(client: ClientInstance) -> None:
+    with pytest.raises(ConfigError, match="client_id"):
+        async with open_admin(client=client, client_id="x"):
+            pass
+
+
+async def test_producers_id_is_no_place_of_a_message(client: ClientInstance) -> None:
+    async with open_producer(client=client) as producer, open_admin(client=client) as admin:
+        sent = await producer.send(Message("orders", b""))
+        with pytest.raises(LocalProtocolError, match="query_message"):
+            await admin.view_message(sent.message_id)

@@ -1,0 +1,152 @@
+"""Broadcasting: every member gets every message, and keeps its own progress in a file."""
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+from tests.client.orders import TOPIC, another_client, receive, send
+
+from rocketrio import NOT_FOUND, ClientInstance, Error, MessageExt, MessageQueue, open_consumer
+from rocketrio.consuming.offset_file import OffsetFile, default_offsets_path
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.errors import ConfigError
+
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+
+
+async def test_every_member_gets_every_message(
+    client: ClientInstance, cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    await send(client, 40)
+    async with (
+        another_client(cluster) as other,
+        open_consumer(
+            TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+            offsets_path=tmp_path / "one.json",
+        ) as one,
+        open_consumer(
+            TOPIC, group="g", mode="broadcasting", start_from="first", client=other,
+            offsets_path=tmp_path / "two.json",
+        ) as two,
+    ):  # fmt: skip
+        assert len(one.assignment) == len(two.assignment) == 4
+        assert sorted(await receive(one, 40)) == list(range(40))
+        assert sorted(await receive(two, 40)) == list(range(40))
+        model = client.heartbeat.data().consumer_data_set[0]
+        assert model.message_model == "BROADCASTING"
+        assert [data.topic for data in model.subscription_data_set] == [TOPIC]
+
+
+async def test_member_goes_on_where_its_file_says(client: ClientInstance, tmp_path: Path) -> None:
+    await send(client, 10, queues=1)
+    path = tmp_path / "deep" / "offsets.json"
+    for expected in ([0, 1, 2, 3], [4, 5, 6, 7]):
+        async with open_consumer(
+            TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+            offsets_path=path,
+        ) as consumer:  # fmt: skip
+            assert await receive(consumer, 4) == expected
+            await trio.sleep(6)
+            assert await consumer.committed(QUEUE) == expected[-1]
+    assert OffsetFile(path).read() == {QUEUE: 8}
+    assert path.read_text().startswith('{"offsetTable":{{"brokerName":"broker-a","queueId":0')
+
+
+async def test_new_member_begins_at_the_end(client: ClientInstance, tmp_path: Path) -> None:
+    await send(client, 10, queues=1)
+    async with open_consumer(
+        TOPIC, group="g", mode="broadcasting", client=client, offsets_path=tmp_path / "o.json"
+    ) as consumer:
+        await trio.sleep(1)
+        await send(client, 1, start=10, queues=1)
+        assert await receive(consumer, 1) == [10]
+        consumer.seek(QUEUE, 3)
+        assert await receive(consumer, 1) == [3]
+        await consumer.commit()
+        assert await consumer.committed(QUEUE) == 4
+
+
+async def test_failed_message_is_dropped(client: ClientInstance, tmp_path: Path) -> None:
+    await send(client, 4, queues=1)
+    seen: list[int] = []
+
+    async def handle(message: MessageExt) -> None:
+        seen.append(int(message.body))
+        if message.body == b"1":
+            raise ValueError("not here")
+
+    async with open_consumer(
+        TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+        offsets_path=tmp_path / "o.json",
+    ) as consumer:  # fmt: skip
+        with trio.move_on_after(30):
+            await consumer.run(handle, concurrency=1)
+        consumer.seek(QUEUE, 0)
+        message = await consumer.receive()
+        with pytest.raises(ConfigError, match="member of a group"):
+            await consumer.retry(message)
+    assert seen == [0, 1, 2, 3]
+
+
+async def test_disk_that_takes_nothing_is_an_error(client: ClientInstance, tmp_path: Path) -> None:
+    await send(client, 4, queues=1)
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    async with open_consumer(
+        TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+        offsets_path=tmp_path / "o.json",
+    ) as consumer:  # fmt: skip
+        await receive(consumer, 1)
+        os.mkdir(tmp_path / "o.json.tmp")
+        with pytest.raises(Error, match="offsets_path="):
+            await consumer.commit()
+        assert await consumer.committed(QUEUE) is NOT_FOUND
+        os.rmdir(tmp_path / "o.json.tmp")
+
+
+# ---------------------------------------------------------------------------------------- the file
+
+
+def test_file_of_java_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "offsets.json"
+    path.write_text(
+        '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":0,\n\t\t\t"topic":"orders"\n'
+        '\t\t}:12,{\n\t\t\t"brokerName":"broker-b",\n\t\t\t"queueId":3,\n\t\t\t"topic":"orders"\n\t\t}:7\n\t}\n}'
+    )
+    assert OffsetFile(path).read() == {QUEUE: 12, MessageQueue(TOPIC, "broker-b", 3): 7}
+
+
+def test_file_before_counts_where_the_last_one_cannot_be_read(tmp_path: Path) -> None:
+    file = OffsetFile(tmp_path / "offsets.json")
+    file.write({QUEUE: 5})
+    file.write({QUEUE: 9})
+    file.path.write_bytes(b"")
+    assert file.read() == {QUEUE: 5}
+    file.path.unlink()
+    assert file.read() == {QUEUE: 5}
+    (tmp_path / "offsets.json.bak").write_text("{")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        file.read()
+
+
+def test_default_place_is_javas() -> None:
+    home = Path.home() / ".rocketmq_offsets"
+    assert default_offsets_path("10.0.0.1@7#abc", "g") == home / "10.0.0.1@DEFAULT/g/offsets.json"
+    assert default_offsets_path("mine", "g") == home / "mine/g/offsets.json"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"mode": "multicast"}, "neither 'clustering' nor 'broadcasting'"),
+        ({"mode": "broadcasting", "queues": [QUEUE]}, "no queues="),
+        ({"offsets_path": "o.json"}, "for mode='broadcasting'"),
+    ],
+)
+async def test_wrong_use_is_refused(
+    client: ClientInstance, arguments: dict[str, object], what: str
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        async with open_consumer(TOPIC, group="g", client=client, **arguments):  # type: ignore[arg-type]
+            pass

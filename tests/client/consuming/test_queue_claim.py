@@ -1,0 +1,211 @@
+"""Who may lower an offset: owners, late commits, operators; and what an Apache broker hears of it."""
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.client.consuming.offset_stores import QUEUE, at, commit, new_store, read, seek
+
+from rocketrio import NOT_FOUND, ClientInstance, CommitRefused
+from rocketrio.consuming.offset_store import RemoteBrokerOffsetStore
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.offset import (
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketrio_protocol.header_fields import RequestHeader
+
+
+@pytest.fixture
+async def store(client: ClientInstance) -> RemoteBrokerOffsetStore:
+    return await new_store(client)
+
+
+@attrs.define
+class Listening:
+    """Hears what the client asks; with `is_apache` brokers are shown only what Apache's understand."""
+
+    pool: Any
+    is_apache: bool = False
+    heard: list[RequestHeader] = attrs.field(factory=list)
+
+    async def call(self, addr: str, header: RequestHeader, *rest: Any, **options: Any) -> Any:
+        self.heard.append(header)
+        if self.is_apache and isinstance(header, QueryConsumerOffsetRequestHeader):
+            header = attrs.evolve(header, claim=None)
+        elif self.is_apache and isinstance(header, UpdateConsumerOffsetRequestHeader):
+            header = attrs.evolve(header, generation=None, ownership=None, seek=None)
+        answer: RemotingCommand = await self.pool.call(addr, header, *rest, **options)
+        return answer
+
+
+def listen(store: RemoteBrokerOffsetStore, *, is_apache: bool = False) -> list[RequestHeader]:
+    listening = Listening(store.client.api.pool, is_apache)
+    store.client.api.pool = listening
+    return listening.heard
+
+
+async def other_member(store: RemoteBrokerOffsetStore, offset: int) -> None:
+    """Somebody else takes the queue over, and commits."""
+    api, addr = store.client.api, store.client.routing.candidates("broker-a")[0].addr
+    claimed = await api.claim_queue(addr, "g", QUEUE, "somebody else")
+    await api.update_consumer_offset(
+        addr, "g", QUEUE, offset, generation=claimed.generation, ownership=claimed.ownership
+    )
+
+
+async def test_an_apache_broker_hears_no_field_of_ours_with_a_commit(
+    store: RemoteBrokerOffsetStore,
+) -> None:
+    heard = listen(store, is_apache=True)
+    await read(store)
+    await commit(store, 5)
+    await seek(store, 2)
+    commits = [header.to_ext_fields() for header in heard[1:]]
+    assert commits == [
+        {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": offset}
+        for offset in ("5", "2")
+    ]
+
+
+@pytest.mark.parametrize("is_apache", [False, True])
+async def test_queue_that_was_claimed_is_committed_without_asking_again(
+    store: RemoteBrokerOffsetStore, is_apache: bool
+) -> None:
+    heard = listen(store, is_apache=is_apache)
+    assert await read(store) is NOT_FOUND
+    for offset in (5, 6):
+        await commit(store, offset)
+    assert [type(header) for header in heard] == [
+        QueryConsumerOffsetRequestHeader,
+        UpdateConsumerOffsetRequestHeader,
+        UpdateConsumerOffsetRequestHeader,
+    ]
+
+
+async def test_an_apache_broker_hears_nothing_of_a_queue_that_is_lost(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    listen(store, is_apache=True)
+    await read(store)
+    store.update_offset(QUEUE, 5)
+    store.lose(QUEUE)
+    await store.persist(QUEUE)
+    assert await at(store, cluster.master.broker.address) is NOT_FOUND
+
+
+async def test_late_progress_raises_and_never_lowers_what_the_next_owner_stored(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    master = cluster.master.broker.address
+    await read(store)
+    await other_member(store, 9)
+    store.update_offset(QUEUE, 5)
+    store.lose(QUEUE)
+    await store.persist(QUEUE)
+    assert await at(store, master) == 9
+    await commit(store, 12)
+    assert await at(store, master) == 12
+
+
+async def test_late_seek_does_not_lower_what_the_next_owner_stored(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    await read(store)
+    store.reset_offset(QUEUE, 2)
+    await other_member(store, 9)
+    store.lose(QUEUE)
+    await store.persist(QUEUE)
+    assert await at(store, cluster.master.broker.address) == 9
+
+
+async def test_seek_before_anybody_took_the_queue_over_is_stored(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    await read(store)
+    await commit(store, 5)
+    store.reset_offset(QUEUE, 2)
+    store.lose(QUEUE)
+    await store.persist(QUEUE)
+    assert await at(store, cluster.master.broker.address) == 2
+
+
+async def test_broker_that_forgot_the_claim_takes_the_owner_s_seek(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    await read(store)
+    await commit(store, 50)
+    await cluster.kill_master()
+    master = await cluster.restart_master()
+    await trio.sleep(5)
+    await seek(store, 2)
+    assert await at(store, master.address) == 2
+
+
+async def test_seek_of_who_finds_that_it_lost_the_queue_is_dropped(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    async def look() -> bool:
+        await trio.lowlevel.checkpoint()
+        store.lose(QUEUE)
+        return True
+
+    store.confirm = look
+    await read(store)
+    await other_member(store, 9)
+    store.reset_offset(QUEUE, 2)
+    with pytest.raises(CommitRefused, match="another member has claimed the queue"):
+        await store.persist(QUEUE)
+    assert await at(store, cluster.master.broker.address) == 9
+
+
+async def test_reset_of_an_operator_stands_until_the_user_seeks(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    master = cluster.master.broker.address
+    await read(store)
+    await commit(store, 50)
+    await store.client.api.update_consumer_offset(master, "g", QUEUE, 10, reset=True)
+    store.update_offset(QUEUE, 60)
+    with pytest.raises(CommitRefused, match=r"reset group g on .* to 10"):
+        await store.persist(QUEUE)
+    await commit(store, 70)
+    assert store.overruled(QUEUE) is not None
+    assert await at(store, master) == 10
+    await seek(store, 65)
+    assert await at(store, master) == 65
+    await commit(store, 66)
+    assert await at(store, master) == 66
+
+
+async def test_reset_that_a_slave_has_not_heard_of_wins_over_commits_there(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    await read(store)
+    await commit(store, 50)
+    await trio.sleep(12.5)  # Between two looks of the slave.
+    api = store.client.api
+    await api.update_consumer_offset(cluster.master.broker.address, "g", QUEUE, 10, reset=True)
+    await cluster.kill_master()
+    await commit(store, 60)
+    master = await cluster.restart_master()
+    assert await at(store, master.address) == 10
+    await trio.sleep(15)
+    store.update_offset(QUEUE, 61)
+    with pytest.raises(CommitRefused):
+        await store.persist(QUEUE)
+    assert await at(store, cluster.slaves[0].broker.address) == 10
+
+
+async def test_late_commit_of_a_java_member_is_overtaken_by_the_owner(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    master = cluster.master.broker.address
+    await read(store)
+    await commit(store, 50)
+    await store.client.api.update_consumer_offset(master, "g", QUEUE, 40)
+    assert await at(store, master) == 40
+    await commit(store, 60)
+    assert await at(store, master) == 60

@@ -1,0 +1,115 @@
+"""Rounds of a rebalance while members and brokers can be asked, and while they cannot."""
+
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+import trio
+
+from rocketrio import ClientInstance, Consumer, MessageQueue, open_admin, open_consumer
+from rocketrio.consuming.rebalance import RebalanceService
+from rocketrio.consuming.subscription import ALL
+from rocketrio.heartbeat import ConsumerMembership
+from rocketrio_broker.embedded import EmbeddedCluster
+
+Assigned = list[Mapping[str, list[MessageQueue]]]
+
+
+@pytest.fixture
+async def service(client: ClientInstance) -> RebalanceService:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=4)
+    await client.topic_route("orders")
+    await trio.sleep(1)  # The heartbeats that the route caused are over.
+    subscriptions = {"orders": ALL.data("orders", sub_version=1)}
+    member = ConsumerMembership("g", "CONSUME_FROM_LAST_OFFSET", subscriptions)
+    return RebalanceService(client, member, lambda mine: None)
+
+
+def record(service: RebalanceService) -> Assigned:
+    rounds: Assigned = []
+    service.assign = rounds.append
+    return rounds
+
+
+async def test_only_member_gets_every_queue(
+    client: ClientInstance, service: RebalanceService
+) -> None:
+    rounds = record(service)
+    await client.join(service.member)
+    assert await service.rebalance()
+    assert [queue.queue_id for queue in rounds[0]["orders"]] == [0, 1, 2, 3]
+
+
+async def test_member_that_is_not_listed_announces_itself_first(
+    client: ClientInstance, service: RebalanceService
+) -> None:
+    rounds = record(service)
+    client.heartbeat.consumers["g"] = service.member  # Known here, but no broker was told.
+    assert await service.rebalance()
+    assert len(rounds[0]["orders"]) == 4
+
+
+async def test_stranger_to_the_brokers_keeps_what_it_has(
+    client: ClientInstance, service: RebalanceService
+) -> None:
+    rounds = record(service)
+    assert not await service.rebalance()
+    assert rounds == [{}]
+
+
+async def test_nothing_changes_while_nobody_can_be_asked(
+    client: ClientInstance, service: RebalanceService, cluster: EmbeddedCluster
+) -> None:
+    rounds = record(service)
+    await client.join(service.member)
+    await cluster.slaves[0].kill()
+    await cluster.kill_master()
+    assert not await service.rebalance()
+    assert rounds == [{}]
+
+
+async def test_slave_knows_the_members_too(
+    client: ClientInstance, service: RebalanceService, cluster: EmbeddedCluster
+) -> None:
+    rounds = record(service)
+    await client.join(service.member)
+    await cluster.kill_master()
+    assert await service.rebalance()
+    assert len(rounds[0]["orders"]) == 4
+
+
+async def test_what_moved_is_reported_once(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=4)
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(4)]
+
+    def member(client_id: str) -> AbstractAsyncContextManager[Consumer]:
+        return open_consumer(
+            "orders",
+            group="g",
+            client_id=client_id,
+            name_servers=cluster.name_servers,
+            dial=cluster.dial,
+            wall_clock=cluster.wall_clock,
+        )
+
+    async with member("a") as first:
+        await trio.sleep(60)
+        [begun] = first.rebalances
+        assert (begun.gained, begun.lost, begun.joined) == (tuple(queues), (), ("a",))
+        async with member("b"):
+            await trio.sleep(60)
+            _, shared = first.rebalances
+            assert (shared.gained, shared.lost) == ((), (queues[2], queues[3]))
+            assert (shared.joined, shared.left, shared.topic) == (("b",), (), "orders")
+            moment = shared.when
+        await trio.sleep(60)
+        _, _, alone = first.rebalances
+        assert (alone.gained, alone.left) == ((queues[2], queues[3]), ("b",))
+        assert 59 <= (alone.when - moment).total_seconds() <= 61
+        assert str(alone) == (
+            "topic=orders gained=broker-a:2,broker-a:3 lost=none joined=nobody left=b"
+        )

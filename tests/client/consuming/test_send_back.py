@@ -1,0 +1,162 @@
+"""Handing messages back: to the broker that holds them, or to another one."""
+
+import zlib
+
+import pytest
+import trio
+from tests.client.conftest import run_in_virtual_time
+from tests.client.orders import TOPIC, send
+
+from rocketrio import (
+    ClientInstance,
+    Error,
+    Message,
+    MessageExt,
+    open_admin,
+    open_client,
+    open_consumer,
+    open_producer,
+)
+from rocketrio.connections import Connections
+from rocketrio.consuming.redelivered import redelivered
+from rocketrio.consuming.send_back import SendBack
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
+from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
+from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.topic_names import dead_letter_topic, retry_topic
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[RequestHeader]:
+    """Requests that hand back or send, in order; those of code 36 fail."""
+    headers: list[RequestHeader] = []
+    call = Connections.call
+
+    async def call_and_note(
+        self: Connections, addr: str, header: RequestHeader, *args: object, **kwargs: object
+    ) -> object:
+        if isinstance(header, ConsumerSendMsgBackRequestHeader | SendMessageRequestHeaderV2):
+            headers.append(header)
+        if header.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+            raise NotReachable("this broker is away")
+        return await call(self, addr, header, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Connections, "call", call_and_note)
+    return headers
+
+
+async def receive_until(client: ClientInstance, group: str, *, seconds: float) -> list[MessageExt]:
+    received: list[MessageExt] = []
+    async with open_consumer(TOPIC, group=group, client=client) as consumer:
+        with trio.move_on_after(seconds):
+            async for message in consumer:
+                received.append(message)
+                if len(received) == 1:
+                    await consumer.retry(message)
+    return received
+
+
+async def test_message_goes_to_another_broker_when_its_own_does_not_take_it(
+    client: ClientInstance, asked: list[RequestHeader]
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic(TOPIC, queues=1)
+    body = bytes(10_000)  # It is compressed, and stays so.
+    async with open_producer(client=client) as producer:
+        sent = await producer.send(
+            Message(TOPIC, body, keys="k", tags="t", properties={"mine": "ä"}, flag=7)
+        )
+    first, again = await receive_until(client, "g", seconds=20)
+    assert (again.body, again.topic, again.flag) == (body, TOPIC, 7)
+    assert (again.keys, again.tags, again.properties["mine"]) == ("k", "t", "ä")
+    assert again.message_id == first.message_id == sent.message_id
+    assert again.reconsume_times == 1
+    header = asked[-1]
+    assert isinstance(header, SendMessageRequestHeaderV2)
+    assert (header.topic, header.reconsume_times, header.max_reconsume_times) == (
+        retry_topic("g"),
+        1,
+        16,
+    )
+    properties = again.properties
+    assert properties["RETRY_TOPIC"] == TOPIC
+    assert properties["ORIGIN_MESSAGE_ID"] == sent.message_id
+    assert properties["DELAY"] == "3"
+    assert len(again.stored_body) < 1000
+    assert zlib.decompress(again.stored_body) == body
+
+
+async def test_dead_letter_is_one_also_by_way_of_another_broker(
+    client: ClientInstance, asked: list[RequestHeader]
+) -> None:
+    await send(client, 2, queues=1)
+    async with open_consumer(TOPIC, group="g", client=client, max_reconsume_times=0) as consumer:
+        await trio.sleep(6)  # Until the retry topic is known.
+        await consumer.retry(await consumer.receive(), delay_level=-1)
+        await consumer.retry(await consumer.receive())
+    async with open_admin(client=client) as admin:
+        (dead,) = (await admin.topic(dead_letter_topic("g"))).queues
+    assert dead.max_offset == 2
+
+
+@pytest.mark.trio(run=run_in_virtual_time)
+async def test_message_is_not_handed_back_while_no_master_stores_it() -> None:
+    async with (
+        EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster,
+        open_client(
+            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
+        ) as client,
+    ):
+        await send(client, 2, queues=1)
+        async with open_consumer(TOPIC, group="g", client=client) as consumer:
+            message = await consumer.receive()
+            await trio.sleep(6)
+            await cluster.kill_master()
+            with pytest.raises(Error):
+                await consumer.retry(message)
+
+
+async def test_handler_gets_a_message_again_that_nobody_took_back(
+    client: ClientInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(client, 1, queues=1)
+    at: list[float] = []
+
+    async def refuse(self: SendBack, message: MessageExt, delay_level: int) -> None:
+        raise NotReachable("all brokers are away")
+
+    monkeypatch.setattr(SendBack, "send_back", refuse)
+
+    async def handle(message: MessageExt) -> None:
+        at.append(trio.current_time())
+        if len(at) < 3:
+            raise ValueError("not yet")
+
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with trio.move_on_after(15):
+            await consumer.run(handle)
+        await consumer.commit()
+        assert [round(time - at[0]) for time in at] == [0, 5, 10]
+        assert consumer.position(consumer.assignment[0]) == 1
+
+
+@pytest.mark.parametrize("level", [-2, 19])
+async def test_level_that_no_broker_has_is_refused(client: ClientInstance, level: int) -> None:
+    await send(client, 1, queues=1)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        message = await consumer.receive()
+        with pytest.raises(ConfigError, match=f"delay_level={level}"):
+            await consumer.retry(message, delay_level=level)
+
+
+async def test_copy_of_a_redelivered_message_is_one_too(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 1, queues=1)
+    _, again = await receive_until(client, "g", seconds=20)
+    assert (again.copy().topic, again.copy().reconsume_times) == (TOPIC, 1)
+    assert redelivered(again, 2).copy().reconsume_times == 3
+    assert again.broker_name == "broker-a"
