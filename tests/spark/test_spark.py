@@ -1,7 +1,5 @@
 """The format `rocketmq` in a real Spark session, against a cluster in a process of its own."""
 
-import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,22 +38,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
         trio.run(load)
         yield running
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.session.timeZone", "America/New_York")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 def _load(spark: SparkSession, cluster: Running, topic: str = "orders", **given: str) -> DataFrame:
