@@ -11,6 +11,7 @@ from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.api import ClientAPI
+from rocketrio.connect import open_client
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.spark.discovery import Discovery, discover
 from rocketrio.spark.errors import (
@@ -71,10 +72,11 @@ async def _read(cluster: EmbeddedCluster, **given: str) -> Blocks:
 
 async def _fetch(cluster: EmbeddedCluster, options: ReadOptions, task: ReadTask) -> Blocks:
     taken = Blocks()
-    try:
-        await fetch_task(task, options, taken, dial=cluster.dial)  # type: ignore[arg-type]
-    except BaseExceptionGroup as group:
-        raise first_cause(group) from None
+    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+        try:
+            await fetch_task(task, options, taken, client)  # type: ignore[arg-type]
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from None
     return taken
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio.api import ClientAPI
+from rocketrio.instance import ClientInstance
 from rocketrio.spark.offsets import QueueRange
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.pipeline import Pipeline
@@ -21,9 +21,6 @@ from rocketrio.spark.plan import ReadTask
 from rocketrio.spark.runtime import Handover
 from rocketrio.spark.sources import BrokerSource
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.remoting.pool import open_channel_pool
-from rocketrio_protocol.remoting.ports import Dial
-from rocketrio_protocol.remoting.tcp import dial_tcp
 
 RANGES_AT_ONCE: Final = 4
 """Ranges of a task that are fetched at the same time: enough to hide a slow broker behind others."""
@@ -42,22 +39,20 @@ class Block:
 
 
 async def fetch_task(
-    task: ReadTask, options: ReadOptions, handover: Handover[Block], *, dial: Dial = dial_tcp
+    task: ReadTask, options: ReadOptions, handover: Handover[Block], client: ClientInstance
 ) -> None:
-    """Fetch all ranges of a task over connections of its own. Raises SparkSourceError."""
-    async with open_channel_pool(dial) as pool:
-        api = ClientAPI(pool)
-        sources = {
-            name: BrokerSource(name, dict(addrs), options, api)
-            for name, addrs in task.addresses.items()
-        }
-        fetcher = Fetcher(options, handover)
-        limiter = trio.CapacityLimiter(RANGES_AT_ONCE)
-        async with trio.open_nursery() as nursery:
-            for part in task.ranges:
-                await limiter.acquire_on_behalf_of(part)
-                nursery.start_soon(fetcher.fetch, part, sources[part.broker_name], limiter)
-        await fetcher.flush()
+    """Fetch all ranges of a task over the client's connections. Raises SparkSourceError."""
+    sources = {
+        name: BrokerSource(name, dict(addrs), options, client)
+        for name, addrs in task.addresses.items()
+    }
+    fetcher = Fetcher(options, handover)
+    limiter = trio.CapacityLimiter(RANGES_AT_ONCE)
+    async with trio.open_nursery() as nursery:
+        for part in task.ranges:
+            await limiter.acquire_on_behalf_of(part)
+            nursery.start_soon(fetcher.fetch, part, sources[part.broker_name], limiter)
+    await fetcher.flush()
 
 
 class Fetcher:

@@ -19,7 +19,7 @@ from rocketrio.spark.errors import DecodeError
 from rocketrio.spark.fetch import Block, fetch_task
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.plan import ReadTask, plan_partitions
-from rocketrio.spark.runtime import Handover, blocks
+from rocketrio.spark.runtime import Handover, process_runtime
 from rocketrio.spark.schema import arrow_schema, check_schema, protocol_columns
 from rocketrio_protocol.columns import decode_columns
 from rocketrio_protocol.errors import ConfigError, ProtocolError
@@ -69,10 +69,13 @@ class RocketMQBatchReader(DataSourceReader):
         schema = arrow_schema(self._schema)
         decoder = BlockDecoder(self._options, schema)
 
-        async def produce(handover: Handover[Block]) -> None:
-            await fetch_task(task, self._options, handover)
+        runtime = process_runtime()
 
-        for block in blocks(produce):
+        async def produce(handover: Handover[Block]) -> None:
+            client = await runtime.client(self._options.name_servers)
+            await fetch_task(task, self._options, handover, client)
+
+        for block in runtime.blocks(produce):
             yield decoder.decode(block)
 
 

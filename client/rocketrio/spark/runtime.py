@@ -1,22 +1,35 @@
-"""Between Spark's thread, which asks for the next batch, and a trio loop, which fetches ahead.
+"""Where trio runs in a process that is Spark's: one loop in a thread of its own, kept from task to task.
 
-One loop per call, in a thread that ends with it: a task costs a few milliseconds more than with a loop
-kept for the life of the process, and there is nothing global, nothing to keep alive over idle kills, and
-no state that a forked worker could inherit.
+    Spark's thread                             the loop's thread, a daemon
+    call(fn, ...)    starts a job and waits    fn(...), its result or error goes back
+    blocks(produce)  starts a job and takes    produce(handover), what it puts goes over, and its end
 
+Spark's Python workers live for many tasks. Connections dialled by one serve the next: `client` gives the one client
+of its name servers.
+
+Invariant: a fork shares nothing with its parent: runtimes are found by process id, and start at their first use.
+Invariant: who waits is told of the end of its job, whatever that was; once it gives up, the job is cancelled.
 Invariant: at most `BLOCKS_AHEAD` blocks wait; the producer waits for room.
-Invariant: when the iterator is closed the loop is cancelled and the thread has ended.
-Unlike a loop kept per process: connections are dialled once a task (about a millisecond).
 """
 
 import contextlib
+import functools
+import logging
+import os
 import queue
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Generator
-from typing import Final, Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import attrs
 import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.spark.kept_clients import KeptClients
+from rocketrio_protocol.errors import ClosedError
 
 BLOCKS_AHEAD: Final = 3
 """Blocks of about `batchBytes` that may wait for Spark: one decoded, one ready, one arriving."""
@@ -24,13 +37,23 @@ BLOCKS_AHEAD: Final = 3
 LARGEST_KEPT: Final = 31 * 1024 * 1024
 """Bytes: a little less than the most that glibc's malloc learns from (DEFAULT_MMAP_THRESHOLD_MAX, 32 MiB)."""
 
+CANCEL_GRACE: Final = 10.0
+"""Seconds that a cancelled job is waited for: more than a client needs to leave a cluster (CLOSE_GRACE, twice)."""
+
+THREAD_NAME: Final = "rocketrio-spark-loop"
+
+R = TypeVar("R")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+logger = logging.getLogger("rocketrio.spark.runtime")
 
 
 @attrs.frozen
 class _End:
-    """The producer returned, or raised."""
+    """A job is over: what it returned or raised."""
 
+    value: object = None
     error: BaseException | None = None
 
 
@@ -46,11 +69,201 @@ class Handover(Generic[T]):
         await self._room.acquire()
         self._blocks.put(block)
 
-    def _end(self, error: BaseException | None) -> None:
-        self._blocks.put(_End(error))
-
     def _taken(self) -> None:
         self._room.release()
+
+
+Producer: TypeAlias = Callable[[Handover[T]], Awaitable[None]]
+
+
+@attrs.define(eq=False)
+class _Job:
+    """Something that another thread wants done in the loop."""
+
+    loop: "_Loop"
+    work: Callable[[], Awaitable[object]]
+    said: "queue.SimpleQueue[Any]"
+    """What it hands over, and at last its end."""
+    scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    is_submitted: bool = False
+    is_over: bool = False
+    """Its end was taken."""
+
+    def take(self) -> Any:
+        """Wait for what it says next; after an `_End` nothing more comes."""
+        said = self.said.get()
+        if isinstance(said, _End):
+            self.is_over = True
+        return said
+
+    def give_up(self) -> None:
+        """If it is not over cancel it, and wait; not in the loop itself, where the garbage collector may end it."""
+        if self.is_over or not self.is_submitted:
+            return
+        self.loop.call_soon(self.scope.cancel)
+        if threading.current_thread() is self.loop.thread or sys.is_finalizing():
+            return
+        try:
+            while not isinstance(self.said.get(timeout=CANCEL_GRACE), _End):
+                pass
+        except queue.Empty:
+            logger.warning("a cancelled job goes on work=%r", self.work)
+
+
+_current_job: ContextVar[_Job] = ContextVar("rocketrio_spark_job")
+"""In the tasks of a job: which one it is."""
+
+
+class _Loop:
+    """One run of trio, in its thread."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._error: BaseException | None = None
+        self._started = threading.Event()
+        self._token: trio.lowlevel.TrioToken
+        self._nursery: trio.Nursery
+        self._clients: KeptClients
+        self.thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self.thread.start()
+
+    def submit(self, job: _Job) -> None:
+        """Start a job. Raises what kept the loop from starting."""
+        self._started.wait()
+        if self._error is not None:
+            raise self._error
+        job.is_submitted = True
+        try:
+            self._token.run_sync_soon(self._begin, job)
+        except trio.RunFinishedError:
+            job.said.put(_End(error=_over()))
+
+    def call_soon(self, action: Callable[[], object]) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(action)
+
+    async def client(self, name_servers: Sequence[str], job: _Job) -> ClientInstance:
+        return await self._clients.client(name_servers, job)
+
+    def _run(self) -> None:
+        keep_freed_memory()
+        try:
+            trio.run(self._main)
+        except (
+            BaseException
+        ) as error:  # Told to the threads that wait for a start, or, here, to the log.
+            self._error = error
+            if self._started.is_set():
+                logger.exception("the loop of this process ended")
+        finally:
+            self.is_over = True
+            self._started.set()
+
+    async def _main(self) -> None:
+        async with trio.open_nursery() as self._nursery:
+            self._token = trio.lowlevel.current_trio_token()
+            self._clients = KeptClients(self._nursery)
+            self._started.set()
+            await trio.sleep_forever()
+
+    def _begin(self, job: _Job) -> None:
+        try:
+            self._nursery.start_soon(self._do, job)
+        except RuntimeError:  # The nursery is closed: the loop is ending by a fault.
+            job.said.put(_End(error=_over()))
+
+    async def _do(self, job: _Job) -> None:
+        end = _End(error=_over())
+        _current_job.set(job)
+        try:
+            with job.scope:
+                end = _End(await job.work())
+        except Exception as error:  # Crosses to the thread that waits, which raises it.
+            end = _End(error=first_cause(error))
+        except BaseException:  # Its own cancel stays inside its scope: this is the end of the loop.
+            self.is_over = True
+            raise
+        finally:
+            self._clients.released(job)
+            job.said.put(end)
+
+
+class ProcessRuntime:
+    """The runtime of one process, got by `process_runtime`. Its methods may be used by several threads at once."""
+
+    def __init__(self) -> None:
+        self._loop: _Loop | None = None
+        self._starting = threading.Lock()
+
+    def call(
+        self,
+        work: Callable[[Unpack[Ts]], Awaitable[R]],
+        *args: *Ts,
+        timeout: float,
+    ) -> R:
+        """What `work(*args)` returns or raises; runs in the loop while this thread waits.
+
+        After `timeout` seconds it is cancelled, and BrokerUnreachable raised. What interrupts the wait, as Ctrl-C,
+        cancels it too, and comes out once it is over. Of several errors at once the first is raised.
+        """
+        bounded = functools.partial(_within, timeout, functools.partial(work, *args))
+        with self._job(bounded, queue.SimpleQueue()) as job:
+            end: _End = job.take()
+        try:
+            if end.error is not None:
+                raise end.error
+            return end.value  # type: ignore[return-value]  # what `bounded` returned
+        finally:
+            del end  # an error's traceback knows this frame
+
+    def blocks(self, produce: Producer[T]) -> Generator[T]:
+        """What `produce` hands over, while it runs in the loop; its exception comes out as raised.
+
+        Nothing runs before the first block is asked for. Closing the generator cancels `produce`.
+        """
+        handover: Handover[T] = Handover()
+        with self._job(functools.partial(produce, handover), handover._blocks) as job:
+            while not isinstance(block := job.take(), _End):
+                yield block
+                del block
+                job.loop.call_soon(handover._taken)
+        if block.error is not None:
+            raise block.error
+
+    async def client(self, name_servers: Sequence[str]) -> ClientInstance:
+        """The client of those name servers, the same for all jobs. Only in the loop, by a job of `call` or `blocks`.
+
+        It is the job's until the job is over: ask again in the next one. Its routes are as old as it asked last for
+        them; refresh what has to be fresh. A cancel leaves it to the next who asks. Raises ClosedError.
+        """
+        job = _current_job.get()
+        return await job.loop.client(name_servers, job)
+
+    @contextlib.contextmanager
+    def _job(
+        self, work: Callable[[], Awaitable[object]], said: "queue.SimpleQueue[Any]"
+    ) -> Iterator[_Job]:
+        """A job that runs; whatever ends the block early gives it up."""
+        with self._starting:
+            loop = self._loop
+            if loop is None or loop.is_over:
+                loop = self._loop = _Loop()
+        assert threading.current_thread() is not loop.thread, "the loop would wait for itself"
+        job = _Job(loop, work, said)
+        try:
+            loop.submit(job)
+            yield job
+        finally:
+            job.give_up()
+
+
+_runtimes: dict[int, ProcessRuntime] = {}
+"""The runtime of each process id. A fork inherits its parent's, which stay as they are: they are not its own to end."""
+
+
+def process_runtime() -> ProcessRuntime:
+    """The runtime of this process; its loop starts when it has something to do."""
+    return _runtimes.setdefault(os.getpid(), ProcessRuntime())
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -58,21 +271,6 @@ def first_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-Producer: TypeAlias = Callable[[Handover[T]], Awaitable[None]]
-
-
-@attrs.frozen
-class _Loop:
-    """How Spark's thread reaches the running loop."""
-
-    token: trio.lowlevel.TrioToken
-    scope: trio.CancelScope
-
-    def call_soon(self, action: Callable[[], object]) -> None:
-        with contextlib.suppress(trio.RunFinishedError):
-            self.token.run_sync_soon(action)
 
 
 def keep_freed_memory() -> None:
@@ -84,42 +282,11 @@ def keep_freed_memory() -> None:
     bytearray(LARGEST_KEPT)
 
 
-def blocks(produce: Producer[T]) -> Generator[T]:
-    """What `produce` hands over, while it runs in a loop of its own; its exception comes out as raised."""
-    keep_freed_memory()
-    handover: Handover[T] = Handover()
-    started: queue.SimpleQueue[_Loop | None] = queue.SimpleQueue()
+async def _within(timeout: float, work: Callable[[], Awaitable[R]]) -> R:
+    with trio.move_on_after(timeout):
+        return await work()
+    raise BrokerUnreachable(f"no answer of the cluster within {timeout:g} s")
 
-    async def main() -> None:
-        with trio.CancelScope() as scope:
-            started.put(_Loop(trio.lowlevel.current_trio_token(), scope))
-            await produce(handover)
 
-    def run() -> None:
-        try:
-            trio.run(main)
-        except BaseException as error:  # crosses to the reading thread, which raises it
-            handover._end(first_cause(error))
-        else:
-            handover._end(None)
-        finally:
-            started.put(None)  # for a loop that could not even start
-
-    thread = threading.Thread(target=run, name="rocketrio-spark-reader", daemon=True)
-    thread.start()
-    loop = started.get()
-    try:
-        while True:
-            block = handover._blocks.get()
-            if isinstance(block, _End):
-                if block.error is not None:
-                    raise block.error
-                return
-            yield block
-            del block
-            assert loop is not None
-            loop.call_soon(handover._taken)
-    finally:
-        if loop is not None:
-            loop.call_soon(loop.scope.cancel)
-        thread.join()
+def _over() -> ClosedError:
+    return ClosedError("the loop of this process has ended")

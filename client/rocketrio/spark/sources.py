@@ -12,10 +12,9 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio.api import ClientAPI
 from rocketrio.consuming.pull_result import PullResult
 from rocketrio.consuming.subscription import ALL, TAG_EXPRESSION_TYPE
-from rocketrio.name_servers import NameServers
+from rocketrio.instance import ClientInstance
 from rocketrio.spark.answers import Again, AskMaster, Lost, Take, judge
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
 from rocketrio.spark.offsets import Bounds, Loss, QueueRange
@@ -50,7 +49,7 @@ class BrokerSource:
     addresses: dict[int, str]
     """Broker id to address."""
     options: ReadOptions
-    api: ClientAPI
+    client: ClientInstance
     _suggested: int = MASTER_ID
     _avoided: set[int] = attrs.Factory(set)
 
@@ -139,7 +138,7 @@ class BrokerSource:
             limited_by_bytes=True,
         )
         addr = self.addresses[broker_id]
-        result = await self.api.pull_message(addr, header, timeout=self.options.pull_timeout)
+        result = await self.client.api.pull_message(addr, header, timeout=self.options.pull_timeout)
         result.broker_id = broker_id
         if result.suggest_which_broker_id in self.addresses:
             self._suggested = result.suggest_which_broker_id
@@ -149,8 +148,7 @@ class BrokerSource:
         """All failed: try them again, and those a name server knows now."""
         self._avoided.clear()
         try:
-            names = NameServers(self.api.pool, self.options.name_servers)
-            route = await names.topic_route(topic)
+            route = await self.client.name_servers.topic_route(topic)
         except (NotReachable, BrokerError) as error:
             logger.info("route not found topic=%s error=%s", topic, error.what)
             return

@@ -1,0 +1,91 @@
+"""The clients of a process's loop: one for each set of name servers, opened when first wanted, closed when idle.
+
+    client(...)     opens one or gives the standing one; whoever asked uses it from now on
+    released(user)  its work is over; a client that nobody uses is closed CLIENT_IDLE seconds later
+
+Invariant: a client that was given to a user is not closed before the user is released, unless it broke.
+Invariant: a client that broke or is being closed is given to nobody; the next who asks gets another one.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.connect import open_client
+from rocketrio.instance import ClientInstance
+from rocketrio_protocol.errors import ClosedError
+from rocketrio_protocol.remoting.ports import Dial
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+CLIENT_IDLE: Final = 60.0
+"""Seconds that connections are kept for a next task: as long as Spark keeps a worker process that has none."""
+
+logger = logging.getLogger("rocketrio.spark.runtime")
+
+
+@attrs.define(eq=False)
+class _Kept:
+    """One client, from before it is open until it is closed."""
+
+    opened: trio.Event = attrs.Factory(trio.Event)
+    client: ClientInstance | None = None
+    error: Exception | None = None
+    users: set[object] = attrs.Factory(set)
+    life: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    """Its deadline is when the client is closed if nobody comes."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Being opened or open, and to stay so."""
+        is_closed = self.client is not None and self.client.is_closed
+        return self.error is None and not is_closed and not self.life.cancel_called
+
+
+@attrs.define(eq=False)
+class KeptClients:
+    """The clients of one loop; `nursery` is where they live."""
+
+    nursery: trio.Nursery
+    dial: Dial = dial_tcp
+    _kept: dict[tuple[str, ...], _Kept] = attrs.Factory(dict)
+
+    async def client(self, name_servers: Sequence[str], user: object) -> ClientInstance:
+        """The client of those name servers, until `user` is released. Raises ClosedError when it broke at once."""
+        key = tuple(name_servers)
+        kept = self._kept.get(key)
+        if kept is None or not kept.is_usable:
+            kept = self._kept[key] = _Kept()
+            self.nursery.start_soon(self._keep, key, kept)
+        kept.users.add(user)
+        kept.life.deadline = float("inf")
+        await kept.opened.wait()
+        if kept.client is None:
+            raise ClosedError(f"the client of {';'.join(key)} broke: {kept.error}") from kept.error
+        return kept.client
+
+    def released(self, user: object) -> None:
+        """The user needs no client any more."""
+        for kept in self._kept.values():
+            if user in kept.users:
+                kept.users.remove(user)
+                if not kept.users:
+                    kept.life.deadline = trio.current_time() + CLIENT_IDLE
+
+    async def _keep(self, key: tuple[str, ...], kept: _Kept) -> None:
+        try:
+            async with open_client(name_servers=key, dial=self.dial) as client:
+                kept.client = client
+                kept.opened.set()
+                with kept.life:
+                    await trio.sleep_forever()
+        # A fault in one client ends that client; who uses it fails, and who comes next gets another one.
+        except Exception as error:
+            kept.error = error
+            logger.warning("client broke name_servers=%s error=%r", ";".join(key), error)
+        finally:
+            if self._kept.get(key) is kept:
+                del self._kept[key]
+            kept.opened.set()
