@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.offsets import (
     AtTimestamp,
+    AtTimestamps,
     Bounds,
     ExplicitOffsets,
+    GroupOffsets,
     QueueRange,
     check_covers,
     format_offsets,
@@ -60,6 +62,8 @@ def test_queue_ids_are_sorted_by_number() -> None:
         ("[1]", "must be objects"),
         ('{"t":{"b":5}}', "must be objects"),
         ('{"t":{"b":{"x":5}}}', "'x': 5"),
+        ('{"t":{"b":{"00":5}}}', "'00': 5"),
+        ('{"t":{"b":{"\u0663":5}}}', "'\u0663': 5"),
         ('{"t":{"b":{"0":-3}}}', "-3"),
         ('{"t":{"b":{"0":true}}}', "True"),
         ('{"t":{"b":{"0":1.5}}}', "1.5"),
@@ -78,9 +82,10 @@ def test_wrong_json_is_refused_naming_the_option(text: str, why: str) -> None:
 def test_words_and_json_are_positions() -> None:
     assert parse_position(" Earliest ", option="o", is_end=False) == "earliest"
     assert parse_position("latest", option="o", is_end=True) == "latest"
+    assert parse_position("GROUP", option="o", is_end=False) == GroupOffsets()
     position = parse_position('{"t":{"b":{"0":-1}}}', option="o", is_end=True)
     assert position == ExplicitOffsets({MessageQueue("t", "b", 0): -1})
-    for wrong in ("earliest", "soon", '{"t":{"b":{"0":-2}}}'):
+    for wrong in ("earliest", "group", "soon", '{"t":{"b":{"0":-2}}}'):
         with pytest.raises(OptionError):
             parse_position(wrong, option="endingOffsets", is_end=True)
 
@@ -90,6 +95,9 @@ def test_explicit_offsets_must_name_every_queue_and_no_other() -> None:
     check_covers("earliest", {here: 1}, option="o")
     check_covers(AtTimestamp(5), {here: 1}, option="o")
     check_covers(ExplicitOffsets({here: 1}), {here: 1}, option="o")
+    check_covers(GroupOffsets(), {here: 1}, option="o")
+    with pytest.raises(OptionError, match="o says nothing about t@b:1: name every queue, or read"):
+        check_covers(AtTimestamps({here: 1}), {here: 1, other: 1}, option="o")
     with pytest.raises(OptionError, match="says nothing about t@b:1"):
         check_covers(ExplicitOffsets({here: 1}), {here: 1, other: 1}, option="o")
     with pytest.raises(OptionError, match="names t@b:1, which this query does not read"):

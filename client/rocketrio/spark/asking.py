@@ -1,14 +1,21 @@
 """Many questions at once, and what becomes of failures: one error, of the kind that Spark users are shown."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+import attrs
 import trio
 
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
 from rocketrio_protocol.errors import BrokerError, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
+
+T = TypeVar("T")
+
+logger = logging.getLogger("rocketrio.spark.asking")
 
 QUESTIONS_AT_ONCE: Final = 64
 """Questions under way at once; a topic may have thousands of queues."""
@@ -27,8 +34,37 @@ def source_errors() -> Iterator[None]:
         raise SparkSourceError(str(error)) from error
 
 
+@attrs.frozen
+class Retries:
+    """How often a question is repeated, and the seconds before that (fetchOffset.*)."""
+
+    count: int = 0
+    interval: float = 0.0
+
+
+ONCE: Final = Retries()
+
+
+async def repeated(ask: Callable[[], Awaitable[T]], retries: Retries) -> T:
+    """What `ask` brings, asked again where that may help. Raises what it raised last."""
+    failures = 0
+    while True:
+        try:
+            return await ask()
+        except (NotReachable, BrokerError) as error:
+            failures += 1
+            may_help = isinstance(error, NotReachable) or error.retryable
+            if failures > retries.count or not may_help:
+                raise
+            logger.info("question repeated failures=%d error=%s", failures, error.what)
+        await trio.sleep(retries.interval)
+
+
 async def for_each(
-    queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[None]]
+    queues: Iterable[MessageQueue],
+    ask: Callable[[MessageQueue], Awaitable[None]],
+    *,
+    retries: Retries = ONCE,
 ) -> None:
     """Await `ask(queue)` for all of them; the first failure is raised alone, and ends what has not begun."""
     limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
@@ -38,7 +74,7 @@ async def for_each(
         async with limiter:
             if not failures:
                 try:
-                    await ask(queue)
+                    await repeated(partial(ask, queue), retries)
                 except (NotReachable, BrokerError, RouteNotFound, SparkSourceError) as error:
                     failures.append(error)
 

@@ -3,11 +3,13 @@
 Invariant: nothing here outlives the call; connections are closed when planning is done.
 """
 
+from functools import partial
+
 import attrs
 
 from rocketrio.connect import open_client
 from rocketrio.instance import ClientInstance
-from rocketrio.spark.asking import source_errors
+from rocketrio.spark.asking import Retries, repeated, source_errors
 from rocketrio.spark.offsets import Loss, QueueRange, check_covers, resolve_ranges
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.positions import offsets_at
@@ -34,11 +36,13 @@ async def discover(options: ReadOptions, *, dial: Dial = dial_tcp) -> Discovery:
 
 
 async def _discover(client: ClientInstance, options: ReadOptions) -> Discovery:
-    queues = await subscribed_queues(client, options)
+    retries = Retries(options.offset_retries, options.offset_retry_interval)
+    queues = await repeated(partial(subscribed_queues, client, options), retries)
     check_covers(options.starting, dict.fromkeys(queues), option="startingOffsets")
     check_covers(options.ending, dict.fromkeys(queues), option="endingOffsets")
-    bounds = await bounds_of(client, queues)
-    starts = await offsets_at(client, options.starting, bounds)
-    ends = await offsets_at(client, options.ending, bounds)
+    bounds = await bounds_of(client, queues, retries=retries)
+    group = options.consumer_group
+    starts = await offsets_at(client, options.starting, bounds, group=group, retries=retries)
+    ends = await offsets_at(client, options.ending, bounds, group=group, retries=retries)
     ranges, losses = resolve_ranges(bounds, starts, ends)
     return Discovery(ranges, losses, addresses_of(client, queues))

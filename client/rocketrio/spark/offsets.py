@@ -8,6 +8,7 @@ Spark compares offsets as text.
 Answers to: the offset options of Spark's Kafka source; rocketmq-spark's offset JSON.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -20,10 +21,13 @@ from rocketrio_protocol.message import MessageQueue
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 MAX_OFFSET: Final = 2**63 - 1
-_QUEUE_ID_DIGITS: Final = 10  # as many as 2^31 - 1 has
+_QUEUE_ID: Final = re.compile("0|[1-9][0-9]{0,9}")  # ten digits, as many as 2^31 - 1 has
 FORMAT_VERSION: Final = 1
 
 OffsetTable: TypeAlias = Mapping[MessageQueue, int]
+
+
+WhenNone: TypeAlias = Literal["error", "latest"]
 
 
 @attrs.frozen
@@ -31,6 +35,22 @@ class AtTimestamp:
     """The first message stored at this time (epoch ms) or later."""
 
     timestamp_ms: int
+    when_none: WhenNone = "error"
+
+
+@attrs.frozen
+class AtTimestamps:
+    """The same with a time for every queue."""
+
+    table: dict[MessageQueue, int]
+    when_none: WhenNone = "error"
+
+
+@attrs.frozen
+class GroupOffsets:
+    """What the consumer group committed; for a queue without a commit, the fallback."""
+
+    fallback: Literal["earliest", "latest"] = "earliest"
 
 
 @attrs.frozen
@@ -40,7 +60,9 @@ class ExplicitOffsets:
     table: dict[MessageQueue, int]
 
 
-Position: TypeAlias = Literal["earliest", "latest"] | AtTimestamp | ExplicitOffsets
+Position: TypeAlias = (
+    Literal["earliest", "latest"] | AtTimestamp | AtTimestamps | ExplicitOffsets | GroupOffsets
+)
 
 
 @attrs.frozen
@@ -81,7 +103,29 @@ def format_offsets(table: OffsetTable) -> str:
 
 def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
     """The table of an option's JSON. Raises OptionError saying what is wrong where."""
-    example = '{"orders":{"broker-a":{"0":1234,"1":-2}}}'
+    return _parse_table(
+        text,
+        option=option,
+        example='{"orders":{"broker-a":{"0":1234,"1":-2}}}',
+        least=EARLIEST_OFFSET,
+        wanted="a queue id and an offset are wanted, -2 for earliest, -1 for latest",
+    )
+
+
+def parse_timestamp_table(text: str, *, option: str) -> dict[MessageQueue, int]:
+    """The same with times (epoch ms) in place of offsets."""
+    return _parse_table(
+        text,
+        option=option,
+        example='{"orders":{"broker-a":{"0":1700000000000}}}',
+        least=0,
+        wanted="a queue id and epoch milliseconds are wanted",
+    )
+
+
+def _parse_table(
+    text: str, *, option: str, example: str, least: int, wanted: str
+) -> dict[MessageQueue, int]:
     try:
         parsed: Any = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
@@ -95,18 +139,17 @@ def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
     table: dict[MessageQueue, int] = {}
     for topic, brokers in _entries(parsed, option, example):
         for broker_name, queues in _entries(brokers, option, example):
-            for queue_id, offset in _entries(queues, option, example):
-                is_offset = isinstance(offset, int) and not isinstance(offset, bool)
+            for queue_id, number in _entries(queues, option, example):
+                is_number = isinstance(number, int) and not isinstance(number, bool)
                 if (
-                    not (queue_id.isdecimal() and len(queue_id) <= _QUEUE_ID_DIGITS)
-                    or not is_offset
-                    or not EARLIEST_OFFSET <= offset <= MAX_OFFSET
+                    not _QUEUE_ID.fullmatch(queue_id)
+                    or not is_number
+                    or not least <= number <= MAX_OFFSET
                 ):
                     raise OptionError(
-                        f"{option} has {queue_id!r}: {offset!r} for {topic} on {broker_name}; a queue"
-                        " id and an offset are wanted, -2 for earliest, -1 for latest"
+                        f"{option} has {queue_id!r}: {number!r} for {topic} on {broker_name}; {wanted}"
                     )
-                table[MessageQueue(topic, broker_name, int(queue_id))] = offset
+                table[MessageQueue(topic, broker_name, int(queue_id))] = number
     return table
 
 
@@ -117,14 +160,16 @@ def _entries(value: Any, option: str, example: str) -> list[tuple[str, Any]]:
 
 
 def parse_position(text: str, *, option: str, is_end: bool) -> Position:
-    """`earliest` (not for an end), `latest`, or the JSON of a table."""
+    """`earliest` and `group` (not for an end), `latest`, or the JSON of a table."""
     word = text.strip().lower()
     if word == "latest":
         return "latest"
     if word == "earliest" and not is_end:
         return "earliest"
+    if word == "group" and not is_end:
+        return GroupOffsets()
     if not word.startswith("{"):
-        words = "latest" if is_end else "earliest, latest"
+        words = "latest" if is_end else "earliest, latest, group"
         raise OptionError(
             f"{option}={text!r} is none of: {words}, or JSON by topic, broker and queue"
         )
@@ -152,13 +197,14 @@ class Loss:
 
 
 def check_covers(position: Position, queues: Mapping[MessageQueue, Any], *, option: str) -> None:
-    """Raise OptionError unless explicit offsets name exactly the queues that are read."""
-    if not isinstance(position, ExplicitOffsets):
+    """Raise OptionError unless a table of offsets or times names exactly the queues that are read."""
+    if not isinstance(position, ExplicitOffsets | AtTimestamps):
         return
     if missing := sorted(set(queues) - set(position.table)):
+        words = " (-2 for earliest, -1 for latest)" if isinstance(position, ExplicitOffsets) else ""
         raise OptionError(
-            f"{option} says nothing about {_listed(missing)}: name every queue"
-            " (-2 for earliest, -1 for latest), or read fewer by `assign`"
+            f"{option} says nothing about {_listed(missing)}: name every queue{words},"
+            " or read fewer by `assign`"
         )
     if unknown := sorted(set(position.table) - set(queues)):
         raise OptionError(f"{option} names {_listed(unknown)}, which this query does not read")

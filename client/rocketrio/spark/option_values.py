@@ -67,3 +67,25 @@ def suggestion(wrong: str, known: Sequence[str]) -> str:
     by_lower = {word.lower(): word for word in known}
     near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[near[0]]}?" if near else "."
+
+
+_DURATION: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
+_UNITS: Final = {
+    "": 0.001,
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+
+
+def duration(text: str, *, option: str) -> float:
+    """Seconds, from `15m`, `500 ms`, `2h`; a bare number is milliseconds, as Spark reads such options."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    unit = None if found is None else _UNITS.get(found[2])
+    if found is None or unit is None:
+        units = ", ".join(word for word in _UNITS if word)
+        raise OptionError(f"{option}={shown(text)} is no duration like 15m; units are {units}")
+    return int(found[1]) * unit

@@ -2,18 +2,23 @@
 
 from collections.abc import Mapping
 
+from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.instance import ClientInstance
-from rocketrio.spark.asking import for_each
-from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.routing import FindBrokerResult
+from rocketrio.spark.asking import ONCE, Retries, for_each
+from rocketrio.spark.errors import BrokerUnreachable, OptionError
 from rocketrio.spark.offsets import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     AtTimestamp,
+    AtTimestamps,
     Bounds,
     ExplicitOffsets,
+    GroupOffsets,
     Position,
+    WhenNone,
 )
 from rocketrio.spark.options import DEFAULT_GROUP
 from rocketrio_protocol.codes import MASTER_ID
@@ -21,20 +26,28 @@ from rocketrio_protocol.message import MessageQueue
 
 
 async def offsets_at(
-    client: ClientInstance, position: Position, bounds: Mapping[MessageQueue, Bounds]
+    client: ClientInstance,
+    position: Position,
+    bounds: Mapping[MessageQueue, Bounds],
+    *,
+    group: str,
+    retries: Retries = ONCE,
 ) -> dict[MessageQueue, int]:
-    """The offset of each queue that `position` means; -2 and -1 stand for the ends that `bounds` tells."""
+    """The offset of each queue that `position` means; -2 and -1 stand for the ends that `bounds` tells.
+
+    `group` is whose commits `startingOffsets=group` means. Raises OptionError for a time after all messages.
+    """
     offsets: dict[MessageQueue, int] = {}
 
     async def ask(queue: MessageQueue) -> None:
-        offsets[queue] = await _offset_of(client, queue, bounds[queue], position)
+        offsets[queue] = await _offset_of(client, queue, bounds[queue], position, group)
 
-    await for_each(bounds, ask)
+    await for_each(bounds, ask, retries=retries)
     return offsets
 
 
 async def _offset_of(
-    client: ClientInstance, queue: MessageQueue, held: Bounds, position: Position
+    client: ClientInstance, queue: MessageQueue, held: Bounds, position: Position, group: str
 ) -> int:
     match position:
         case "earliest":
@@ -43,11 +56,50 @@ async def _offset_of(
             return LATEST_OFFSET
         case ExplicitOffsets(table):
             return table[queue]
-        case AtTimestamp(timestamp_ms):
-            return await _offset_at(client, queue, held, timestamp_ms)
+        case AtTimestamp(timestamp_ms, when_none):
+            return await _at_timestamp(client, queue, held, timestamp_ms, when_none)
+        case AtTimestamps(table, when_none):
+            return await _at_timestamp(client, queue, held, table[queue], when_none)
+        case GroupOffsets(fallback):
+            committed = await _committed(client, queue, group)
+            if committed is not None:
+                return committed
+            return EARLIEST_OFFSET if fallback == "earliest" else LATEST_OFFSET
 
 
-async def _offset_at(
+async def _committed(client: ClientInstance, queue: MessageQueue, group: str) -> int | None:
+    """What the group has committed; None without a commit.
+
+    Brokers before 5.0 say 0 for a group without a commit while a queue's first messages are in memory.
+    """
+
+    async def ask(found: FindBrokerResult) -> int | None:
+        offset = await client.api.query_consumer_offset(
+            found.addr, group, queue, zero_if_young=False
+        )
+        return None if offset is NOT_FOUND else offset
+
+    # A slave knows commits only as they were some seconds ago.
+    return await client.ask_broker(queue, ask, insist_on_master=True)
+
+
+async def _at_timestamp(
+    client: ClientInstance,
+    queue: MessageQueue,
+    held: Bounds,
+    timestamp_ms: int,
+    when_none: WhenNone,
+) -> int:
+    offset = await offset_at_time(client, queue, held, timestamp_ms)
+    if offset >= held.max_offset and when_none == "error":
+        raise OptionError(
+            f"no message of {queue} was stored at {timestamp_ms} or later;"
+            " startingOffsetsByTimestampStrategy=latest starts such queues at their end"
+        )
+    return offset
+
+
+async def offset_at_time(
     client: ClientInstance, queue: MessageQueue, held: Bounds, timestamp_ms: int
 ) -> int:
     """The first offset whose message was stored at that time or later, found by looking at messages.

@@ -7,7 +7,7 @@ from typing import Final
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
-from rocketrio.spark.asking import for_each
+from rocketrio.spark.asking import ONCE, Retries, for_each
 from rocketrio.spark.errors import TopicNotFound
 from rocketrio.spark.offsets import Bounds
 from rocketrio.spark.options import ReadOptions
@@ -70,7 +70,7 @@ async def _matching_topics(client: ClientInstance, pattern: str) -> tuple[str, .
 
 
 async def bounds_of(
-    client: ClientInstance, queues: Iterable[MessageQueue]
+    client: ClientInstance, queues: Iterable[MessageQueue], *, retries: Retries = ONCE
 ) -> dict[MessageQueue, Bounds]:
     """What each queue holds, as its master says, or a slave while no master answers."""
     bounds: dict[MessageQueue, Bounds] = {}
@@ -78,7 +78,7 @@ async def bounds_of(
     async def ask(queue: MessageQueue) -> None:
         bounds[queue] = await client.ask_broker(queue, lambda found: held_at(client, found, queue))
 
-    await for_each(queues, ask)
+    await for_each(queues, ask, retries=retries)
     return bounds
 
 

@@ -1,0 +1,189 @@
+"""The options of a read, by name: what each says, what it is when left out, and whose the others are.
+
+Names are Kafka's where the meaning is the same; letter case does not matter. Spark would never say that a
+typo was ignored, so every name that is not known is refused, with the ones that are.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import attrs
+
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_values import suggestion
+
+DEFAULT_GROUP: Final = "rocketrio-spark"
+"""Brokers want a group's name with every pull; nothing is committed for it."""
+
+BATCH_READ: Final = "a batch read (spark.read)"
+STREAMING_READ: Final = "a streaming read (spark.readStream)"
+WRITE: Final = "a write (df.write, df.writeStream)"
+
+
+@attrs.frozen
+class OptionHelp:
+    """One row of the table in docs/spark.md."""
+
+    default: str
+    """As written by a user; empty where leaving it out means that there is none."""
+    meaning: str
+
+
+_TIMES: Final = "JSON: topic, broker, queue, epoch ms, for every queue"
+READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
+    "nameServer": OptionHelp("`NAMESRV_ADDR`", "host:port, several separated by semicolons"),
+    "subscribe": OptionHelp("", "topics, separated by commas"),
+    "topic": OptionHelp("", "the same as `subscribe`"),
+    "subscribePattern": OptionHelp(
+        "",
+        "a regular expression of Python (not Java) that whole topic names match; system topics never do",
+    ),
+    "assign": OptionHelp("", 'queues as JSON: `{"orders":{"broker-a":[0,1]}}`'),
+    "subExpression": OptionHelp(
+        "`*`",
+        r"filtered on the broker: tags as `a \|\| b`, or SQL92; tags are compared exactly once more here,"
+        " because brokers compare hashes",
+    ),
+    "subExpressionType": OptionHelp("`TAG`", "`TAG` or `SQL92`"),
+    "startingOffsets": OptionHelp(
+        "`earliest`; of a stream `latest`",
+        "`earliest`, `latest`, `group` (what `consumerGroup` has committed), or JSON for every queue:"
+        ' `{"orders":{"broker-a":{"0":17,"1":-2}}}` (-2 earliest, -1 latest)',
+    ),
+    "startingOffsetsFallback": OptionHelp(
+        "`earliest`", "with `startingOffsets=group`, for queues without a commit: `earliest` or `latest`"
+    ),
+    "startingTimestamp": OptionHelp(
+        "", "epoch ms: from the first message stored then or later; wins over the next two"
+    ),
+    "startingOffsetsByTimestamp": OptionHelp("", f"{_TIMES}; wins over `startingOffsets`"),
+    "startingOffsetsByTimestampStrategy": OptionHelp(
+        "`error`", "where no message is that new: `error`, or `latest` to begin at the end"
+    ),
+    "endingOffsets": OptionHelp("`latest`", "`latest` or JSON as above, without -2; an end is exclusive"),
+    "endingTimestamp": OptionHelp(
+        "",
+        "epoch ms: before the first message stored then or later, to the end where there is none;"
+        " wins over the next two",
+    ),
+    "endingOffsetsByTimestamp": OptionHelp("", f"{_TIMES}; wins over `endingOffsets`"),
+    "failOnDataLoss": OptionHelp(
+        "`true`",
+        "`false`: what is gone (retention, a truncated or recreated queue) is logged and left out",
+    ),
+    "schemaMode": OptionHelp("`rocketmq`", "`rocketmq`, or `kafka` for the columns of Spark's Kafka source"),
+    "includeHeaders": OptionHelp("`false`", "with `schemaMode=kafka`: the properties as column `headers`"),
+    "columns": OptionHelp("", "names separated by commas: only these are decoded and sent to Spark"),
+    "properties": OptionHelp(
+        "`map`", "column `properties` as `map`, as `string` (the stored text), or `none`"
+    ),
+    "decompress": OptionHelp("`true`", "`false`: bodies as they are stored"),
+    "verifyCrc": OptionHelp("`false`", "`true`: every body is compared with its checksum"),
+    "onCorruptMessage": OptionHelp(
+        "`fail`",
+        "a message that cannot be read: `fail` the query, `skip` it, or `null` in the columns that cannot be read",
+    ),
+    "minPartitions": OptionHelp("", "large ranges are split until there are so many partitions"),
+    "maxRecordsPerPartition": OptionHelp("", "longer ranges are split"),
+    "minRecordsPerPartition": OptionHelp(
+        "20000", "shorter ranges share a task: a task costs some 30 ms whatever it does"
+    ),
+    "maxPartitions": OptionHelp("", "no more partitions than this"),
+    "fetchOffset.numRetries": OptionHelp("3", "how often a failed offset question is repeated"),
+    "fetchOffset.retryIntervalMs": OptionHelp("200", "the pause before that"),
+    "pullBatchSize": OptionHelp(
+        "1024", "messages asked for at once; a broker's own limit rules, see below"
+    ),
+    "pullPipelineDepth": OptionHelp("8", "pulls under way at once for a range"),
+    "pullTimeoutMs": OptionHelp("10000", "how long a pull may take"),
+    "connectTimeoutMs": OptionHelp("3000", "how long a connection may take"),
+    "readRetries": OptionHelp("5", "how often a failed pull is repeated"),
+    "batchBytes": OptionHelp("2097152", "stored bytes from which on a record batch goes to Spark"),
+    "batchRows": OptionHelp("8192", "rows from which on it does"),
+    "readFrom": OptionHelp(
+        "`auto`", "`auto`: the master, then whichever replica the broker suggests; `slave`; `master`"
+    ),
+    "consumerGroup": OptionHelp(
+        f"`{DEFAULT_GROUP}`", "the group named in pulls, and whose commits `startingOffsets=group` means"
+    ),
+    "filterPushdown": OptionHelp(
+        "`false`",
+        "`true`: conditions of the query narrow what is read; wants `spark.sql.python.filterPushdown.enabled`",
+    ),
+}  # fmt: skip
+"""Every option of a batch read; a stream knows them too but for those of `BATCH_ONLY_OPTIONS`."""
+
+OPTION_HELP: Final[Mapping[str, str]] = {
+    name: f"{help_.meaning} (default {help_.default})" if help_.default else help_.meaning
+    for name, help_ in READ_OPTION_TABLE.items()
+}
+
+BATCH_ONLY_OPTIONS: Final = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "filterPushdown",
+)
+
+_AUTHENTICATION: Final = "authentication with access keys"
+_NOT_YET: Final[Mapping[str, str]] = {
+    "accesskey": _AUTHENTICATION,
+    "secretkey": _AUTHENTICATION,
+    "securitytoken": _AUTHENTICATION,
+    "credentials": _AUTHENTICATION,
+    "delaytimems": "delays other than by level",
+    "delivertimestamp": "delays other than by level",
+}
+_NOT_YET_PREFIXES: Final = {"tls.": "encrypted connections", "ssl.": "encrypted connections"}
+
+_KAFKA_WORDS: Final[Mapping[str, str]] = {
+    "kafka.bootstrap.servers": "nameServer",
+    "kafka.group.id": "consumerGroup",
+    "groupidprefix": "consumerGroup",
+    "kafkaconsumer.polltimeoutms": "pullTimeoutMs",
+}
+"""What ported jobs may still say, and what says it here."""
+
+
+def known_texts(
+    given: Mapping[str, str],
+    *,
+    known: Collection[str],
+    what: str,
+    other_options: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The options by their proper names. Raises OptionError for one that is not in `known`.
+
+    `what` is the use that knows them, for the text of the error; `other_options` names those of other uses, and
+    whose they are: of these the error says so.
+    """
+    names = {name.lower(): name for name in known}
+    others = {name.lower(): use for name, use in (other_options or {}).items()}
+    texts: dict[str, str] = {}
+    for key, text in given.items():
+        lower = key.lower()
+        if lower in others:
+            raise OptionError(f"{key} is an option of {others[lower]}, not of {what}")
+        if lower in names:
+            texts[names[lower]] = text
+            continue
+        _refuse_not_yet(key)
+        if lower in _KAFKA_WORDS and _KAFKA_WORDS[lower] in known:
+            raise OptionError(f"{key} is an option for Kafka; here it is {_KAFKA_WORDS[lower]}")
+        near = suggestion(key, tuple(known))
+        listed = ", ".join(known)
+        raise OptionError(
+            f"unknown option {key!r}{near} {what[0].upper()}{what[1:]} knows: {listed}"
+        )
+    return texts
+
+
+def _refuse_not_yet(key: str) -> None:
+    """Raise OptionError for what has a name already and is not there. The value is never shown: it may be a secret."""
+    lower = key.lower()
+    missing = _NOT_YET.get(lower)
+    for prefix, feature in _NOT_YET_PREFIXES.items():
+        if lower.startswith(prefix):
+            missing = feature
+    if missing is not None:
+        raise OptionError(f"{key}: not yet: {missing} cannot be asked for in this version")
