@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rocketrio_protocol.arrow_arrays import number_array, repeated, text_array
+
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
@@ -34,7 +36,7 @@ def gather(chunk: Any, starts: Int64s, sizes: Int64s, kind: Any) -> Any:
     """The given pieces of `chunk` as one Arrow array of `kind` (binary or string; text is checked)."""
     count = len(starts)
     if not count:
-        return pa.array([], kind)
+        return text_array([], kind)
     # An array over the whole chunk whose elements are, in turn, a wanted piece and the gap behind it.
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = starts
@@ -42,7 +44,7 @@ def gather(chunk: Any, starts: Int64s, sizes: Int64s, kind: Any) -> Any:
     whole = pa.Array.from_buffers(
         pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(chunk)]
     )
-    pieces = whole.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+    pieces = whole.take(number_array(np.arange(0, 2 * count, 2, dtype=np.int32)))
     return pieces if kind == pa.binary() else as_text(pieces)
 
 
@@ -104,7 +106,7 @@ class PropertyBlock:
         return tuple(name.as_py().encode() for name in names[:per_message])
 
     def _names(self) -> Any:
-        return self.tokens.take(pa.array(np.arange(1, len(self.tokens), 4, dtype=np.int32)))
+        return self.tokens.take(number_array(np.arange(1, len(self.tokens), 4, dtype=np.int32)))
 
     def values(self, name: str) -> Any:
         """The value of `name` in each message, null where it has none; the last of several."""
@@ -114,7 +116,7 @@ class PropertyBlock:
                 return pa.nulls(self.message_count, pa.string())
             place = len(common) - 1 - common[::-1].index(wanted)
             return self.tokens.take(
-                pa.array(
+                number_array(
                     np.arange(4 * place + 3, len(self.tokens), 4 * len(common), dtype=np.int32)
                 )
             )
@@ -123,7 +125,7 @@ class PropertyBlock:
         owners = np.searchsorted(self.first_pairs, found, side="right") - 1
         pairs = np.full(self.message_count, -1, np.int32)
         pairs[owners] = found  # of a repeated owner numpy keeps the last
-        return self.tokens.take(pa.array(pairs * 4 + 3, mask=pairs < 0))
+        return self.tokens.take(number_array(pairs * 4 + 3, pairs < 0))
 
     def _named(self, pairs: Any, wanted: bytes) -> Any:
         """Which of these pairs have that name, given that theirs are as long."""
@@ -145,11 +147,11 @@ class PropertyBlock:
         if kept is None:
             picked = np.arange(3, len(self.tokens), 4, dtype=np.int32)
         else:
-            names = names.take(pa.array(kept))
+            names = names.take(number_array(kept))
             picked = kept * 4 + 3
             first_pairs = np.searchsorted(kept, first_pairs).astype(np.int32)
-        values = self.tokens.take(pa.array(picked))
-        return pa.MapArray.from_arrays(pa.array(first_pairs), names, values)
+        values = self.tokens.take(number_array(picked))
+        return pa.MapArray.from_arrays(number_array(first_pairs), names, values)
 
     def _maps_of(self, common: tuple[bytes, ...]) -> Any:
         """The maps where all messages have these names; of a repeated one the last counts."""
@@ -157,10 +159,10 @@ class PropertyBlock:
         places = sorted({name: place for place, name in enumerate(common)}.values())
         rows = np.arange(0, len(self.name_sizes), len(common), dtype=np.int32)
         picked = (rows[:, None] + np.array(places, np.int32)).ravel() * 4 + 3
-        values = self.tokens.take(pa.array(picked))
-        names = _repeated([common[place] for place in places], messages)
+        values = self.tokens.take(number_array(picked))
+        names = repeated([common[place].decode() for place in places], messages)
         first_pairs = np.arange(0, len(picked) + 1, len(places), dtype=np.int32)
-        return pa.MapArray.from_arrays(pa.array(first_pairs), names, values)
+        return pa.MapArray.from_arrays(number_array(first_pairs), names, values)
 
     def _last_of_each_name(self, names: Any) -> Int32s | None:
         """The pairs that count where a message repeats a name; None where none does."""
@@ -180,18 +182,6 @@ class PropertyBlock:
         # The first of the reversed labels is the last of the pairs.
         _, from_end = np.unique(labels[::-1], return_index=True)
         return None if len(from_end) == count else np.sort(count - 1 - from_end).astype(np.int32)
-
-
-def _repeated(words: list[bytes], times: int) -> Any:
-    """These words as strings, again and again."""
-    ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
-    offsets = np.empty(len(words) * times + 1, np.int32)
-    rows = np.arange(times, dtype=np.int32) * ends[-1]
-    offsets[:-1] = (rows[:, None] + ends[:-1]).ravel()
-    offsets[-1] = ends[-1] * times
-    text = b"".join(words) * times
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    return pa.Array.from_buffers(pa.string(), len(words) * times, buffers)
 
 
 def _pieces(wanted: bytes) -> list[tuple[int, Any]]:

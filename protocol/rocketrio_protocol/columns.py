@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketrio_protocol.arrow_arrays import map_array, number_array, repeated, text_array
 from rocketrio_protocol.column_block import RecordBlock, open_block
 from rocketrio_protocol.column_properties import MAP_TYPE, Int64s, OddProperties, gather
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -88,17 +89,17 @@ def _from_messages(name: str, messages: Sequence[MessageExt], *, inflate: bool) 
     elif name == "unique_key":
         values = [message.property_value(PROPERTY_UNIQUE_KEY) for message in messages]
     elif name == "properties":
-        values = [list(message.properties.items()) for message in messages]
+        return map_array([list(message.properties.items()) for message in messages])
     elif name == "properties_text":
         values = [message.stored_properties.decode("utf-8", "replace") for message in messages]
     elif name == "store_size":
         values = [message.size for message in messages]
     else:
         values = [getattr(message, name) for message in messages]
-    array = pa.array(values, COLUMN_TYPES[name])
-    if isinstance(array, pa.ChunkedArray):
-        raise LocalProtocolError(f"column {name} needs more than 2 GiB; give smaller chunks")
-    return array
+    kind = COLUMN_TYPES[name]
+    if pa.types.is_integer(kind):
+        return number_array(np.array(values, kind.to_pandas_dtype()))
+    return text_array(values, kind)
 
 
 def _host_text(host: tuple[str, int]) -> str:
@@ -109,8 +110,8 @@ def _host_text(host: tuple[str, int]) -> str:
 def _timestamps(milliseconds: Int64s) -> Any:
     out_of_range = (milliseconds > _MAX_TIMESTAMP_MS) | (milliseconds < -_MAX_TIMESTAMP_MS)
     if out_of_range.any():  # a hostile or broken clock; Arrow cannot hold it
-        return pa.array(milliseconds * 1000, mask=out_of_range).cast(TIMESTAMP_TYPE)
-    return pa.array(milliseconds * 1000).view(TIMESTAMP_TYPE)
+        return number_array(milliseconds * 1000, out_of_range).view(TIMESTAMP_TYPE)
+    return number_array(milliseconds * 1000).view(TIMESTAMP_TYPE)
 
 
 _Builder = Callable[[RecordBlock], Any]
@@ -121,7 +122,7 @@ def _one_by_one(name: str) -> _Builder:
 
 
 def _number(name: str, kind: type[np.signedinteger[Any]]) -> _Builder:
-    return lambda block: pa.array(block.heads[name].astype(kind))
+    return lambda block: number_array(block.heads[name].astype(kind))
 
 
 def _behind_hosts(name: str, kind: str, before_body: int) -> _Builder:
@@ -132,7 +133,7 @@ def _behind_hosts(name: str, kind: str, before_body: int) -> _Builder:
         numbers = (
             block.read(kind, block.body_starts - before_body) if shifted else block.heads[name]
         )
-        return pa.array(numbers.astype(kind.replace(">", "=")))
+        return number_array(numbers.astype(kind.replace(">", "=")))
 
     return build
 
@@ -150,7 +151,7 @@ def _host(name: str) -> _Builder:
         packed = np.ascontiguousarray(block.heads[name]).view(">u8")
         few, places = np.unique(packed, return_inverse=True)  # hosts repeat
         texts = [_host_text(_unpacked(int(host))) for host in few]
-        return pa.array(texts, pa.string()).take(pa.array(places))
+        return text_array(texts, pa.string()).take(number_array(places))
 
     return build
 
@@ -178,7 +179,7 @@ def _topic(block: RecordBlock) -> Any:
                 topic = letters[:size].tobytes().decode()
             except UnicodeDecodeError:
                 return _one_by_one("topic")(block)
-            return pa.repeat(pa.scalar(topic, pa.string()), len(block.starts))
+            return repeated([topic], len(block.starts))
     return _text("topic", block.topic_starts, block.topic_sizes, block)
 
 

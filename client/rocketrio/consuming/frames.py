@@ -179,11 +179,13 @@ def _broker_names(counts: list[tuple[str, int]]) -> Any:
     import numpy as np
     import pyarrow as pa
 
+    from rocketrio_protocol.arrow_arrays import number_array, repeated, text_array
+
     if len({name for name, _ in counts}) == 1:
         rows = sum(count for _, count in counts)
-        return pa.repeat(pa.scalar(counts[0][0], pa.string()), rows)
+        return repeated([counts[0][0]], rows)
     places = np.repeat(np.arange(len(counts)), [count for _, count in counts])
-    return pa.array([name for name, _ in counts], pa.string()).take(pa.array(places))
+    return text_array([name for name, _ in counts], pa.string()).take(number_array(places))
 
 
 def _one_by_one(messages: Sequence[MessageExt], columns: Collection[str]) -> dict[str, Any]:

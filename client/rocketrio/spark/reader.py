@@ -21,6 +21,7 @@ from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.plan import ReadTask, plan_partitions
 from rocketrio.spark.runtime import Handover, process_runtime
 from rocketrio.spark.schema import arrow_schema, check_schema, protocol_columns
+from rocketrio_protocol.arrow_arrays import number_array, repeated, text_array
 from rocketrio_protocol.columns import decode_columns
 from rocketrio_protocol.errors import ConfigError, ProtocolError
 from rocketrio_protocol.record_starts import record_starts
@@ -113,9 +114,9 @@ def _broker_names(block: Block, row_count: int) -> Any:
     """The column that no record knows of."""
     names = [name for name, _, _ in block.pieces]
     if len(set(names)) == 1:
-        return pa.repeat(pa.scalar(names[0], pa.string()), row_count)
+        return repeated([names[0]], row_count)
     rows = [rows for _, rows, _ in block.pieces]
     if sum(rows) != row_count:  # offsets with gaps: count the records themselves
         rows = [len(record_starts(body)) for _, _, body in block.pieces]
     places = np.repeat(np.arange(len(names)), rows)
-    return pa.array(names, pa.string()).take(pa.array(places))
+    return text_array(names, pa.string()).take(number_array(places))

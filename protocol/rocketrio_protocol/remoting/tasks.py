@@ -1,6 +1,7 @@
 """Small helpers for tasks: what happens on a period, in the background, or until it works.
 
-Invariant: `retry_forever` is the only place of the product that catches every Exception and goes on.
+Invariant: besides `retry_forever` every Exception is caught only around what somebody else wrote: a processor
+(`dispatch.py`), and the functions that users give a consumer, a producer, or the asyncio side.
 """
 
 import logging
