@@ -57,7 +57,7 @@ def as_text(pieces: Any) -> Any:
 
 
 def _int32s(array: Any) -> Int32s:
-    """The offsets of a binary array."""
+    """The offsets of a binary array, or the numbers of one of 32 bits; `to_numpy` would import pandas."""
     offsets: Int32s = np.frombuffer(array.buffers()[1], np.int32)[: len(array) + 1]
     return offsets
 
@@ -168,7 +168,7 @@ class PropertyBlock:
         """The pairs that count where a message repeats a name; None where none does."""
         count = len(names)
         encoded = names.dictionary_encode()
-        codes: Int64s = encoded.indices.to_numpy().astype(np.int64)
+        codes: Int64s = _int32s(encoded.indices)[:count].astype(np.int64)
         owners = np.repeat(np.arange(self.message_count), np.diff(self.first_pairs))
         if len(encoded.dictionary) <= _MASK_CODES:
             bits = np.int64(1) << codes

@@ -61,7 +61,11 @@ from rocketrio_protocol.message_codec import encode_record
 from tests.protocol.records import plain_fields
 
 for count in (3, 300):
-    chunk = b"".join(encode_record(**plain_fields()) for _ in range(count))
+    names = ["KEYS", "TAGS", "mine"]  # not the same ones in every message
+    chunk = b"".join(
+        encode_record(**plain_fields(properties=f"{names[place % 3]}\\x01{place}".encode()))
+        for place in range(count)
+    )
     assert len(decode_columns(chunk, COLUMN_TYPES)["body"]) == count
 assert "pandas" not in sys.modules
 """
