@@ -57,3 +57,20 @@ def test_what_a_slave_lacks_is_asked_of_the_master(status: PullStatus) -> None:
 
 def test_what_a_slave_has_is_taken() -> None:
     assert _judged(FOUND, 108, 0, 108, broker_id=1) == Take(108)
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "next_offset", "least", "verdict"),
+    [
+        (0, 150, 0, Take(150)),
+        (0, 900, 0, Take(200)),
+        (1, 150, 0, Take(150)),  # without a filter: AskMaster
+        (1, 150, 140, AskMaster()),
+        (0, 150, 140, Lost(140)),
+    ],
+)
+def test_what_a_filter_leaves_out_is_no_loss_and_a_slave_can_tell(
+    broker_id: int, next_offset: int, least: int, verdict: Verdict
+) -> None:
+    found = _judged(NO_MATCHED, next_offset, least, 500, broker_id=broker_id, is_filtered=True)
+    assert found == verdict

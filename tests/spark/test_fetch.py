@@ -1,105 +1,40 @@
 """Fetching from a whole cluster in memory: caps, replicas, losses and breakdowns, under a virtual clock."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
-
 import attrs
 import pytest
 import trio
-from tests.spark.load import channel_pool, create_topic, load_queue, numbered
+from tests.spark.in_memory import (
+    COUNT,
+    all_bodies,
+    fetch,
+    loaded,
+    read,
+    read_options,
+    task_of,
+)
+from tests.spark.load import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.api import ClientAPI
-from rocketrio.connect import open_client
 from rocketrio.consuming.pull_result import PullResult, PullStatus
-from rocketrio.spark.discovery import Discovery, discover
+from rocketrio.spark.discovery import discover
 from rocketrio.spark.errors import (
     BrokerUnreachable,
     OffsetOutOfRange,
     OptionError,
     TopicNotFound,
 )
-from rocketrio.spark.fetch import RANGES_AT_ONCE, Block, fetch_task
-from rocketrio.spark.options import ReadOptions, parse_read_options
+from rocketrio.spark.fetch import RANGES_AT_ONCE
+from rocketrio.spark.options import parse_read_options
 from rocketrio.spark.plan import ReadTask
-from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
-from rocketrio_protocol.message_codec import decode_messages
-
-COUNT = 300
-
-
-class Blocks:
-    """Takes blocks in place of Spark's thread."""
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-
-    async def put(self, block: Block) -> None:
-        await trio.lowlevel.checkpoint()
-        self.blocks.append(block)
-
-    def rows(self) -> dict[int, list[bytes]]:
-        """Bodies by queue, in the order they came."""
-        found: dict[int, list[bytes]] = {}
-        for block in self.blocks:
-            for _, rows, body in block.pieces:
-                messages = decode_messages(body)
-                assert len(messages) == rows
-                for message in messages:
-                    found.setdefault(message.queue_id, []).append(message.body)
-        return found
-
-
-def _options(cluster: EmbeddedCluster, **given: str) -> ReadOptions:
-    servers = ";".join(cluster.name_servers)
-    way = {} if {"assign", "subscribePattern"} & set(given) else {"subscribe": "orders"}
-    return parse_read_options({"nameServer": servers, **way, **given})
-
-
-def _task(found: Discovery) -> ReadTask:
-    return ReadTask(tuple(found.ranges), found.addresses)
-
-
-async def _read(cluster: EmbeddedCluster, **given: str) -> Blocks:
-    options = _options(cluster, **given)
-    found = await discover(options, dial=cluster.dial)
-    assert not found.losses
-    return await _fetch(cluster, options, _task(found))
-
-
-async def _fetch(cluster: EmbeddedCluster, options: ReadOptions, task: ReadTask) -> Blocks:
-    taken = Blocks()
-    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
-        try:
-            await fetch_task(task, options, taken, client)  # type: ignore[arg-type]
-        except BaseExceptionGroup as group:
-            raise first_cause(group) from None
-    return taken
-
-
-@asynccontextmanager
-async def _loaded(
-    *, queues: int = 2, count: int = COUNT, **settings: Any
-) -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster(**settings) as cluster, channel_pool(cluster.dial) as pool:
-        master = cluster.master.broker.address
-        await create_topic(pool, master, "orders", queues)
-        for queue_id in range(queues):
-            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, count))
-        yield cluster
-
-
-def _all(queues: int = 2, count: int = COUNT) -> dict[int, list[bytes]]:
-    return {q: [f"{q}/{n}".encode() for n in range(count)] for q in range(queues)}
 
 
 async def test_a_whole_topic_is_read_in_order(autojump_clock: MockClock) -> None:
-    async with _loaded() as cluster:
-        taken = await _read(cluster)
-    assert taken.rows() == _all()
+    async with loaded() as cluster:
+        taken = await read(cluster)
+    assert taken.rows() == all_bodies()
     assert len(taken.blocks) == 1  # answers are joined
 
 
@@ -109,9 +44,9 @@ async def test_a_whole_topic_is_read_in_order(autojump_clock: MockClock) -> None
 async def test_depth_and_sizes_change_nothing_but_the_cuts(
     autojump_clock: MockClock, given: dict[str, str]
 ) -> None:
-    async with _loaded() as cluster:
-        taken = await _read(cluster, **given)
-    assert taken.rows() == _all()
+    async with loaded() as cluster:
+        taken = await read(cluster, **given)
+    assert taken.rows() == all_bodies()
     assert (
         "batchRows" not in given
         or max(block.rows for block in taken.blocks) < 40 + RANGES_AT_ONCE * 40
@@ -121,28 +56,28 @@ async def test_depth_and_sizes_change_nothing_but_the_cuts(
 async def test_assigned_queues_and_explicit_offsets_bound_what_is_read(
     autojump_clock: MockClock,
 ) -> None:
-    async with _loaded() as cluster:
-        taken = await _read(
+    async with loaded() as cluster:
+        taken = await read(
             cluster,
             assign='{"orders":{"broker-a":[1]}}',
             startingOffsets='{"orders":{"broker-a":{"1":50}}}',
             endingOffsets='{"orders":{"broker-a":{"1":117}}}',
         )
-    assert taken.rows() == {1: _all()[1][50:117]}
+    assert taken.rows() == {1: all_bodies()[1][50:117]}
 
 
 async def test_a_pattern_matches_whole_names_and_no_system_topic(autojump_clock: MockClock) -> None:
-    async with _loaded() as cluster:
-        found = await discover(_options(cluster, subscribePattern=".*"), dial=cluster.dial)
+    async with loaded() as cluster:
+        found = await discover(read_options(cluster, subscribePattern=".*"), dial=cluster.dial)
         assert {part.topic for part in found.ranges} == {"orders"}
         with pytest.raises(TopicNotFound, match="matches none"):
-            await discover(_options(cluster, subscribePattern="order"), dial=cluster.dial)
+            await discover(read_options(cluster, subscribePattern="order"), dial=cluster.dial)
 
 
 async def test_timestamps_find_the_first_message_stored_then_or_later(
     autojump_clock: MockClock,
 ) -> None:
-    async with _loaded(queues=1, count=100) as cluster, channel_pool(cluster.dial) as pool:
+    async with loaded(queues=1, count=100) as cluster, channel_pool(cluster.dial) as pool:
         await trio.sleep(60)
         middle_ms = cluster.wall_clock.now_ms()
         await load_queue(pool, cluster.master.broker.address, "orders", 0, numbered(0, 100))
@@ -150,10 +85,16 @@ async def test_timestamps_find_the_first_message_stored_then_or_later(
             ({"startingTimestamp": str(middle_ms)}, (100, 200)),
             ({"endingTimestamp": str(middle_ms)}, (0, 100)),
             ({"startingTimestamp": "0"}, (0, 200)),
-            ({"startingTimestamp": str(middle_ms + 10**7)}, (200, 200)),
+            (
+                {
+                    "startingTimestamp": str(middle_ms + 10**7),
+                    "startingOffsetsByTimestampStrategy": "latest",
+                },
+                (200, 200),
+            ),
             ({"startingTimestamp": str(middle_ms), "endingTimestamp": str(middle_ms)}, (100, 100)),
         ]:
-            found = await discover(_options(cluster, **given), dial=cluster.dial)
+            found = await discover(read_options(cluster, **given), dial=cluster.dial)
             assert [(part.start, part.end) for part in found.ranges] == [expected]
 
 
@@ -161,7 +102,7 @@ async def test_timestamps_are_not_looked_up_in_a_slave_that_lags(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
-        _loaded(queues=1, count=100, slaves=1) as cluster,
+        loaded(queues=1, count=100, slaves=1) as cluster,
         channel_pool(cluster.dial) as pool,
     ):
         await trio.sleep(60)
@@ -184,101 +125,101 @@ async def test_timestamps_are_not_looked_up_in_a_slave_that_lags(
             return result
 
         monkeypatch.setattr(ClientAPI, "pull_message", lag)
-        options = _options(cluster, startingTimestamp=str(middle_ms + 1))
+        options = read_options(cluster, startingTimestamp=str(middle_ms + 1))
         found = await discover(options, dial=cluster.dial)
         assert [(part.start, part.end) for part in found.ranges] == [(200, 210)]
-        options = _options(cluster, startingTimestamp=str(middle_ms - 10_000))
+        options = read_options(cluster, startingTimestamp=str(middle_ms - 10_000))
         found = await discover(options, dial=cluster.dial)
         assert [(part.start, part.end) for part in found.ranges] == [(100, 210)]
 
 
 async def test_slaves_are_read_when_asked_for(autojump_clock: MockClock) -> None:
-    async with _loaded(slaves=1) as cluster:
+    async with loaded(slaves=1) as cluster:
         await cluster.slaves[0].broker.store.appended.wait_reached(
             cluster.master.broker.store.max_physical_offset
         )
-        options = _options(cluster, readFrom="slave")
+        options = read_options(cluster, readFrom="slave")
         found = await discover(options, dial=cluster.dial)
         await cluster.kill_master()
-        assert (await _fetch(cluster, options, _task(found))).rows() == _all()
+        assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
 
 
 async def test_a_dead_master_is_replaced_by_its_slave(autojump_clock: MockClock) -> None:
-    async with _loaded(slaves=1) as cluster:
+    async with loaded(slaves=1) as cluster:
         await trio.sleep(2)
-        options = _options(cluster)
+        options = read_options(cluster)
         found = await discover(options, dial=cluster.dial)
         await cluster.kill_master()
-        assert (await _fetch(cluster, options, _task(found))).rows() == _all()
+        assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
         with pytest.raises(
             BrokerUnreachable, match=r"broker-a:\d .* cannot be read at 0 from 10.0.0.11"
         ):
-            await _fetch(cluster, attrs.evolve(options, read_from="master"), _task(found))
+            await fetch(cluster, attrs.evolve(options, read_from="master"), task_of(found))
 
 
 async def test_what_a_slave_lacks_comes_from_the_master(autojump_clock: MockClock) -> None:
-    async with _loaded(slaves=1) as cluster, channel_pool(cluster.dial) as pool:
+    async with loaded(slaves=1) as cluster, channel_pool(cluster.dial) as pool:
         await trio.sleep(2)
         await cluster.slaves[0].kill()
         master = cluster.master.broker.address
         for queue_id in range(2):
             await load_queue(pool, master, "orders", queue_id, numbered(queue_id, COUNT))
-        options = _options(cluster, readFrom="slave")
+        options = read_options(cluster, readFrom="slave")
         found = await discover(options, dial=cluster.dial)
         # The slave comes back but cannot follow: its master's replication port is cut off.
         cluster.slaves[0].config = attrs.evolve(cluster.slaves[0].config, namesrv="10.0.0.99:1")
         slave = await cluster.slaves[0].start()
         addresses = {"broker-a": {0: master, 1: slave.address}}
-        taken = await _fetch(cluster, options, ReadTask(tuple(found.ranges), addresses))
-        assert taken.rows() == {q: bodies * 2 for q, bodies in _all().items()}
+        taken = await fetch(cluster, options, ReadTask(tuple(found.ranges), addresses))
+        assert taken.rows() == {q: bodies * 2 for q, bodies in all_bodies().items()}
 
 
 async def test_a_slave_that_has_not_heard_of_the_topic_is_no_obstacle(
     autojump_clock: MockClock,
 ) -> None:
-    async with _loaded(slaves=1) as cluster:
+    async with loaded(slaves=1) as cluster:
         await trio.sleep(2)
-        options = _options(cluster, readFrom="slave")
+        options = read_options(cluster, readFrom="slave")
         found = await discover(options, dial=cluster.dial)
         cluster.slaves[0].broker.parts.topics.delete("orders")
-        assert (await _fetch(cluster, options, _task(found))).rows() == _all()
+        assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
 
 
 async def test_a_task_finds_brokers_that_moved(autojump_clock: MockClock) -> None:
-    async with _loaded() as cluster:
-        options = _options(cluster)
+    async with loaded() as cluster:
+        options = read_options(cluster)
         found = await discover(options, dial=cluster.dial)
         stale = ReadTask(tuple(found.ranges), {"broker-a": {0: "10.0.0.77:1"}})
-        assert (await _fetch(cluster, options, stale)).rows() == _all()
+        assert (await fetch(cluster, options, stale)).rows() == all_bodies()
 
 
 async def test_offsets_beyond_what_is_there_are_a_loss(autojump_clock: MockClock) -> None:
-    async with _loaded(queues=1) as cluster:
-        options = _options(cluster)
+    async with loaded(queues=1) as cluster:
+        options = read_options(cluster)
         found = await discover(options, dial=cluster.dial)
         longer = attrs.evolve(found.ranges[0], end=COUNT + 50)
         task = ReadTask((longer,), found.addresses)
         with pytest.raises(
             OffsetOutOfRange, match=f"offsets {COUNT} to {COUNT + 50} .* holds 0 to {COUNT}"
         ):
-            await _fetch(cluster, options, task)
+            await fetch(cluster, options, task)
         tolerant = attrs.evolve(options, fail_on_data_loss=False)
-        assert (await _fetch(cluster, tolerant, task)).rows() == _all(1)
+        assert (await fetch(cluster, tolerant, task)).rows() == all_bodies(1)
 
 
 async def test_an_unknown_topic_or_queue_is_named(autojump_clock: MockClock) -> None:
-    async with _loaded() as cluster:
+    async with loaded() as cluster:
         servers = ";".join(cluster.name_servers)
         unknown = parse_read_options({"nameServer": servers, "subscribe": "nothing"})
         with pytest.raises(TopicNotFound, match="topic nothing"):
             await discover(unknown, dial=cluster.dial)
         with pytest.raises(TopicNotFound, match="orders@broker-a:7, which no broker has"):
             await discover(
-                _options(cluster, assign='{"orders":{"broker-a":[7]}}'), dial=cluster.dial
+                read_options(cluster, assign='{"orders":{"broker-a":[7]}}'), dial=cluster.dial
             )
         with pytest.raises(OptionError, match="says nothing about orders@broker-a:1"):
             await discover(
-                _options(cluster, startingOffsets='{"orders":{"broker-a":{"0":1}}}'),
+                read_options(cluster, startingOffsets='{"orders":{"broker-a":{"0":1}}}'),
                 dial=cluster.dial,
             )
 

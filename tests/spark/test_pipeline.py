@@ -122,3 +122,26 @@ def test_answers_beyond_the_slot_do_not_move_it_further() -> None:
 @pytest.mark.parametrize("end", [5, 4])
 def test_an_empty_range_is_done(end: int) -> None:
     assert Pipeline(_part(5, end), depth=2, batch_size=10).is_done
+
+
+@given(st.integers(1, 9), st.lists(st.integers(0, 90), min_size=1, max_size=20), st.randoms())
+def test_behind_a_filter_one_pull_follows_the_other(
+    depth: int, caps: list[int], rng: random.Random
+) -> None:
+    pipeline = Pipeline(_part(5, 200), depth=depth, batch_size=16, is_filtered=True)
+    seen = _drive(pipeline, caps, rng, 1)  # never more than one is out
+    assert seen == sorted(set(seen))
+    if 0 not in caps:
+        assert seen == list(range(5, 200))
+
+
+def test_behind_a_filter_answers_wait_in_limited_number() -> None:
+    pipeline = Pipeline(_part(0, 1000), depth=3, batch_size=16, is_filtered=True)
+    for at in (0, 100, 200):
+        slot = pipeline.next_pull()
+        assert slot is not None
+        assert (slot.at, slot.end) == (at, 1000)
+        pipeline.answered(slot, at + 100, b"two", rows=2)
+    assert pipeline.next_pull() is None
+    assert list(pipeline.take_ready()) == [(2, b"two")] * 3
+    assert pipeline.next_pull() is not None

@@ -41,16 +41,23 @@ class AskMaster:
 Verdict: TypeAlias = Take | Lost | Again | AskMaster
 
 
-def judge(result: PullResult, *, offset: int, end: int, master_known: bool) -> Verdict:
+def judge(
+    result: PullResult, *, offset: int, end: int, master_known: bool, is_filtered: bool = False
+) -> Verdict:
     """What to do after the answer to a pull at `offset`, when messages are planned up to `end`."""
     if result.status is PullStatus.FOUND:
         # Apache never answers so without progress; anything else would be a loop without end.
         return Take(result.next_begin_offset) if result.next_begin_offset > offset else Again()
+    nothing_matched = (
+        result.status is PullStatus.NO_MATCHED_MSG and result.next_begin_offset > offset
+    )
+    if is_filtered and nothing_matched and result.min_offset <= offset:
+        return Take(min(result.next_begin_offset, end))  # A slave has looked at them as well.
     if result.is_from_slave:
         return AskMaster() if master_known else Again(is_lost_at_last=False)
     if result.min_offset > offset:
         return Lost(min(result.min_offset, end))
-    if result.status is PullStatus.NO_MATCHED_MSG and result.next_begin_offset > offset:
+    if nothing_matched:
         return Take(min(result.next_begin_offset, end))
     if result.status is PullStatus.OFFSET_ILLEGAL and result.max_offset <= offset:
         return Lost(end)

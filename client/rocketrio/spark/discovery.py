@@ -10,6 +10,7 @@ import attrs
 from rocketrio.connect import open_client
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.asking import Retries, repeated, source_errors
+from rocketrio.spark.filters import check_filter
 from rocketrio.spark.offsets import Loss, QueueRange, check_covers, resolve_ranges
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.positions import offsets_at
@@ -40,6 +41,7 @@ async def _discover(client: ClientInstance, options: ReadOptions) -> Discovery:
     queues = await repeated(partial(subscribed_queues, client, options), retries)
     check_covers(options.starting, dict.fromkeys(queues), option="startingOffsets")
     check_covers(options.ending, dict.fromkeys(queues), option="endingOffsets")
+    await check_filter(client, options, queues, retries=retries)
     bounds = await bounds_of(client, queues, retries=retries)
     group = options.consumer_group
     starts = await offsets_at(client, options.starting, bounds, group=group, retries=retries)

@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.consuming.subscription import ALL
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.offsets import QueueRange
 from rocketrio.spark.options import ReadOptions
@@ -20,7 +21,9 @@ from rocketrio.spark.pipeline import Pipeline
 from rocketrio.spark.plan import ReadTask
 from rocketrio.spark.runtime import Handover
 from rocketrio.spark.sources import BrokerSource
+from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.record_starts import record_starts
 
 RANGES_AT_ONCE: Final = 4
 """Ranges of a task that are fetched at the same time: enough to hide a slow broker behind others."""
@@ -101,7 +104,10 @@ class _RangeFetch:
         self._depth = options.pull_pipeline_depth
         # An answer is never cut, so one may not hold more rows than a record batch should.
         batch_size = min(options.pull_batch_size, options.batch_rows)
-        self._pipeline = Pipeline(part, depth=self._depth, batch_size=batch_size)
+        self._is_filtered = options.subscription != ALL
+        self._pipeline = Pipeline(
+            part, depth=self._depth, batch_size=batch_size, is_filtered=self._is_filtered
+        )
         self._handing_on = False
         self._idle = trio.lowlevel.ParkingLot()
 
@@ -119,7 +125,10 @@ class _RangeFetch:
                 await self._idle.park()
                 continue
             answer = await self._source.pull(self._part, slot.at, slot.end)
-            pipeline.answered(slot, answer.next_offset, answer.body)
+            rows = _row_count(answer.body) if self._is_filtered else None
+            pipeline.answered(slot, answer.next_offset, answer.body, rows=rows)
+            if self._is_filtered:
+                self._idle.unpark()  # The next pull need not wait until this answer is handed on.
             if not self._handing_on:
                 await self._hand_on()
 
@@ -131,3 +140,11 @@ class _RangeFetch:
                 await self._fetcher.flush()
         self._handing_on = False
         self._idle.unpark_all()  # Slots are free, or the size of answers is known, or all is done.
+
+
+def _row_count(body: Body) -> int | None:
+    """How many records there are; None where that cannot be told, which whoever decodes them will say."""
+    try:
+        return len(record_starts(body))
+    except RemoteProtocolError:
+        return None

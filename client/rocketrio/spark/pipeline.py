@@ -3,6 +3,7 @@
 A range is cut into slots of as many messages as the broker gives at once, so that several pulls can be
 under way. A broker caps its answers whatever is asked (Apache: 32 messages from memory, 8 from disk):
 the first answer tells, a short one makes slots smaller, full ones make them grow again.
+What passes a filter may lie anywhere: there one pull follows the other, in one slot that is the whole range.
 
 Invariant: the messages of a range come out in offset order, each offset once.
 Invariant: no offset outside the range is asked for or handed on.
@@ -41,8 +42,11 @@ class Slot:
 class Pipeline:
     """The pulls of one range."""
 
-    def __init__(self, part: QueueRange, *, depth: int, batch_size: int) -> None:
+    def __init__(
+        self, part: QueueRange, *, depth: int, batch_size: int, is_filtered: bool = False
+    ) -> None:
         self.part = part
+        self._is_filtered = is_filtered
         self._depth = depth
         self._batch_size = batch_size
         self._stride = 0  # unknown until the first answer
@@ -59,27 +63,39 @@ class Pipeline:
         """The slot to pull now, from `slot.at` to before `slot.end`; None when nothing more may go out."""
         for slot in self._slots:
             if not slot.is_out and not slot.is_done:
+                if self._is_filtered and len(slot.bodies) >= self._depth:
+                    return None  # So much waits to be handed on already.
                 slot.is_out = True
                 return slot
         if len(self._slots) >= self._depth or self._next >= self.part.end:
             return None
+        if self._is_filtered:
+            return self._new_slot(self.part.end)
         if not self._stride and self._slots:
             return None
-        end = min(self._next + (self._stride or self._batch_size), self.part.end)
+        return self._new_slot(min(self._next + (self._stride or self._batch_size), self.part.end))
+
+    def _new_slot(self, end: int) -> Slot:
         slot = Slot(self._next, end, is_out=True)
         self._next = end
         self._slots.append(slot)
         return slot
 
-    def answered(self, slot: Slot, next_offset: int, body: Body = b"") -> None:
-        """A pull for `slot` brought the messages up to `next_offset`; `body` may be empty."""
+    def answered(
+        self, slot: Slot, next_offset: int, body: Body = b"", *, rows: int | None = None
+    ) -> None:
+        """A pull for `slot` brought the messages up to `next_offset`; `body` may be empty.
+
+        `rows` says how many they are where that is less than the offsets between.
+        """
         slot.is_out = False
         slot.pulls += 1
         reached = min(next_offset, slot.end)
-        rows = reached - slot.at
+        offsets = reached - slot.at
         if len(body):
-            slot.bodies.append((rows, body))
-            self._learn(slot, rows)
+            slot.bodies.append((offsets if rows is None else rows, body))
+            if not self._is_filtered:
+                self._learn(slot, offsets)
         slot.at = reached
 
     def _learn(self, slot: Slot, rows: int) -> None:

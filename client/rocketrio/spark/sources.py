@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketrio.consuming.pull_result import PullResult
-from rocketrio.consuming.subscription import ALL, TAG_EXPRESSION_TYPE
+from rocketrio.consuming.subscription import ALL
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.answers import Again, AskMaster, Lost, Take, judge
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
@@ -82,7 +82,13 @@ class BrokerSource:
                     raise _refused(part, error) from error
                 failures += 1
                 continue
-            verdict = judge(result, offset=offset, end=end, master_known=self._master_is_known)
+            verdict = judge(
+                result,
+                offset=offset,
+                end=end,
+                master_known=self._master_is_known,
+                is_filtered=self.options.subscription != ALL,
+            )
             match verdict:
                 case Take(next_offset):
                     return Answer(next_offset, _up_to(end, next_offset, result.body))
@@ -122,18 +128,20 @@ class BrokerSource:
     async def _pull_from(
         self, broker_id: int, part: QueueRange, offset: int, end: int
     ) -> PullResult:
+        # With every pull: a reader sends no heartbeats, which is where a broker would otherwise have it from.
+        subscription = self.options.subscription
         header = PullMessageRequestHeader(
             consumer_group=self.options.consumer_group,
             topic=part.topic,
             queue_id=part.queue_id,
             queue_offset=offset,
-            max_msg_nums=min(end - offset, self.options.pull_batch_size),
+            max_msg_nums=min(end - offset, self.options.pull_batch_size, self.options.batch_rows),
             sys_flag=int(PullSysFlag.SUBSCRIPTION),
             commit_offset=0,
             suspend_timeout_millis=0,
             sub_version=0,
-            subscription=ALL.expression,
-            expression_type=TAG_EXPRESSION_TYPE,
+            subscription=subscription.expression,
+            expression_type=subscription.expression_type,
             max_msg_bytes=self.options.batch_size,
             limited_by_bytes=True,
         )

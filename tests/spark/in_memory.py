@@ -1,0 +1,84 @@
+"""A topic in a cluster in memory, and reading it as a Spark task would: for tests under a virtual clock."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from tests.spark.load import channel_pool, create_topic, load_queue, numbered
+
+from rocketrio.connect import open_client
+from rocketrio.spark.discovery import Discovery, discover
+from rocketrio.spark.fetch import Block, fetch_task
+from rocketrio.spark.options import ReadOptions, parse_read_options
+from rocketrio.spark.plan import ReadTask
+from rocketrio.spark.runtime import first_cause
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.message_codec import decode_messages
+
+COUNT = 300
+
+
+class Blocks:
+    """Takes blocks in place of Spark's thread."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+
+    async def put(self, block: Block) -> None:
+        await trio.lowlevel.checkpoint()
+        self.blocks.append(block)
+
+    def rows(self) -> dict[int, list[bytes]]:
+        """Bodies by queue, in the order they came."""
+        found: dict[int, list[bytes]] = {}
+        for block in self.blocks:
+            for _, rows, body in block.pieces:
+                messages = decode_messages(body)
+                assert len(messages) == rows
+                for message in messages:
+                    found.setdefault(message.queue_id, []).append(message.body)
+        return found
+
+
+def read_options(cluster: EmbeddedCluster, **given: str) -> ReadOptions:
+    servers = ";".join(cluster.name_servers)
+    way = {} if {"assign", "subscribePattern"} & set(given) else {"subscribe": "orders"}
+    return parse_read_options({"nameServer": servers, **way, **given})
+
+
+def task_of(found: Discovery) -> ReadTask:
+    return ReadTask(tuple(found.ranges), found.addresses)
+
+
+async def read(cluster: EmbeddedCluster, **given: str) -> Blocks:
+    options = read_options(cluster, **given)
+    found = await discover(options, dial=cluster.dial)
+    assert not found.losses
+    return await fetch(cluster, options, task_of(found))
+
+
+async def fetch(cluster: EmbeddedCluster, options: ReadOptions, task: ReadTask) -> Blocks:
+    taken = Blocks()
+    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+        try:
+            await fetch_task(task, options, taken, client)  # type: ignore[arg-type]
+        except BaseExceptionGroup as group:
+            raise first_cause(group) from None
+    return taken
+
+
+@asynccontextmanager
+async def loaded(
+    *, queues: int = 2, count: int = COUNT, **settings: Any
+) -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(**settings) as cluster, channel_pool(cluster.dial) as pool:
+        master = cluster.master.broker.address
+        await create_topic(pool, master, "orders", queues)
+        for queue_id in range(queues):
+            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, count))
+        yield cluster
+
+
+def all_bodies(queues: int = 2, count: int = COUNT) -> dict[int, list[bytes]]:
+    return {q: [f"{q}/{n}".encode() for n in range(count)] for q in range(queues)}
