@@ -96,7 +96,9 @@ def test_explicit_offsets_must_name_every_queue_and_no_other() -> None:
     check_covers(AtTimestamp(5), {here: 1}, option="o")
     check_covers(ExplicitOffsets({here: 1}), {here: 1}, option="o")
     check_covers(GroupOffsets(), {here: 1}, option="o")
-    with pytest.raises(OptionError, match="o says nothing about t@b:1: name every queue, or read"):
+    with pytest.raises(
+        OptionError, match="oByTimestamp says nothing about t@b:1: name every queue, or"
+    ):
         check_covers(AtTimestamps({here: 1}), {here: 1, other: 1}, option="o")
     with pytest.raises(OptionError, match="says nothing about t@b:1"):
         check_covers(ExplicitOffsets({here: 1}), {here: 1, other: 1}, option="o")

@@ -11,7 +11,14 @@ from rocketrio.connect import open_client
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.asking import Retries, repeated, source_errors
 from rocketrio.spark.filters import check_filter
-from rocketrio.spark.offsets import Loss, QueueRange, check_covers, resolve_ranges
+from rocketrio.spark.offsets import (
+    GroupOffsets,
+    Loss,
+    QueueRange,
+    check_covers,
+    resolve_ranges,
+    starts_before_ends,
+)
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.positions import offsets_at
 from rocketrio.spark.queues import addresses_of, bounds_of, subscribed_queues
@@ -46,5 +53,7 @@ async def _discover(client: ClientInstance, options: ReadOptions) -> Discovery:
     group = options.consumer_group
     starts = await offsets_at(client, options.starting, bounds, group=group, retries=retries)
     ends = await offsets_at(client, options.ending, bounds, group=group, retries=retries)
+    if isinstance(options.starting, GroupOffsets):
+        starts = starts_before_ends(bounds, starts, ends)
     ranges, losses = resolve_ranges(bounds, starts, ends)
     return Discovery(ranges, losses, addresses_of(client, queues))

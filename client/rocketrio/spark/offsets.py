@@ -200,6 +200,8 @@ def check_covers(position: Position, queues: Mapping[MessageQueue, Any], *, opti
     """Raise OptionError unless a table of offsets or times names exactly the queues that are read."""
     if not isinstance(position, ExplicitOffsets | AtTimestamps):
         return
+    if isinstance(position, AtTimestamps):
+        option += "ByTimestamp"
     if missing := sorted(set(queues) - set(position.table)):
         words = " (-2 for earliest, -1 for latest)" if isinstance(position, ExplicitOffsets) else ""
         raise OptionError(
@@ -244,6 +246,18 @@ def resolve_ranges(
             start = min(start, end)
         ranges.append(QueueRange(queue.topic, queue.broker_name, queue.queue_id, start, end))
     return ranges, losses
+
+
+def starts_before_ends(
+    bounds: Mapping[MessageQueue, Bounds], starts: OffsetTable, ends: OffsetTable
+) -> dict[MessageQueue, int]:
+    """The starts, none behind its end: a group that has come further has nothing to read, which is no contradiction."""
+    return {
+        queue: start
+        if ends[queue] == LATEST_OFFSET
+        else min(_resolved(start, bounds[queue]), ends[queue])
+        for queue, start in starts.items()
+    }
 
 
 def _resolved(offset: int, held: Bounds) -> int:
