@@ -10,9 +10,9 @@ from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.types import BinaryType, StructType
 
 from pyspark_rocketmq import DefaultSource
-from rocketrio.spark import check_worker_python
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reader import RocketMQBatchReader
+from rocketrio.spark.registration import check_worker_python
 from rocketrio.spark.source import RocketMQDataSource
 from rocketrio_protocol.errors import ConfigError
 

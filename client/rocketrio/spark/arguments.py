@@ -1,0 +1,272 @@
+"""The options of a read as Python arguments: their types, and how each becomes the text that Spark hands on.
+
+An argument is called as its option in snake_case, and takes what Python has for it: lists, mappings, dates,
+booleans. Times without a date are seconds: `pull_timeout=2.5` is `pullTimeoutMs=2500`.
+
+Invariant: every option of a read is an argument here, and every argument an option.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, NoReturn, TypeAlias, TypedDict
+
+import msgspec
+
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_values import suggestion
+
+QueueIds: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
+"""Topic to broker to queue ids: `{"orders": {"broker-a": [0, 1]}}`."""
+
+OffsetsByQueue: TypeAlias = Mapping[str, Mapping[str, Mapping[int, int]]]
+"""Topic to broker to queue id to offset; -2 is the earliest there is, -1 the latest."""
+
+Time: TypeAlias = datetime | int
+"""A date with its time zone, or epoch milliseconds."""
+
+TimesByQueue: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Time]]]
+"""Topic to broker to queue id to time."""
+
+
+class ReadArguments(TypedDict, total=False):
+    """What batches and streams have in common; docs/spark.md says what each option means."""
+
+    name_servers: str | Sequence[str] | None
+    subscribe_pattern: str | None
+    assign: QueueIds | None
+    sub_expression: str | None
+    sub_expression_type: Literal["TAG", "SQL92"] | None
+    starting_offsets: Literal["earliest", "latest", "group"] | OffsetsByQueue | None
+    starting_offsets_fallback: Literal["earliest", "latest"] | None
+    starting_timestamp: Time | None
+    starting_offsets_by_timestamp: TimesByQueue | None
+    starting_offsets_by_timestamp_strategy: Literal["error", "latest"] | None
+    fail_on_data_loss: bool | None
+    schema_mode: Literal["rocketmq", "kafka"] | None
+    columns: str | Sequence[str] | None
+    properties: Literal["map", "string", "none"] | None
+    include_headers: bool | None
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    min_records_per_partition: int | None
+    max_partitions: int | None
+    pull_batch_size: int | None
+    pull_pipeline_depth: int | None
+    pull_timeout: float | None
+    connect_timeout: float | None
+    read_retries: int | None
+    fetch_offset_num_retries: int | None
+    fetch_offset_retry_interval: float | None
+    batch_bytes: int | None
+    batch_rows: int | None
+    read_from: Literal["auto", "master", "slave"] | None
+    max_staleness: str | None
+    decompress: bool | None
+    verify_crc: bool | None
+    on_corrupt_message: Literal["fail", "skip", "null"] | None
+    consumer_group: str | None
+
+
+class BatchArguments(ReadArguments, total=False):
+    """A batch has an end."""
+
+    ending_offsets: Literal["latest"] | OffsetsByQueue | None
+    ending_timestamp: Time | None
+    ending_offsets_by_timestamp: TimesByQueue | None
+    filter_pushdown: bool | None
+
+
+class StreamArguments(ReadArguments, total=False):
+    """A stream has triggers, and commits what it has read for those who watch the group."""
+
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay: float | None
+    offset_poll_interval: float | None
+    discovery_interval: float | None
+    offset_failure_timeout: float | None
+    commit_offsets: bool | None
+    commit_interval: float | None
+
+
+def option_texts(given: Mapping[str, object]) -> dict[str, str]:
+    """Options for `DataFrameReader.options`; what is None is left out.
+
+    Raises OptionError naming the argument of a value that cannot be one, and TypeError for an unknown argument.
+    """
+    texts: dict[str, str] = {}
+    for name, value in given.items():
+        if name not in ARGUMENTS:
+            raise TypeError(f"unknown argument {name!r}{suggestion(name, tuple(ARGUMENTS))}")
+        if value is not None:
+            option, text_of = ARGUMENTS[name]
+            texts[option] = text_of(name, value)
+    return texts
+
+
+def _wrong(name: str, value: object, wanted: str) -> NoReturn:
+    raise OptionError(f"{name}={value!r} is not {wanted}")
+
+
+def _word(name: str, value: object) -> str:
+    return value if isinstance(value, str) else _wrong(name, value, "a text")
+
+
+def _listed(separator: str) -> "_TextOf":
+    def text(name: str, value: object) -> str:
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
+            _wrong(name, value, "a text or a list of texts")
+        if split := [one for one in value if separator in one]:
+            _wrong(name, split[0], f"one entry of a list: {separator!r} separates entries")
+        return separator.join(value)
+
+    return text
+
+
+def _number(name: str, value: object) -> str:
+    if not isinstance(value, int) or isinstance(value, bool):
+        _wrong(name, value, "a whole number")
+    return str(value)
+
+
+def _truth(name: str, value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else _wrong(name, value, "True or False")
+
+
+def _milliseconds(name: str, value: object) -> str:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _FOREVER:
+        _wrong(name, value, "a number of seconds")
+    return str(round(value * 1000))
+
+
+def _delay(name: str, value: object) -> str:
+    return f"{_milliseconds(name, value)}ms"
+
+
+def _epoch_ms(name: str, value: object) -> int:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            _wrong(name, value, "a time: say of which zone, as datetime(..., tzinfo=UTC)")
+        return (value - _EPOCH) // timedelta(milliseconds=1)  # exact, where timestamp() is a float
+    if not isinstance(value, int) or isinstance(value, bool):
+        _wrong(name, value, "a datetime or epoch milliseconds")
+    return value
+
+
+def _time(name: str, value: object) -> str:
+    return str(_epoch_ms(name, value))
+
+
+def _whole(name: str, value: object) -> int:
+    return int(_number(name, value))
+
+
+def _queue_ids(name: str, value: object) -> list[int]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        _wrong(name, value, "a list of queue ids")
+    return [_whole(name, one) for one in value]
+
+
+def _by_queue(leaf: Callable[[str, object], object]) -> "_TextOf":
+    """JSON of topic, broker and queue id."""
+
+    def text(name: str, value: object) -> str:
+        def of_broker(queues: Any) -> object:
+            return {
+                _number(name, queue_id): leaf(name, one)
+                for queue_id, one in _entries(name, queues, "queue id")
+            }
+
+        return _by_broker(name, value, of_broker)
+
+    return text
+
+
+def _assigned(name: str, value: object) -> str:
+    return _by_broker(name, value, lambda ids: _queue_ids(name, ids))
+
+
+def _by_broker(name: str, value: object, of_broker: Callable[[object], object]) -> str:
+    found = {
+        _word(name, topic): {
+            _word(name, broker): of_broker(one) for broker, one in _entries(name, brokers, "broker")
+        }
+        for topic, brokers in _entries(name, value, "topic")
+    }
+    return msgspec.json.encode(found).decode()
+
+
+def _entries(name: str, value: object, key: str) -> list[tuple[object, object]]:
+    if not isinstance(value, Mapping):
+        _wrong(name, value, f"a mapping by {key}, as in {{'orders': {{'broker-a': {{0: 17}}}}}}")
+    return list(value.items())
+
+
+def _word_or(otherwise: "_TextOf") -> "_TextOf":
+    def text(name: str, value: object) -> str:
+        return value if isinstance(value, str) else otherwise(name, value)
+
+    return text
+
+
+_TextOf: TypeAlias = Callable[[str, object], str]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FOREVER: Final = 1e12  # seconds; a larger number would not fit the milliseconds of a JVM's long
+_OFFSETS: Final = _word_or(_by_queue(_whole))
+_TIMES: Final = _by_queue(_epoch_ms)
+
+ARGUMENTS: Final[Mapping[str, tuple[str, _TextOf]]] = {
+    "topics": ("subscribe", _listed(",")),
+    "name_servers": ("nameServer", _listed(";")),
+    "subscribe_pattern": ("subscribePattern", _word),
+    "assign": ("assign", _assigned),
+    "sub_expression": ("subExpression", _word),
+    "sub_expression_type": ("subExpressionType", _word),
+    "starting_offsets": ("startingOffsets", _OFFSETS),
+    "starting_offsets_fallback": ("startingOffsetsFallback", _word),
+    "starting_timestamp": ("startingTimestamp", _time),
+    "starting_offsets_by_timestamp": ("startingOffsetsByTimestamp", _TIMES),
+    "starting_offsets_by_timestamp_strategy": ("startingOffsetsByTimestampStrategy", _word),
+    "ending_offsets": ("endingOffsets", _OFFSETS),
+    "ending_timestamp": ("endingTimestamp", _time),
+    "ending_offsets_by_timestamp": ("endingOffsetsByTimestamp", _TIMES),
+    "fail_on_data_loss": ("failOnDataLoss", _truth),
+    "filter_pushdown": ("filterPushdown", _truth),
+    "schema_mode": ("schemaMode", _word),
+    "columns": ("columns", _listed(",")),
+    "properties": ("properties", _word),
+    "include_headers": ("includeHeaders", _truth),
+    "min_partitions": ("minPartitions", _number),
+    "max_records_per_partition": ("maxRecordsPerPartition", _number),
+    "min_records_per_partition": ("minRecordsPerPartition", _number),
+    "max_partitions": ("maxPartitions", _number),
+    "max_offsets_per_trigger": ("maxOffsetsPerTrigger", _number),
+    "max_bytes_per_trigger": ("maxBytesPerTrigger", _number),
+    "min_offsets_per_trigger": ("minOffsetsPerTrigger", _number),
+    "max_trigger_delay": ("maxTriggerDelay", _delay),
+    "offset_poll_interval": ("offsetPollIntervalMs", _milliseconds),
+    "discovery_interval": ("discoveryIntervalMs", _milliseconds),
+    "offset_failure_timeout": ("offsetFailureTimeoutMs", _milliseconds),
+    "commit_offsets": ("commitOffsets", _truth),
+    "commit_interval": ("commitIntervalMs", _milliseconds),
+    "pull_batch_size": ("pullBatchSize", _number),
+    "pull_pipeline_depth": ("pullPipelineDepth", _number),
+    "pull_timeout": ("pullTimeoutMs", _milliseconds),
+    "connect_timeout": ("connectTimeoutMs", _milliseconds),
+    "read_retries": ("readRetries", _number),
+    "fetch_offset_num_retries": ("fetchOffset.numRetries", _number),
+    "fetch_offset_retry_interval": ("fetchOffset.retryIntervalMs", _milliseconds),
+    "batch_bytes": ("batchBytes", _number),
+    "batch_rows": ("batchRows", _number),
+    "read_from": ("readFrom", _word),
+    "max_staleness": ("maxStaleness", _word),
+    "decompress": ("decompress", _truth),
+    "verify_crc": ("verifyCrc", _truth),
+    "on_corrupt_message": ("onCorruptMessage", _word),
+    "consumer_group": ("consumerGroup", _word),
+}
+"""Argument to its option and the way to its text."""

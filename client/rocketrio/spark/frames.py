@@ -1,0 +1,81 @@
+"""`from_rocketmq`: topics as a DataFrame, in one call that type checkers understand.
+
+It says what `spark.read.format("rocketmq")` says, with arguments instead of texts, and refuses what is wrong at
+once and in Python, where Spark would tell of it later from inside the JVM.
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from rocketrio.spark.arguments import ARGUMENTS, BatchArguments, option_texts
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.registration import check_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_FORMAT: Final = "rocketmq"
+
+
+def from_rocketmq(
+    spark: "SparkSession",
+    topics: str | Sequence[str] | None = None,
+    *,
+    schema: "StructType | str | None" = None,
+    **arguments: Unpack[BatchArguments],
+) -> "DataFrame":
+    """What topics hold, as a DataFrame.
+
+        from_rocketmq(spark, "orders", name_servers="10.0.0.1:9876", columns=["tags", "body"])
+
+    `topics` is one or several names; in their place `subscribe_pattern` or `assign` may say what is read. `schema`
+    chooses columns as `DataFrameReader.schema` does, `columns` by name alone. The other arguments are the options of
+    docs/spark.md in snake_case, with Python's values: lists, mappings, datetimes (with a zone), booleans; those
+    that end in `Ms` are seconds and called without it. None is as good as left out.
+
+    Nothing is read, nobody asked, before an action wants rows; a frame that is used twice is read twice, and its
+    `latest` then lies further on.
+
+    Raises OptionError naming the argument for a value that cannot be, TypeError for an argument that is none,
+    ConfigError when workers on this machine run a Python without this package.
+    """
+    from rocketrio.spark.options import parse_read_options
+
+    return _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse_read_options)
+
+
+def _frame(
+    spark: "SparkSession",
+    reader: Any,
+    schema: "StructType | str | None",
+    arguments: Mapping[str, object],
+    parse: Callable[[Mapping[str, str]], object],
+) -> "DataFrame":
+    from rocketrio.name_servers import NAME_SERVERS_VARIABLE
+
+    options = option_texts(arguments)
+    if "nameServer" not in options and os.environ.get(NAME_SERVERS_VARIABLE):
+        # What this process was told; Spark's own may have another environment.
+        options["nameServer"] = os.environ[NAME_SERVERS_VARIABLE]
+    _check(options, parse)
+    check_workers(spark)
+    reader = reader.format(_FORMAT).options(**options)
+    frame: DataFrame = (reader if schema is None else reader.schema(schema)).load()
+    return frame
+
+
+def _check(options: Mapping[str, str], parse: Callable[[Mapping[str, str]], object]) -> None:
+    """Raise OptionError with the names of arguments where the parser speaks of options."""
+    try:
+        parse(options)
+    except OptionError as error:
+        raise OptionError(_OPTION_NAME.sub(lambda found: _NAMES[found[0]], error.what)) from None
+
+
+_NAMES: Final = {option: argument for argument, (option, _) in ARGUMENTS.items()}
+_OPTION_NAME: Final = re.compile(
+    r"(?<![\w.])(?:" + "|".join(map(re.escape, sorted(_NAMES, key=len, reverse=True))) + r")(?!\w)"
+)

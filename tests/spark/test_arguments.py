@@ -1,0 +1,107 @@
+"""Arguments of Python become the texts of options, and what cannot is refused by its name."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any, get_type_hints
+
+import pytest
+
+from rocketrio.spark.arguments import (
+    ARGUMENTS,
+    BatchArguments,
+    ReadArguments,
+    StreamArguments,
+    option_texts,
+)
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.options import OPTION_HELP
+
+FIRST_ANSWER = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=timezone(timedelta(hours=2)))
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "option", "text"),
+    [
+        ("topics", "orders", "subscribe", "orders"),
+        ("topics", ["orders", "returns"], "subscribe", "orders,returns"),
+        ("name_servers", ("a:1", "b:2"), "nameServer", "a:1;b:2"),
+        ("columns", ["body", "tags"], "columns", "body,tags"),
+        ("assign", {"orders": {"broker-a": range(2)}}, "assign", '{"orders":{"broker-a":[0,1]}}'),
+        ("starting_offsets", "latest", "startingOffsets", "latest"),
+        (
+            "starting_offsets",
+            {"orders": {"broker-a": {0: 17, 1: -2}}},
+            "startingOffsets",
+            '{"orders":{"broker-a":{"0":17,"1":-2}}}',
+        ),
+        ("starting_timestamp", 1_700_000_000_000, "startingTimestamp", "1700000000000"),
+        ("ending_timestamp", FIRST_ANSWER, "endingTimestamp", "1767315845678"),
+        (
+            "starting_offsets_by_timestamp",
+            {"orders": {"broker-a": {3: datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)}}},
+            "startingOffsetsByTimestamp",
+            '{"orders":{"broker-a":{"3":1000}}}',
+        ),
+        ("fail_on_data_loss", False, "failOnDataLoss", "false"),
+        ("min_partitions", 7, "minPartitions", "7"),
+        ("pull_timeout", 2.5, "pullTimeoutMs", "2500"),
+        ("fetch_offset_retry_interval", 0.2, "fetchOffset.retryIntervalMs", "200"),
+        ("max_trigger_delay", 90, "maxTriggerDelay", "90000ms"),
+        ("max_staleness", "10000 messages", "maxStaleness", "10000 messages"),
+    ],
+)
+def test_values_become_texts(argument: str, value: Any, option: str, text: str) -> None:
+    assert option_texts({argument: value}) == {option: text}
+
+
+def test_none_is_left_out() -> None:
+    assert option_texts({"topics": "orders", "columns": None, "min_partitions": None}) == {
+        "subscribe": "orders"
+    }
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "said"),
+    [
+        ("topics", 5, "topics=5 is not a text or a list of texts"),
+        ("topics", ["a,b"], "topics='a,b' is not one entry of a list: ',' separates entries"),
+        ("name_servers", ["a:1", 2], "is not a text or a list of texts"),
+        ("min_partitions", "7", "min_partitions='7' is not a whole number"),
+        ("min_partitions", True, "min_partitions=True is not a whole number"),
+        ("fail_on_data_loss", "false", "fail_on_data_loss='false' is not True or False"),
+        ("pull_timeout", "3s", "pull_timeout='3s' is not a number of seconds"),
+        ("pull_timeout", float("inf"), "pull_timeout=inf is not a number of seconds"),
+        ("pull_timeout", float("nan"), "pull_timeout=nan is not a number of seconds"),
+        ("starting_timestamp", "2026-01-02", "is not a datetime or epoch milliseconds"),
+        ("starting_timestamp", datetime(2026, 1, 2), "say of which zone"),
+        ("starting_offsets", {"orders": 3}, "starting_offsets=3 is not a mapping by broker"),
+        ("starting_offsets", {"orders": {"a": {"0": 3}}}, "starting_offsets='0' is not a whole"),
+        ("starting_offsets", {"orders": {"a": {0: 1.5}}}, "starting_offsets=1.5 is not a whole"),
+        ("assign", {"orders": {"a": "01"}}, "assign='01' is not a list of queue ids"),
+        ("read_from", 1, "read_from=1 is not a text"),
+    ],
+)
+def test_wrong_values_are_refused_by_their_argument(argument: str, value: Any, said: str) -> None:
+    with pytest.raises(OptionError, match=r"\[ROCKETMQ_OPTION\] " + argument) as caught:
+        option_texts({argument: value})
+    assert said in str(caught.value)
+
+
+def test_an_unknown_argument_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(
+        TypeError, match=r"unknown argument 'starting_offset'; did you mean starting_offsets\?"
+    ):
+        option_texts({"starting_offset": "latest"})
+
+
+def test_types_name_every_argument_once() -> None:
+    hints = [get_type_hints(typed) for typed in (ReadArguments, BatchArguments, StreamArguments)]
+    common, batch, stream = (set(names) for names in hints)
+    assert common < batch
+    assert common < stream
+    assert batch & stream == common
+    assert batch | stream | {"topics"} == set(ARGUMENTS)
+
+
+def test_every_option_of_a_batch_read_is_an_argument() -> None:
+    names = {ARGUMENTS[name][0] for name in get_type_hints(BatchArguments)} | {"subscribe"}
+    assert set(OPTION_HELP) - names <= {"topic"}  # another name of `subscribe`
