@@ -48,3 +48,21 @@ class DecodeError(SparkSourceError):
     """A stored message cannot be read."""
 
     error_code = "ROCKETMQ_DECODE"
+
+
+class RowError(SparkSourceError):
+    """A row that cannot be a message; the text names it. Nothing of its record batch was sent."""
+
+    error_code = "ROCKETMQ_ROW"
+
+
+class NotStored(SparkSourceError):
+    """Rows that no broker has stored, or not as safely as it was asked to."""
+
+    error_code = "ROCKETMQ_NOT_STORED"
+
+
+class SchemaError(SparkSourceError):
+    """A DataFrame whose columns cannot be messages; the text names the column and what is wanted."""
+
+    error_code = "ROCKETMQ_SCHEMA"

@@ -1,0 +1,76 @@
+"""Which row of which job a message is: four properties that a write stamps, by which repeats are known.
+
+    SPARK_QUERY  the streaming query's id; of a batch its dedupId, or an id of this run
+    SPARK_BATCH  the number of the micro-batch; missing in a batch outside of foreachBatch
+    SPARK_TASK   the partition of the DataFrame
+    SPARK_ROW    the row's number in it
+
+Spark runs failed tasks again, and replays a micro-batch whose commit it lost: the rows come again, with the same stamp
+as long as the input comes in the same order. Two messages of one topic with one stamp are one row.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import attrs
+
+SPARK_QUERY: Final = "SPARK_QUERY"
+SPARK_BATCH: Final = "SPARK_BATCH"
+SPARK_TASK: Final = "SPARK_TASK"
+SPARK_ROW: Final = "SPARK_ROW"
+STAMP_NAMES: Final = frozenset({SPARK_QUERY, SPARK_BATCH, SPARK_TASK, SPARK_ROW})
+
+
+@attrs.frozen
+class TaskStamp:
+    """What the rows of one task have in common."""
+
+    query: str
+    batch: str
+    """Empty in a batch job."""
+    task: int
+
+    def encoded(self) -> bytes:
+        """The properties of every row, up to the number of the row."""
+        batch = f"{SPARK_BATCH}\x01{self.batch}\x02" if self.batch else ""
+        return (
+            f"{SPARK_QUERY}\x01{self.query}\x02{batch}{SPARK_TASK}\x01{self.task}\x02{SPARK_ROW}\x01"
+        ).encode()
+
+
+@attrs.frozen
+class RowStamp:
+    """Which row a message is; equal for all its repeats."""
+
+    topic: str
+    query: str
+    batch: str
+    task: str
+    row: str
+
+    def __str__(self) -> str:
+        return "/".join((self.topic, self.query, self.batch, self.task, self.row))
+
+
+class Stamped(Protocol):
+    """What a stamp is read from: a consumed message."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+
+def row_stamp(message: Stamped) -> RowStamp | None:
+    """The stamp of a message; None for one that was not written with `dedupProperties=true`."""
+    properties = message.properties
+    if not {SPARK_QUERY, SPARK_TASK, SPARK_ROW} <= properties.keys():
+        return None
+    return RowStamp(
+        message.topic,
+        properties[SPARK_QUERY],
+        properties.get(SPARK_BATCH, ""),
+        properties[SPARK_TASK],
+        properties[SPARK_ROW],
+    )
