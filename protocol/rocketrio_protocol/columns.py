@@ -22,7 +22,13 @@ from rocketrio_protocol.column_properties import MAP_TYPE, Int64s, OddProperties
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import MessageExt, SysFlag
 from rocketrio_protocol.message_codec import decode_messages
-from rocketrio_protocol.property_names import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQUE_KEY
+from rocketrio_protocol.property_names import (
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_TIMER_DELIVER_MS,
+    PROPERTY_TIMER_OUT_MS,
+    PROPERTY_UNIQUE_KEY,
+)
 from rocketrio_protocol.record_starts import record_starts
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
@@ -30,6 +36,7 @@ TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
 _FEW_MESSAGES: Final = 16
 """Up to it objects are faster than vectors (measured; see benchmarks/bench_columns.py)."""
 _MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
+_TIME_DIGITS: Final = 18  # less than what a 64-bit number holds; _MAX_TIMESTAMP_MS has 16
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
@@ -61,9 +68,11 @@ def decode_columns(
     return {name: _BUILDERS[name](block) for name in wanted}
 
 
-def columns_of(messages: Sequence[MessageExt], wanted: Collection[str]) -> dict[str, Any]:
+def columns_of(
+    messages: Sequence[MessageExt], wanted: Collection[str], *, inflate: bool = True
+) -> dict[str, Any]:
     """The wanted columns of messages at hand, from what each says of itself."""
-    return {name: _from_messages(name, messages, inflate=True) for name in wanted}
+    return {name: _from_messages(name, messages, inflate=inflate) for name in wanted}
 
 
 def _check_crcs(messages: list[MessageExt]) -> None:
@@ -78,6 +87,8 @@ def _check_crcs(messages: list[MessageExt]) -> None:
 def _from_messages(name: str, messages: Sequence[MessageExt], *, inflate: bool) -> Any:
     """One column the plain way, which is also what the fast ways are tested against."""
     values: Any
+    if name == "deliver_timestamp":
+        return _times([_delivery_text(message) for message in messages])
     if name.endswith("_timestamp"):
         return _timestamps(np.array([getattr(m, f"{name}_ms") for m in messages], np.int64))
     if name == "body" and not inflate:
@@ -112,6 +123,27 @@ def _timestamps(milliseconds: Int64s) -> Any:
     if out_of_range.any():  # a hostile or broken clock; Arrow cannot hold it
         return number_array(milliseconds * 1000, out_of_range).view(TIMESTAMP_TYPE)
     return number_array(milliseconds * 1000).view(TIMESTAMP_TYPE)
+
+
+def _delivery_text(message: MessageExt) -> str | None:
+    told = message.property_value(PROPERTY_TIMER_OUT_MS)
+    return message.property_value(PROPERTY_TIMER_DELIVER_MS) if told is None else told
+
+
+def _times(texts: Sequence[str | None]) -> Any:
+    """Epoch ms as properties hold them; null for none, and for what is no time."""
+    times = [
+        int(text)
+        if text is not None
+        and len(text) <= _TIME_DIGITS
+        and text.isascii()
+        and text.isdigit()
+        and int(text) <= _MAX_TIMESTAMP_MS
+        else -1
+        for text in texts
+    ]
+    milliseconds = np.array(times, np.int64)
+    return number_array(milliseconds * 1000, milliseconds < 0).view(TIMESTAMP_TYPE)
 
 
 _Builder = Callable[[RecordBlock], Any]
@@ -207,6 +239,19 @@ def _properties(block: RecordBlock) -> Any:
     return _one_by_one("properties")(block) if properties is None else properties.maps()
 
 
+def _deliver_timestamp(block: RecordBlock) -> Any:
+    properties = block.properties()
+    if properties is None:
+        return _one_by_one("deliver_timestamp")(block)
+    told = properties.values(PROPERTY_TIMER_OUT_MS)
+    if told.null_count:
+        told = pc.coalesce(told, properties.values(PROPERTY_TIMER_DELIVER_MS))
+    if told.null_count == len(told):  # as in most topics
+        nothing = np.zeros(len(told), np.int64)
+        return number_array(nothing, nothing == 0).view(TIMESTAMP_TYPE)
+    return _times(told.to_pylist())
+
+
 def _offset_message_id(block: RecordBlock) -> Any:
     if block.shifted:
         return _one_by_one("offset_message_id")(block)
@@ -253,6 +298,7 @@ _COLUMNS: Final[dict[str, tuple[Any, _Builder]]] = {
     "store_host": (pa.string(), _host("store_host")),
     "body_crc": (pa.int32(), _number("body_crc", np.int32)),
     "store_size": (pa.int32(), _number("store_size", np.int32)),
+    "deliver_timestamp": (TIMESTAMP_TYPE, _deliver_timestamp),
 }
 _BUILDERS: Final = {name: builder for name, (_, builder) in _COLUMNS.items()}
 

@@ -1,5 +1,6 @@
 """Columns hold what `MessageExt` says: on everything Apache wrote, on anything we can make, on damage."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from rocketrio_protocol.message_codec import (
     encode_record,
     scan_record,
 )
+from rocketrio_protocol.properties import encode_properties
 from rocketrio_protocol.record_starts import record_starts
 
 
@@ -39,6 +41,13 @@ def _timestamp(milliseconds: int) -> datetime | None:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
+
+
+def _delivery(message: MessageExt) -> int | None:
+    properties = message.properties
+    text = properties.get("TIMER_OUT_MS", properties.get("TIMER_DELIVER_MS", ""))
+    is_time = re.fullmatch("[0-9]{1,18}", text) and int(text) <= (2**63 - 1) // 1000
+    return int(text) * 1000 if is_time else None
 
 
 def _host(host: tuple[str, int]) -> str:
@@ -63,7 +72,9 @@ def _assert_equal_to_messages(chunk: bytes, *, inflate: bool = True) -> None:
         assert isinstance(array, pa.Array)
         assert array.type == COLUMN_TYPES[name]
         array.validate(full=True)
-        if name.endswith("_timestamp"):
+        if name == "deliver_timestamp":
+            assert array.cast(pa.int64()).to_pylist() == [_delivery(m) for m in messages]
+        elif name.endswith("_timestamp"):
             numbers = array.cast(pa.int64()).to_pylist()
             times = [getattr(message, f"{name}_ms") for message in messages]
             assert numbers == [
@@ -84,6 +95,30 @@ def _assert_equal_to_messages(chunk: bytes, *, inflate: bool = True) -> None:
 @given(st.lists(record_fields(), max_size=6), st.booleans())
 def test_columns_hold_what_messages_say(many: list[dict[str, Any]], inflate: bool) -> None:
     _assert_equal_to_messages(b"".join(encode_record(**fields) for fields in many), inflate=inflate)
+
+
+@pytest.mark.parametrize("few", [0, 16])
+def test_times_of_delivery_are_those_of_properties(
+    monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(columns_module, "_FEW_MESSAGES", few)
+    properties = [
+        {},
+        {"TIMER_DELIVER_MS": "1700000000000"},
+        {"TIMER_DELIVER_MS": "5", "TIMER_OUT_MS": "1700000000001"},
+        {"TIMER_OUT_MS": "soon", "TIMER_DELIVER_MS": "5"},
+        {"TIMER_OUT_MS": "-5"},
+        {"TIMER_OUT_MS": "\u0663"},
+        {"TIMER_OUT_MS": "9" * 18},
+        {"TIMER_OUT_MS": "9" * 5000},
+    ]
+    records = [plain_fields(properties=encode_properties(each).encode()) for each in properties]
+    chunk = b"".join(encode_record(**fields) for fields in records)
+    times = decode_columns(chunk, ["deliver_timestamp"])["deliver_timestamp"]
+    assert times.cast(pa.int64()).to_pylist() == [
+        None, 1_700_000_000_000_000, 1_700_000_000_001_000, None, None, None, None, None,
+    ]  # fmt: skip
+    _assert_equal_to_messages(chunk)
 
 
 _names = st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "WAIT", "KEYX", "\u00e9"])
