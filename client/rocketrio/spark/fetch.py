@@ -20,10 +20,11 @@ from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.pipeline import Pipeline
 from rocketrio.spark.plan import ReadTask
 from rocketrio.spark.runtime import Handover
-from rocketrio.spark.sources import BrokerSource
+from rocketrio.spark.sources import TaskSource
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.record_starts import record_starts
+from rocketrio_protocol.remoting.tasks import background_nursery
 
 RANGES_AT_ONCE: Final = 4
 """Ranges of a task that are fetched at the same time: enough to hide a slow broker behind others."""
@@ -45,17 +46,21 @@ async def fetch_task(
     task: ReadTask, options: ReadOptions, handover: Handover[Block], client: ClientInstance
 ) -> None:
     """Fetch all ranges of a task over the client's connections. Raises SparkSourceError."""
-    sources = {
-        name: BrokerSource(name, dict(addrs), options, client)
-        for name, addrs in task.addresses.items()
-    }
+    source = TaskSource(task, options, client)
     fetcher = Fetcher(options, handover)
     limiter = trio.CapacityLimiter(RANGES_AT_ONCE)
-    async with trio.open_nursery() as nursery:
-        for part in task.ranges:
-            await limiter.acquire_on_behalf_of(part)
-            nursery.start_soon(fetcher.fetch, part, sources[part.broker_name], limiter)
-    await fetcher.flush()
+    async with background_nursery() as background:
+        background.start_soon(source.run)
+        async with trio.open_nursery() as nursery:
+            for part in task.ranges:
+                await limiter.acquire_on_behalf_of(part)
+                nursery.start_soon(fetcher.fetch, part, source, limiter)
+        await fetcher.flush()
+    for addr, served in source.served.items():
+        logger.info(
+            "task read broker=%s id=%d addr=%s bytes=%d pulls=%d",
+            served.broker_name, served.broker_id, addr, served.size, served.pulls,
+        )  # fmt: skip
 
 
 class Fetcher:
@@ -68,7 +73,7 @@ class Fetcher:
         self._flushing = trio.Lock()  # first come, first served: it keeps blocks in order
 
     async def fetch(
-        self, part: QueueRange, source: BrokerSource, limiter: trio.CapacityLimiter
+        self, part: QueueRange, source: TaskSource, limiter: trio.CapacityLimiter
     ) -> None:
         """One range, from its start to its end."""
         try:
@@ -96,7 +101,7 @@ class _RangeFetch:
     """The tasks of one range: each pulls, and hands on what is next in order if nobody else is at it."""
 
     def __init__(
-        self, fetcher: Fetcher, part: QueueRange, source: BrokerSource, options: ReadOptions
+        self, fetcher: Fetcher, part: QueueRange, source: TaskSource, options: ReadOptions
     ) -> None:
         self._fetcher = fetcher
         self._part = part

@@ -186,13 +186,17 @@ class Loss:
     queue: MessageQueue
     start: int
     end: int
-    bounds: Bounds
+    bounds: Bounds | None
+    """What the queue holds; None: there is no such queue any more."""
 
     def error(self) -> OffsetOutOfRange:
         """What to raise for it."""
+        held = "there is no such queue any more"
+        if self.bounds is not None:
+            held = f"the queue holds {self.bounds.min_offset} to {self.bounds.max_offset}"
         return OffsetOutOfRange(
             f"{self.queue}: offsets {self.start} to {self.end} ({self.end - self.start} messages)"
-            f" were to be read, but the queue holds {self.bounds.min_offset} to {self.bounds.max_offset}"
+            f" were to be read, but {held}"
         )
 
 

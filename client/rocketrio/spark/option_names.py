@@ -101,7 +101,14 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     "batchBytes": OptionHelp("2097152", "stored bytes from which on a record batch goes to Spark"),
     "batchRows": OptionHelp("8192", "rows from which on it does"),
     "readFrom": OptionHelp(
-        "`auto`", "`auto`: the master, then whichever replica the broker suggests; `slave`; `master`"
+        "`auto`",
+        "`auto`: whichever replica the broker suggests, for what masters have no longer in memory a slave from"
+        " the start; `slave`: a slave, for what slaves lack the master; `master`",
+    ),
+    "maxStaleness": OptionHelp(
+        "",
+        "how far behind its master a slave that is read may be: `10000 messages`, or `5s` (ms, s, min, h), which"
+        " Apache's slaves do not tell; of others nothing is read, also while the master is away",
     ),
     "consumerGroup": OptionHelp(
         f"`{DEFAULT_GROUP}`", "the group named in pulls, and whose commits `startingOffsets=group` means"

@@ -15,6 +15,7 @@ from rocketrio.spark.offsets import MAX_OFFSET, Position
 from rocketrio.spark.option_names import BATCH_READ, DEFAULT_GROUP, OPTION_HELP, known_texts
 from rocketrio.spark.option_values import choice, distinct, truth, whole_number, words_of
 from rocketrio.spark.position_options import parse_end, parse_start
+from rocketrio.spark.staleness import MaxStaleness, parse_max_staleness
 from rocketrio.spark.topic_options import MAX_INT, parse_filter, parse_topics
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
@@ -57,6 +58,7 @@ class ReadOptions:
     batch_size: int = 2 * 1024 * 1024
     batch_rows: int = 8192
     read_from: Literal["auto", "master", "slave"] = "auto"
+    max_staleness: MaxStaleness | None = None
     consumer_group: str = DEFAULT_GROUP
     filter_pushdown: bool = False
 
@@ -145,6 +147,8 @@ def _simple_fields(texts: Mapping[str, str]) -> dict[str, Any]:
     for field, option, words in _CHOICES:
         if option in texts:
             fields[field] = choice(texts[option], option=option, words=words)
+    if "maxStaleness" in texts:
+        fields["max_staleness"] = parse_max_staleness(texts["maxStaleness"], option="maxStaleness")
     return fields
 
 
@@ -153,6 +157,8 @@ def _check_together(options: ReadOptions, texts: Mapping[str, str]) -> None:
     fewest, most = options.min_partitions, options.max_partitions
     if fewest is not None and most is not None and fewest > most:
         raise OptionError(f"minPartitions={fewest} is more than maxPartitions={most}")
+    if options.max_staleness is not None and options.read_from == "master":
+        raise OptionError("maxStaleness is about slaves; readFrom=master reads none")
     longest = options.max_records_per_partition
     if (
         longest is not None

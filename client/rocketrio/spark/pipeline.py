@@ -86,7 +86,8 @@ class Pipeline:
     ) -> None:
         """A pull for `slot` brought the messages up to `next_offset`; `body` may be empty.
 
-        `rows` says how many they are where that is less than the offsets between.
+        `rows` says how many they are where that is less than the offsets between. Beyond the slot `next_offset` lies
+        where all up to there is lost: then nothing of it is pulled any more.
         """
         slot.is_out = False
         slot.pulls += 1
@@ -97,6 +98,14 @@ class Pipeline:
             if not self._is_filtered:
                 self._learn(slot, offsets)
         slot.at = reached
+        if next_offset > slot.end and not len(body):
+            self._skip(slot.end, min(next_offset, self.part.end))
+
+    def _skip(self, start: int, end: int) -> None:
+        self._next = max(self._next, end)
+        for slot in self._slots:
+            if slot.at >= start and not slot.is_out:  # Those that are out will say for themselves.
+                slot.at = max(slot.at, min(end, slot.end))
 
     def _learn(self, slot: Slot, rows: int) -> None:
         is_first = not self._stride

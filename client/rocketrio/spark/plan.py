@@ -7,15 +7,16 @@ Answers to: KafkaOffsetRangeCalculator, with packing added.
 """
 
 import heapq
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, repeat
 from typing import Any, Final
 
 import attrs
 
 from rocketrio.spark.offsets import QueueRange
+from rocketrio_protocol.codes import MASTER_ID
 
-PARTITION_VERSION: Final = 1
+PARTITION_VERSION: Final = 2
 """Of the value that travels to executors, which may run another release."""
 
 
@@ -26,6 +27,12 @@ class ReadTask:
     ranges: tuple[QueueRange, ...]
     addresses: dict[str, dict[int, str]]
     """Broker name to broker id to address, of the brokers of `ranges`."""
+    first_ids: tuple[int, ...] = ()
+    """For each range the broker id to begin with; empty: the masters."""
+
+    def beginnings(self) -> Iterator[tuple[QueueRange, int]]:
+        """The ranges, with the broker id to begin with."""
+        return zip(self.ranges, self.first_ids or repeat(MASTER_ID), strict=False)
 
     def to_value(self) -> dict[str, Any]:
         """Plain values: a partition must be readable before this package is imported."""
@@ -33,6 +40,7 @@ class ReadTask:
             "version": PARTITION_VERSION,
             "ranges": [attrs.astuple(part) for part in self.ranges],
             "addresses": self.addresses,
+            "first_ids": self.first_ids,
         }
 
     @classmethod
@@ -43,7 +51,8 @@ class ReadTask:
                 f"a partition of another release of rocketrio: {value!r:.80};"
                 " install the same one on driver and executors"
             )
-        return cls(tuple(QueueRange(*part) for part in value["ranges"]), value["addresses"])
+        ranges = tuple(QueueRange(*part) for part in value["ranges"])
+        return cls(ranges, value["addresses"], tuple(value["first_ids"]))
 
 
 def plan_partitions(
