@@ -105,6 +105,23 @@ def golden_records(run: str, into: Path) -> list[MessageExt]:
     return records
 
 
+def put_of(record: MessageExt) -> PutMessage:
+    """What a broker was given to store this."""
+    return PutMessage(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        body=record.stored_body,
+        properties=record.stored_properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp_ms=record.born_timestamp_ms,
+        born_host=pack_host(*record.born_host),
+        store_host=pack_host(*record.store_host),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )
+
+
 def comes_from_apaches_log(record: MessageExt, run: str) -> bool:
     """Stored by Apache without a request that is played."""
     if run == BYTE_BY_BYTE:
@@ -244,30 +261,13 @@ class _Replay:
         """Have stored what Apache had stored by this time without a request that we get."""
         while (record := self._next_record()) is not None and record.store_timestamp_ms <= time_ms:
             if comes_from_apaches_log(record, self._run):
-                self._store_copy(record)
+                self._store.append(put_of(record))
             elif is_by_our_services(record, self._run):
                 self._clock.time_ms = record.store_timestamp_ms
                 await trio.sleep(LOOK)
                 assert self._next_record() is not record, record.properties
             else:
                 return
-
-    def _store_copy(self, record: MessageExt) -> None:
-        self._store.append(
-            PutMessage(
-                topic=record.topic,
-                queue_id=record.queue_id,
-                body=record.stored_body,
-                properties=record.stored_properties,
-                flag=record.flag,
-                sys_flag=record.sys_flag,
-                born_timestamp_ms=record.born_timestamp_ms,
-                born_host=pack_host(*record.born_host),
-                store_host=pack_host(*record.store_host),
-                reconsume_times=record.reconsume_times,
-                prepared_transaction_offset=record.prepared_transaction_offset,
-            )
-        )
 
     def _expect(self, request: RemotingCommand) -> None:
         """Act at the time at which Apache did."""

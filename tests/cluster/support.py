@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import attrs
 
+from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.offset import (
@@ -82,6 +83,22 @@ class Caller:
     async def committed(self, addr: str, *, queue_id: int = 0) -> int:
         header = QueryConsumerOffsetRequestHeader("billing", "orders", queue_id)
         return int((await self.pool.call(addr, header)).ext_fields["offset"])
+
+
+@attrs.define
+class MasterAndSlave:
+    """The two of a cluster, and who asks them."""
+
+    cluster: EmbeddedCluster
+    call: Caller
+
+    @property
+    def master(self) -> Broker:
+        return self.cluster.master.broker
+
+    @property
+    def slave(self) -> Broker:
+        return self.cluster.slaves[0].broker
 
 
 def messages(answer: RemotingCommand) -> list[MessageExt]:

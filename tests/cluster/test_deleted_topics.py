@@ -6,10 +6,9 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.cluster.support import MasterAndSlave, bodies, caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.codes import ResponseCode
@@ -21,18 +20,7 @@ from rocketrio_protocol.commands.admin import (
 
 
 @attrs.define
-class Pair:
-    cluster: EmbeddedCluster
-    call: Caller
-
-    @property
-    def master(self) -> Broker:
-        return self.cluster.master.broker
-
-    @property
-    def slave(self) -> Broker:
-        return self.cluster.slaves[0].broker
-
+class Pair(MasterAndSlave):
     async def make(self) -> None:
         header = CreateTopicRequestHeader("orders", "TBW102", 4, 4, 6, "SINGLE_TAG", False)
         answer = await self.call.pool.call(self.master.address, header)

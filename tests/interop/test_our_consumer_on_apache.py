@@ -3,9 +3,9 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
@@ -21,42 +21,19 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop.apache import ApacheBroker, ApacheNameServer
-from tests.interop.java_client import JavaClient
+from tests.interop.one_master import OneMaster, one_master
 
 pytestmark = pytest.mark.interop
 
-NUMBERS = itertools.count()
 PATIENCE = 60.0
 """Seconds until a Java member has its queues, some of which look for them again only after 20 s."""
 
 
-@attrs.frozen
-class Cluster:
-    """Apache's name server and master, and its client."""
-
-    name_server: str
-    master: ApacheBroker
-    java: JavaClient
-
-    def new_topic(self) -> str:
-        topic = f"consuming-{next(NUMBERS)}"
-        self.java.call("create_topic", address=self.master.address, topic=topic, queues=2)
-        self.java.until("publish_queues", topic=topic)
-        return topic
-
-
 @pytest.fixture(scope="module")
-def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneMaster]:
     folder = tmp_path_factory.mktemp(f"consuming-{version}")
-    with ApacheNameServer(version, folder / "names") as names:
-        names.wait_ready()
-        settings = {"enablePropertyFilter": "true"}
-        with (
-            ApacheBroker(version, folder / "master", names.address, settings=settings) as master,
-            JavaClient(version, names.address, folder / "java") as java,
-        ):
-            yield Cluster(names.address, master, java)
+    with one_master(version, folder, {"enablePropertyFilter": "true"}) as cluster:
+        yield cluster
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -68,7 +45,7 @@ async def until(condition: Callable[[], object]) -> None:
             await trio.sleep(0.1)
 
 
-async def seen_by_java(cluster: Cluster, member: str, count: int) -> list[dict[str, Any]]:
+async def seen_by_java(cluster: OneMaster, member: str, count: int) -> list[dict[str, Any]]:
     """What the Java member was handed, once that are so many."""
     with trio.fail_after(PATIENCE):
         while True:
@@ -79,14 +56,14 @@ async def seen_by_java(cluster: Cluster, member: str, count: int) -> list[dict[s
 
 
 @pytest.fixture
-async def client(cluster: Cluster) -> Any:
+async def client(cluster: OneMaster) -> Any:
     async with open_client(name_servers=[cluster.name_server]) as opened:
         yield opened
 
 
 @pytest.fixture
-async def topic(cluster: Cluster) -> str:
-    return await trio.to_thread.run_sync(cluster.new_topic)
+async def topic(cluster: OneMaster) -> str:
+    return await trio.to_thread.run_sync(partial(cluster.new_topic, queues=2))
 
 
 async def send(client: ClientInstance, topic: str, count: int) -> None:
@@ -137,7 +114,7 @@ async def test_failed_message_comes_again_and_ends_as_a_dead_letter(
 
 
 async def test_message_that_we_hand_back_may_go_to_a_java_member(
-    cluster: Cluster, client: ClientInstance, topic: str
+    cluster: OneMaster, client: ClientInstance, topic: str
 ) -> None:
     group, java = f"{topic}-g", cluster.java
     ours: list[str] = []
@@ -177,7 +154,7 @@ def by_queue(handled: list[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 async def test_order_is_kept_while_queues_move_to_a_java_member_and_back(
-    cluster: Cluster, client: ClientInstance, topic: str
+    cluster: OneMaster, client: ClientInstance, topic: str
 ) -> None:
     group, java, count = f"{topic}-g", cluster.java, 1000
     ours: list[tuple[int, int]] = []
@@ -212,7 +189,7 @@ async def test_order_is_kept_while_queues_move_to_a_java_member_and_back(
 
 
 async def test_java_waits_for_our_lock(
-    cluster: Cluster, client: ClientInstance, topic: str
+    cluster: OneMaster, client: ClientInstance, topic: str
 ) -> None:
     group, java = f"{topic}-g", cluster.java
     await send(client, topic, 40)
@@ -253,7 +230,7 @@ async def test_expressions_choose_messages_at_the_broker(
 
 
 async def test_offsets_of_who_broadcasts_are_in_one_file_with_javas(
-    cluster: Cluster, client: ClientInstance, topic: str
+    cluster: OneMaster, client: ClientInstance, topic: str
 ) -> None:
     group, java = f"{topic}-g", cluster.java
     path = java.home / f".rocketmq_offsets/127.0.0.1@working-{topic}/{group}/offsets.json"

@@ -1,13 +1,11 @@
 """What our producer can do beyond sending, on Apache's broker and with Apache's client on the other side."""
 
-import itertools
 import time
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
@@ -19,47 +17,23 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from tests.interop.apache import ApacheBroker, ApacheNameServer
-from tests.interop.java_client import JavaClient
+from tests.interop.one_master import OneMaster, one_master
 
 pytestmark = pytest.mark.interop
 
-NUMBERS = itertools.count()
 PATIENCE = 40.0
 """Seconds until a Java group has its queues, and until a broker has asked for a transaction."""
 TRANSACTIONS = {"transactionTimeOut": "2000", "transactionCheckInterval": "3000"}
 
 
-@attrs.frozen
-class Cluster:
-    """Apache's name server and master, and its client."""
-
-    name_server: str
-    master: ApacheBroker
-    java: JavaClient
-
-    def new_topic(self) -> str:
-        topic = f"producing-{next(NUMBERS)}"
-        self.java.call("create_topic", address=self.master.address, topic=topic, queues=1)
-        self.java.until("publish_queues", topic=topic)
-        return topic
-
-
 @pytest.fixture(scope="module")
-def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneMaster]:
     folder = tmp_path_factory.mktemp(f"producing-{version}")
-    with ApacheNameServer(version, folder / "names") as names:
-        names.wait_ready()
-        with (
-            ApacheBroker(
-                version, folder / "master", names.address, settings=TRANSACTIONS
-            ) as master,
-            JavaClient(version, names.address, folder / "java") as java,
-        ):
-            yield Cluster(names.address, master, java)
+    with one_master(version, folder, TRANSACTIONS) as cluster:
+        yield cluster
 
 
-async def test_transactions_are_committed_rolled_back_and_asked_for(cluster: Cluster) -> None:
+async def test_transactions_are_committed_rolled_back_and_asked_for(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     group = f"{topic}-shop"
     asked: list[str] = []
@@ -100,7 +74,7 @@ async def test_transactions_are_committed_rolled_back_and_asked_for(cluster: Clu
 
 
 async def test_decision_is_refused_by_apache_where_it_names_no_half_message(
-    cluster: Cluster,
+    cluster: OneMaster,
 ) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
 
@@ -116,7 +90,7 @@ async def test_decision_is_refused_by_apache_where_it_names_no_half_message(
                 transaction.sent.queue_offset += 1000
 
 
-async def test_java_answers_our_requests(cluster: Cluster) -> None:
+async def test_java_answers_our_requests(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     java = cluster.java
     await java.acall("answer_start", topic=topic, group=f"{topic}-answering")
@@ -132,7 +106,7 @@ async def test_java_answers_our_requests(cluster: Cluster) -> None:
         await java.acall("answer_stop", group=f"{topic}-answering")
 
 
-async def test_we_answer_javas_requests(cluster: Cluster) -> None:
+async def test_we_answer_javas_requests(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     async with (
         open_producer(name_servers=[cluster.name_server], group=f"{topic}-answering") as producer,
@@ -155,7 +129,7 @@ async def test_we_answer_javas_requests(cluster: Cluster) -> None:
     assert reply["properties"]["by"] == "us"
 
 
-async def test_delayed_message_is_delivered_by_apache_not_too_soon(cluster: Cluster) -> None:
+async def test_delayed_message_is_delivered_by_apache_not_too_soon(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     async with open_producer(name_servers=[cluster.name_server]) as producer:
         sent_at = time.time()
@@ -169,7 +143,7 @@ async def test_delayed_message_is_delivered_by_apache_not_too_soon(cluster: Clus
     assert message.store_timestamp_ms / 1000 - sent_at >= 4.9  # Level 2: five seconds.
 
 
-async def test_java_and_we_share_a_namespace(cluster: Cluster) -> None:
+async def test_java_and_we_share_a_namespace(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     java, group = cluster.java, f"{topic}-g"
     await java.acall(
@@ -199,7 +173,7 @@ async def test_java_and_we_share_a_namespace(cluster: Cluster) -> None:
     assert {message["topic"] for message in taken} == {f"tenant%{topic}"}
 
 
-async def test_java_reads_our_traces_and_we_write_as_java_does(cluster: Cluster) -> None:
+async def test_java_reads_our_traces_and_we_write_as_java_does(cluster: OneMaster) -> None:
     topic = await trio.to_thread.run_sync(cluster.new_topic)
     java, group = cluster.java, f"{topic}-g"
 

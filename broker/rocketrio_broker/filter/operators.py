@@ -55,29 +55,24 @@ def property_of(name: str) -> Evaluate:
 
 def all_of(operands: Sequence[Evaluate]) -> Evaluate:
     """AND."""
-
-    def evaluate(properties: bytes) -> Value:
-        result: Value = True
-        for operand in operands:
-            value = operand(properties)
-            if value is False:
-                return False
-            if value is None:
-                result = None
-        return result
-
-    return evaluate
+    return _unless_one_is(False, operands)
 
 
 def any_of(operands: Sequence[Evaluate]) -> Evaluate:
     """OR."""
+    return _unless_one_is(True, operands)
+
+
+def _unless_one_is(decisive: bool, operands: Sequence[Evaluate]) -> Evaluate:
+    """That value if one operand has it, else None if one is None, else the other one."""
+    otherwise = not decisive
 
     def evaluate(properties: bytes) -> Value:
-        result: Value = False
+        result: Value = otherwise
         for operand in operands:
             value = operand(properties)
-            if value is True:
-                return True
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.support import Caller, caller_of
+from tests.cluster.support import Caller, MasterAndSlave, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.broker import Broker
@@ -33,18 +33,7 @@ def own_of(status: HARuntimeInfo) -> OwnStatus:
 
 
 @attrs.define
-class Pair:
-    cluster: EmbeddedCluster
-    call: Caller
-
-    @property
-    def master(self) -> Broker:
-        return self.cluster.master.broker
-
-    @property
-    def slave(self) -> Broker:
-        return self.cluster.slaves[0].broker
-
+class Pair(MasterAndSlave):
     async def send(self, body: bytes = b"x", **fields: Any) -> int:
         answer = await self.call.send(self.master.address, body, **fields)
         return answer.code

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.replay import golden_records
+from tests.broker.replay import golden_records, put_of
 from tests.broker.test_parked import as_put
 from tests.golden.golden import VERSIONS, remoting_frames
 
-from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
+from rocketrio_broker.store.put_message import AppendResult, PutStatus
 from rocketrio_broker.transaction.records import (
     check_request,
     committed,
@@ -24,23 +24,6 @@ from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.message_codec import pack_host
 
 HALF, OPERATIONS = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-
-
-def put_of(record: MessageExt) -> PutMessage:
-    """What a broker was given to store this."""
-    return PutMessage(
-        topic=record.topic,
-        queue_id=record.queue_id,
-        body=record.stored_body,
-        properties=record.stored_properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
-        born_host=pack_host(*record.born_host),
-        store_host=pack_host(*record.store_host),
-        reconsume_times=record.reconsume_times,
-        prepared_transaction_offset=record.prepared_transaction_offset,
-    )
 
 
 @pytest.mark.parametrize(("run", "count"), [("4.9.7", 2), ("5.3.3", 4)])
