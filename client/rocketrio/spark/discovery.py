@@ -40,10 +40,11 @@ async def discover(options: ReadOptions, *, dial: Dial = dial_tcp) -> Discovery:
     """Ask the cluster. Raises SparkSourceError for what is not there or does not answer."""
     with source_errors():
         async with open_client(name_servers=options.name_servers, dial=dial) as client:
-            return await _discover(client, options)
+            return await discover_with(client, options)
 
 
-async def _discover(client: ClientInstance, options: ReadOptions) -> Discovery:
+async def discover_with(client: ClientInstance, options: ReadOptions) -> Discovery:
+    """The same over a client that is open; errors come as the client raises them."""
     retries = Retries(options.offset_retries, options.offset_retry_interval)
     queues = await repeated(partial(subscribed_queues, client, options), retries)
     check_covers(options.starting, dict.fromkeys(queues), option="startingOffsets")

@@ -4,7 +4,6 @@ Records are decoded by columns on Spark's own thread while a trio loop fetches a
 Invariant: a reader and its partitions hold plain values only: they are pickled and sent to executors.
 """
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,19 +13,17 @@ import trio
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rocketrio.spark.discovery import discover
 from rocketrio.spark.errors import DecodeError
 from rocketrio.spark.fetch import Block, fetch_task
 from rocketrio.spark.options import ReadOptions
-from rocketrio.spark.plan import ReadTask, plan_partitions
+from rocketrio.spark.plan import ReadTask
+from rocketrio.spark.planning import plan_batch
 from rocketrio.spark.runtime import Handover, process_runtime
 from rocketrio.spark.schema import arrow_schema, check_schema, protocol_columns
 from rocketrio_protocol.arrow_arrays import number_array, repeated, text_array
 from rocketrio_protocol.columns import decode_columns
 from rocketrio_protocol.errors import ConfigError, ProtocolError
 from rocketrio_protocol.record_starts import record_starts
-
-logger = logging.getLogger("rocketrio.spark.reader")
 
 
 class RocketMQBatchReader(DataSourceReader):
@@ -39,27 +36,8 @@ class RocketMQBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ask the cluster what there is, and cut it into tasks. Raises SparkSourceError."""
-        options = self._options
-        found = trio.run(discover, options)
-        for loss in found.losses:
-            if options.fail_on_data_loss:
-                raise loss.error()
-            logger.warning("data lost and left out error=%s", loss.error())
-        tasks = plan_partitions(
-            found.ranges,
-            min_partitions=options.min_partitions,
-            max_records_per_partition=options.max_records_per_partition,
-            min_records_per_partition=options.min_records_per_partition,
-            max_partitions=options.max_partitions,
-        )
-        return [
-            InputPartition(
-                ReadTask(
-                    tuple(ranges), {r.broker_name: found.addresses[r.broker_name] for r in ranges}
-                ).to_value()
-            )
-            for ranges in tasks
-        ]
+        tasks = trio.run(plan_batch, self._options)
+        return [InputPartition(task.to_value()) for task in tasks]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Raises SparkSourceError."""

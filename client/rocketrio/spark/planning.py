@@ -1,0 +1,57 @@
+"""From the options of a batch read to its tasks: what the driver asks and decides before anything is read."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from rocketrio.connect import open_client
+from rocketrio.spark.asking import source_errors
+from rocketrio.spark.cold import cold_starts
+from rocketrio.spark.discovery import discover_with
+from rocketrio.spark.offsets import QueueRange
+from rocketrio.spark.options import ReadOptions
+from rocketrio.spark.plan import ReadTask, plan_partitions
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.remoting.ports import Dial
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+logger = logging.getLogger("rocketrio.spark.planning")
+
+
+async def plan_batch(options: ReadOptions, *, dial: Dial = dial_tcp) -> list[ReadTask]:
+    """The tasks of a batch read; none when there is nothing to read. Raises SparkSourceError."""
+    with source_errors():
+        async with open_client(name_servers=options.name_servers, dial=dial) as client:
+            found = await discover_with(client, options)
+            for loss in found.losses:
+                if options.fail_on_data_loss:
+                    raise loss.error()
+                logger.warning("data lost and left out error=%s", loss.error())
+            parts = partitioned(found.ranges, options)
+            cold = await cold_starts(client, chain.from_iterable(parts), options)
+    return [read_task(ranges, found.addresses, cold) for ranges in parts]
+
+
+def partitioned(ranges: Sequence[QueueRange], options: ReadOptions) -> list[list[QueueRange]]:
+    """The ranges of each task."""
+    return plan_partitions(
+        ranges,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+        min_records_per_partition=options.min_records_per_partition,
+        max_partitions=options.max_partitions,
+    )
+
+
+def read_task(
+    ranges: Sequence[QueueRange],
+    addresses: Mapping[str, dict[int, str]],
+    cold: Mapping[QueueRange, int],
+) -> ReadTask:
+    """One task, with what it has to know of its brokers."""
+    names = {part.broker_name for part in ranges}
+    return ReadTask(
+        tuple(ranges),
+        {name: addresses[name] for name in sorted(names)},
+        tuple(cold.get(part, MASTER_ID) for part in ranges),
+    )
