@@ -1,0 +1,125 @@
+"""Every recipe of docs/spark-recipes.md, run as it stands but for the address of the name server."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+from pyspark.sql import SparkSession
+from tests.spark.load import Running, channel_pool, create_topic, load_queue, running_cluster
+
+from rocketrio_protocol.message import Message
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+RECIPES = Path(__file__).parents[2] / "docs" / "spark-recipes.md"
+LISTED_ADDRESS = "10.0.0.1:9876"
+ORDERS = 6
+
+
+def _orders() -> list[Message]:
+    bodies = [
+        json.dumps({"order": n, "cents": 400 * n, "paid": n % 2 == 0}) for n in range(1, ORDERS + 1)
+    ]
+    bodies[4] = "no JSON"
+    return [
+        Message(
+            "",
+            body.encode(),
+            keys=f"order-{number}",
+            tags="paid" if number % 2 == 0 else "open",
+            properties={"shop": f"shop-{number % 3}"},
+        )
+        for number, body in enumerate(bodies, start=1)
+    ] + [Message("", b'{"order": 1, "cents": 999, "paid": true}', keys="order-1")]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+
+        async def load() -> None:
+            topics = {
+                "orders": _orders(),
+                "readings": [
+                    Message("", b"attic,2026-01-02T03:04:05Z,21.5"),
+                    Message("", b"cellar,2026-01-02T03:04:06Z,"),
+                ],
+                "packed": [
+                    Message("", msgpack.packb({"sensor": "attic", "degrees": degrees}))
+                    for degrees in (21.5, 21.75)
+                ],
+            }
+            async with channel_pool() as pool:
+                for topic, messages in topics.items():
+                    await create_topic(pool, running.master, topic, 1)
+                    await load_queue(pool, running.master, topic, 0, messages)
+
+        trio.run(load)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def named(spark: SparkSession, cluster: Running) -> dict[str, Any]:
+    """What the recipes give names to, after all of them have run in their order."""
+    names: dict[str, Any] = {"spark": spark}
+    blocks = re.findall(r"```python\n(.*?)```", RECIPES.read_text(), re.DOTALL)
+    assert len(blocks) == RECIPES.read_text().count("```python")
+    for block in blocks:
+        exec(block.replace(LISTED_ADDRESS, cluster.name_server), names)
+    return names
+
+
+def _rows(frame: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in frame.collect()]
+
+
+def test_json_becomes_columns(named: dict[str, Any]) -> None:
+    rows = _rows(named["orders"])
+    assert rows[1] == ("order-2", 2, 800, True)
+    assert rows[4] == ("order-5", None, None, None)
+    assert _rows(named["unreadable"]) == [("order-5", "no JSON")]
+
+
+def test_fields_of_json_are_found(named: dict[str, Any]) -> None:
+    assert named["guessed"].columns == ["cents", "order", "paid"]
+    assert _rows(named["guessed"])[5] == (2400, 6, True)
+    assert [row.keys for row in named["dear"].select("keys").collect()] == [
+        "order-3",
+        "order-4",
+        "order-6",
+    ]
+
+
+def test_csv_becomes_columns(named: dict[str, Any]) -> None:
+    rows = _rows(named["readings"])
+    assert [(row[0], row[2]) for row in rows] == [("attic", 21.5), ("cellar", None)]
+    assert named["readings"].selectExpr("unix_timestamp(at) AS s").first().s == 1_767_323_045
+
+
+def test_any_bytes_are_read_by_a_function(named: dict[str, Any]) -> None:
+    assert _rows(named["values"]) == [("attic", 21.5), ("attic", 21.75)]
+
+
+def test_properties_and_keys_become_columns(named: dict[str, Any]) -> None:
+    assert _rows(named["shops"])[:2] == [("open", "shop-1"), ("paid", "shop-2")]
+    assert {key for (key,) in _rows(named["keys"])} == {f"order-{n}" for n in range(1, ORDERS + 1)}
+
+
+def test_the_last_message_of_each_key_is_left(named: dict[str, Any]) -> None:
+    last = {row["keys"]: bytes(row["body"]) for row in named["last"].collect()}
+    assert len(last) == ORDERS
+    assert last["order-1"] == b'{"order": 1, "cents": 999, "paid": true}'
+
+
+def test_a_day_is_a_range(named: dict[str, Any]) -> None:
+    assert named["day"].count() == ORDERS + 1
+
+
+def test_sql_does_it_too(named: dict[str, Any]) -> None:
+    rows = sorted(_rows(named["paid"]))
+    assert rows == [(1, 999, True), (2, 800, True), (4, 1600, True), (6, 2400, True)]
