@@ -20,10 +20,12 @@ from tests.spark.load import (
     running_cluster,
 )
 
+from rocketrio.spark.decoding import BlockDecoder
 from rocketrio.spark.errors import DecodeError, OffsetOutOfRange
 from rocketrio.spark.fetch import Block
+from rocketrio.spark.offsets import QueueRange
 from rocketrio.spark.options import ReadOptions, parse_read_options
-from rocketrio.spark.reader import BlockDecoder, RocketMQBatchReader
+from rocketrio.spark.reader import RocketMQBatchReader
 from rocketrio.spark.schema import ALL_COLUMNS, arrow_schema, table_schema
 from rocketrio_protocol.message_codec import encode_record
 
@@ -39,11 +41,15 @@ def _decoder(**given: str) -> BlockDecoder:
     return BlockDecoder(options, arrow_schema(table_schema(options)))
 
 
+_PART = QueueRange("orders", "broker-a", 3, 0, 100)
+
+
 def _block(*pieces: tuple[str, int]) -> Block:
     block = Block()
     for name, count in pieces:
         records = (encode_record(**plain_fields(queue_offset=at)) for at in range(count))
-        block.pieces.append((name, count, b"".join(records)))
+        part = QueueRange("orders", name, 3, 0, count)
+        block.pieces.append((part, count, b"".join(records)))
     return block
 
 
@@ -67,20 +73,20 @@ def test_rows_of_several_brokers_keep_their_names() -> None:
 
 def test_broker_names_follow_the_records_where_offsets_have_gaps() -> None:
     block = _block(("a", 2), ("b", 1))
-    block.pieces = [(name, rows + 5, body) for name, rows, body in block.pieces]
+    block.pieces = [(part, rows + 5, body) for part, rows, body in block.pieces]
     assert _decoder(columns="brokerName").decode(block).column(0).to_pylist() == ["a", "a", "b"]
 
 
 def test_records_that_cannot_be_read_are_an_error_naming_the_broker() -> None:
-    block = Block([("broker-a", 1, b"x" * 200)])
+    block = Block([(_PART, 1, b"x" * 200)])
     with pytest.raises(
-        DecodeError, match=r"\[ROCKETMQ_DECODE\] messages of broker-a cannot be decoded"
+        DecodeError, match=r"\[ROCKETMQ_DECODE\] messages of orders@broker-a:3 cannot be decoded"
     ):
         _decoder().decode(block)
 
 
 def test_checksums_are_compared_when_asked() -> None:
-    block = Block([("broker-a", 1, encode_record(**plain_fields(body_crc=1)))])
+    block = Block([(_PART, 1, encode_record(**plain_fields(body_crc=1)))])
     assert _decoder().decode(block).num_rows == 1
     with pytest.raises(DecodeError, match="does not match its checksum"):
         _decoder(verifyCrc="true").decode(block)
@@ -92,8 +98,8 @@ def test_a_codec_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         DecodeError, match=r"LZ4, whose package is not installed.*rocketrio\[codecs\]"
     ):
-        _decoder().decode(Block([("broker-a", 1, record)]))
-    assert _decoder(decompress="false").decode(Block([("broker-a", 1, record)])).num_rows == 1
+        _decoder().decode(Block([(_PART, 1, record)]))
+    assert _decoder(decompress="false").decode(Block([(_PART, 1, record)])).num_rows == 1
 
 
 @pytest.mark.parametrize("partition", [None, InputPartition(None)])

@@ -67,7 +67,17 @@ def test_a_users_schema_chooses_columns() -> None:
 @pytest.mark.parametrize(
     ("schema", "given", "why"),
     [
-        (StructType().add("value", BinaryType()), {}, "'value' is none. There are topic"),
+        (StructType().add("payload", BinaryType()), {}, "'payload' is none. There are topic"),
+        (
+            StructType().add("value", BinaryType()),
+            {},
+            "'value' is a column of schemaMode=kafka. Otherwise there are topic",
+        ),
+        (
+            StructType().add("queueOffset", LongType(), nullable=False),
+            {"onCorruptMessage": "null"},
+            "queueOffset is NOT NULL",
+        ),
         (StructType().add("bodi", BinaryType()), {}, "did you mean body?"),
         (StructType().add("body", StringType()), {}, "body is string, but the source gives binary"),
         (
@@ -87,8 +97,44 @@ def test_schemas_that_cannot_be(schema: StructType, given: dict[str, str], why: 
 
 
 def test_an_unknown_column_names_the_known_ones() -> None:
-    with pytest.raises(OptionError, match=r"'offset' is none.* There are topic, brokerName"):
+    with pytest.raises(OptionError, match=r"'offsets' is none.* There are topic, brokerName"):
+        table_schema(_options(columns="offsets"))
+    with pytest.raises(OptionError, match="'offset' is a column of schemaMode=kafka"):
         table_schema(_options(columns="offset"))
+
+
+def test_a_ported_job_finds_the_columns_of_kafka() -> None:
+    schema = table_schema(_options(schemaMode="kafka"))
+    assert schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,"
+        "timestampType:int>"
+    )
+    schema = table_schema(_options(schemaMode="kafka", includeHeaders="true"))
+    assert schema["headers"].dataType.simpleString() == "array<struct<key:string,value:binary>>"
+
+
+def test_with_columns_of_kafka_all_others_can_be_asked_for() -> None:
+    options = _options(schemaMode="kafka", columns="VALUE,brokerName,queueId,properties")
+    assert table_schema(options).names == ["value", "brokerName", "queueId", "properties"]
+    assert protocol_columns(["value", "brokerName", "offset", "partition"], options) == {
+        "value": "body",
+        "offset": "queue_offset",
+    }
+    check_schema(StructType().add("Value", BinaryType()), _options(schemaMode="kafka"))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"columns": "headers"}, "headers is asked for, but not includeHeaders=true"),
+        ({"columns": "value", "includeHeaders": "true"}, "headers is not among those asked for"),
+        ({"columns": "values"}, "did you mean value?"),
+    ],
+)
+def test_columns_of_kafka_that_cannot_be(given: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        table_schema(_options(schemaMode="kafka", **given))
+    assert why in str(caught.value)
 
 
 def test_types_are_sparks() -> None:

@@ -21,7 +21,7 @@ from rocketrio.spark.offsets import (
 )
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.positions import offsets_at
-from rocketrio.spark.queues import addresses_of, bounds_of, subscribed_queues
+from rocketrio.spark.queues import addresses_of, bounds_of, first_partitions, subscribed_queues
 from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
@@ -34,6 +34,8 @@ class Discovery:
     losses: list[Loss]
     addresses: dict[str, dict[int, str]]
     """Broker name to broker id to address."""
+    first_partitions: dict[str, dict[str, int]]
+    """Topic to broker to the number of its queue 0; of every topic with `schemaMode=kafka`, otherwise of none."""
 
 
 async def discover(options: ReadOptions, *, dial: Dial = dial_tcp) -> Discovery:
@@ -57,4 +59,6 @@ async def discover_with(client: ClientInstance, options: ReadOptions) -> Discove
     if isinstance(options.starting, GroupOffsets):
         starts = starts_before_ends(bounds, starts, ends)
     ranges, losses = resolve_ranges(bounds, starts, ends)
-    return Discovery(ranges, losses, addresses_of(client, queues))
+    topics = dict.fromkeys(queue.topic for queue in queues if options.schema_mode == "kafka")
+    firsts = await first_partitions(client, topics)
+    return Discovery(ranges, losses, addresses_of(client, queues), firsts)

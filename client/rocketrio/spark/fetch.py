@@ -36,8 +36,8 @@ logger = logging.getLogger("rocketrio.spark.fetch")
 class Block:
     """Stored records to decode together."""
 
-    pieces: list[tuple[str, int, Body]] = attrs.Factory(list)
-    """Broker name, rows, records."""
+    pieces: list[tuple[QueueRange, int, Body]] = attrs.Factory(list)
+    """The range, how many rows of it, and their records."""
     size: int = 0
     rows: int = 0
 
@@ -81,10 +81,10 @@ class Fetcher:
         finally:
             limiter.release_on_behalf_of(part)
 
-    def add(self, broker_name: str, rows: int, body: Body) -> bool:
+    def add(self, part: QueueRange, rows: int, body: Body) -> bool:
         """Take records; whether it is time to flush."""
         block = self._block
-        block.pieces.append((broker_name, rows, body))
+        block.pieces.append((part, rows, body))
         block.size += len(body)
         block.rows += rows
         return block.size >= self._options.batch_size or block.rows >= self._options.batch_rows
@@ -141,7 +141,7 @@ class _RangeFetch:
         # What arrives meanwhile is seen by this same loop: between its end and the flag nobody else runs.
         self._handing_on = True
         for rows, body in self._pipeline.take_ready():
-            if self._fetcher.add(self._part.broker_name, rows, body):
+            if self._fetcher.add(self._part, rows, body):
                 await self._fetcher.flush()
         self._handing_on = False
         self._idle.unpark_all()  # Slots are free, or the size of answers is known, or all is done.

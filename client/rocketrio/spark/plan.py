@@ -29,6 +29,8 @@ class ReadTask:
     """Broker name to broker id to address, of the brokers of `ranges`."""
     first_ids: tuple[int, ...] = ()
     """For each range the broker id to begin with; empty: the masters."""
+    first_partitions: dict[str, dict[str, int]] = attrs.Factory(dict)
+    """Topic to broker to the number of its queue 0; needed with `schemaMode=kafka` alone."""
 
     def beginnings(self) -> Iterator[tuple[QueueRange, int]]:
         """The ranges, with the broker id to begin with."""
@@ -41,6 +43,7 @@ class ReadTask:
             "ranges": [attrs.astuple(part) for part in self.ranges],
             "addresses": self.addresses,
             "first_ids": self.first_ids,
+            "first_partitions": self.first_partitions,
         }
 
     @classmethod
@@ -52,7 +55,7 @@ class ReadTask:
                 " install the same one on driver and executors"
             )
         ranges = tuple(QueueRange(*part) for part in value["ranges"])
-        return cls(ranges, value["addresses"], tuple(value["first_ids"]))
+        return cls(ranges, value["addresses"], tuple(value["first_ids"]), value["first_partitions"])
 
 
 def plan_partitions(

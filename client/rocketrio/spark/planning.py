@@ -29,7 +29,7 @@ async def plan_batch(options: ReadOptions, *, dial: Dial = dial_tcp) -> list[Rea
                 logger.warning("data lost and left out error=%s", loss.error())
             parts = partitioned(found.ranges, options)
             cold = await cold_starts(client, chain.from_iterable(parts), options)
-    return [read_task(ranges, found.addresses, cold) for ranges in parts]
+    return [read_task(ranges, found.addresses, cold, found.first_partitions) for ranges in parts]
 
 
 def partitioned(ranges: Sequence[QueueRange], options: ReadOptions) -> list[list[QueueRange]]:
@@ -47,6 +47,7 @@ def read_task(
     ranges: Sequence[QueueRange],
     addresses: Mapping[str, dict[int, str]],
     cold: Mapping[QueueRange, int],
+    firsts: Mapping[str, dict[str, int]],
 ) -> ReadTask:
     """One task, with what it has to know of its brokers."""
     names = {part.broker_name for part in ranges}
@@ -54,4 +55,5 @@ def read_task(
         tuple(ranges),
         {name: addresses[name] for name in sorted(names)},
         tuple(cold.get(part, MASTER_ID) for part in ranges),
+        {part.topic: firsts[part.topic] for part in ranges if part.topic in firsts},
     )

@@ -69,6 +69,21 @@ async def _matching_topics(client: ClientInstance, pattern: str) -> tuple[str, .
     )
 
 
+async def first_partitions(
+    client: ClientInstance, topics: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    """Topic to broker to the number of its queue 0 among the topic's queues, as `schemaMode=kafka` counts them.
+
+    Whatever part of a topic is read, its queues have the same numbers; another broker changes them.
+    """
+    firsts: dict[str, dict[str, int]] = {}
+    for topic in topics:
+        queues = subscribe_queues(topic, await client.topic_route(topic))
+        for place, queue in enumerate(queues):
+            firsts.setdefault(topic, {}).setdefault(queue.broker_name, place - queue.queue_id)
+    return firsts
+
+
 async def bounds_of(
     client: ClientInstance, queues: Iterable[MessageQueue], *, retries: Retries = ONCE
 ) -> dict[MessageQueue, Bounds]:

@@ -1,0 +1,166 @@
+"""What can still be read of messages that cannot be decoded together because some of them are damaged.
+
+How: what cannot be decoded is halved until the damaged messages stand alone. Where a size leads nowhere the next
+place is looked for at which a message can begin.
+
+Invariant: every message that decodes by itself is there, in its order.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+
+from rocketrio_protocol.columns import COLUMN_TYPES, columns_of, decode_columns
+from rocketrio_protocol.errors import ProtocolError
+from rocketrio_protocol.message import MAGIC_V1, MAGIC_V2, MessageExt
+from rocketrio_protocol.message_codec import RecordStatus, decode_messages, scan_record
+from rocketrio_protocol.record_encoding import RECORD_OVERHEAD
+
+_SIZE_AND_MAGIC: Final = Struct(">ii")
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_MAGIC_START: Final = (MAGIC_V1 & 0xFFFFFFFF).to_bytes(4)[:3]
+"""What both magics begin with."""
+
+
+@attrs.frozen
+class Problem:
+    """A damaged message."""
+
+    row: int
+    """Its place among the rows; with damaged ones left out, the place of what follows it."""
+    error: ProtocolError
+    queue_offset: int | None
+    """None where not even that can be read."""
+
+
+@attrs.frozen
+class Salvaged:
+    """The rows of a chunk."""
+
+    columns: dict[str, Any]
+    row_count: int
+    problems: list[Problem]
+
+
+def salvage(
+    chunk: bytes | bytearray | memoryview,
+    wanted: Sequence[str],
+    *,
+    inflate: bool,
+    check_crc: bool,
+    keeps_damaged: bool,
+) -> Salvaged:
+    """The columns of all messages that can be read; with `keeps_damaged` the others too, null where they cannot."""
+    return _Salvage(bytes(chunk), tuple(wanted), inflate, check_crc, keeps_damaged).run()
+
+
+@attrs.define
+class _Salvage:
+    chunk: bytes
+    wanted: tuple[str, ...]
+    inflate: bool
+    check_crc: bool
+    keeps_damaged: bool
+    _parts: list[dict[str, Any]] = attrs.Factory(list)
+    _row_count: int = 0
+    _problems: list[Problem] = attrs.Factory(list)
+
+    def run(self) -> Salvaged:
+        spans: list[tuple[int, int]] = []
+        for start, end, is_record in _stretches(self.chunk):
+            if is_record:
+                spans.append((start, end))
+                continue
+            self._decode(spans)
+            spans = []
+            error = ProtocolError(f"no stored message at byte {start}, nor before byte {end}")
+            self._damaged(None, error)
+        self._decode(spans)
+        columns = {
+            name: pa.concat_arrays([part[name] for part in self._parts])
+            if self._parts
+            else pa.nulls(0, COLUMN_TYPES[name])
+            for name in self.wanted
+        }
+        return Salvaged(columns, self._row_count, self._problems)
+
+    def _decode(self, spans: Sequence[tuple[int, int]]) -> None:
+        if not spans:
+            return
+        records = self.chunk[spans[0][0] : spans[-1][1]]
+        try:
+            part = decode_columns(
+                records, self.wanted, inflate=self.inflate, check_crc=self.check_crc
+            )
+        except ProtocolError as error:
+            if len(spans) == 1:
+                self._damaged(records, error)
+                return
+            half = len(spans) // 2
+            self._decode(spans[:half])
+            self._decode(spans[half:])
+        else:
+            self._parts.append(part)
+            self._row_count += len(spans)
+
+    def _damaged(self, record: bytes | None, error: ProtocolError) -> None:
+        message = None if record is None else decode_messages(record)[0]
+        offset = None if message is None else message.queue_offset
+        self._problems.append(Problem(self._row_count, error, offset))
+        if self.keeps_damaged:
+            self._parts.append({name: self._readable(message, name) for name in self.wanted})
+            self._row_count += 1
+
+    def _readable(self, message: MessageExt | None, name: str) -> Any:
+        """One column of a damaged message."""
+        try:
+            if message is not None and not (name == "body" and self._is_altered(message)):
+                return columns_of([message], [name], inflate=self.inflate)[name]
+        except ProtocolError:
+            pass
+        return pa.nulls(1, COLUMN_TYPES[name])
+
+    def _is_altered(self, message: MessageExt) -> bool:
+        return self.check_crc and not message.check_crc()
+
+
+def _stretches(chunk: bytes) -> Iterator[tuple[int, int, bool]]:
+    """Start and end of each record, and of what lies between records that is none."""
+    at = 0
+    while at < len(chunk):
+        size = _size_at(chunk, at)
+        leads_on = size and (at + size == len(chunk) or _size_at(chunk, at + size))
+        if leads_on or _is_whole(chunk, at):
+            yield at, at + size, True
+            at += size
+            continue
+        following = _next_record(chunk, at + 1)
+        yield at, following, False
+        at = following
+
+
+def _size_at(chunk: bytes, at: int) -> int:
+    """The size of the record that begins here; 0 where none can."""
+    if at + RECORD_OVERHEAD > len(chunk):
+        return 0
+    size: int
+    size, magic = _SIZE_AND_MAGIC.unpack_from(chunk, at)
+    return size if magic in _MAGICS and RECORD_OVERHEAD <= size <= len(chunk) - at else 0
+
+
+def _is_whole(chunk: bytes, at: int) -> bool:
+    """Whether all lengths in the record that begins here agree."""
+    return scan_record(chunk, at, len(chunk), check_crc=False).status is RecordStatus.RECORD
+
+
+def _next_record(chunk: bytes, start: int) -> int:
+    """The first place from `start` at which a record stands whose lengths agree, or the end."""
+    at = chunk.find(_MAGIC_START, start + 4)
+    while at >= 0:
+        if _is_whole(chunk, at - 4):
+            return at - 4
+        at = chunk.find(_MAGIC_START, at + 1)
+    return len(chunk)
