@@ -12,8 +12,9 @@ from typing import Literal
 import attrs
 import pytest
 from tests.cluster.histories.checker import check
+from tests.cluster.histories.chosen import broken_promises, schedule_of, switching
 from tests.cluster.histories.events import ReignBegan, RivalAnswered, RivalEnded
-from tests.cluster.histories.schedule import Fault, Mode, Schedule, Switch, Visit, make_schedule
+from tests.cluster.histories.schedule import Fault, Switch, make_schedule
 from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
 from tests.cluster.histories.violation import events_of
@@ -74,40 +75,6 @@ def test_seed_has_one_history(seed: int) -> None:
     assert first.crash is None
     # And the same one in another process, where addresses and hashes differ.
     assert first.history.text() in soak("--seed", str(seed)).communicate()[0]
-
-
-def schedule_of(*faults: Fault, mode: Literal["sync", "async"] = "sync") -> Schedule:
-    """Chosen faults, one slave, and a consumer that is away for a while."""
-    return Schedule(
-        seed=1,
-        mode=Mode(
-            flush=mode,
-            role="async-master",
-            slaves=1,
-            flush_interval=60.0,
-            reads_at_slaves=False,
-        ),
-        faults=faults,
-        consumers=(
-            (
-                Visit(0.0, 13.0, crashes=False, auto_commit=True),
-                Visit(24.0, 100.0, crashes=False, auto_commit=True),
-            ),
-        ),
-        producers=2,
-        sending_ends=25.0,
-        resets=(),
-        faults_end=25.0,
-    )
-
-
-def switching(*switches: Switch) -> Schedule:
-    """The same with changes of the master, and no fault."""
-    return attrs.evolve(schedule_of(), switches=switches)
-
-
-def broken_promises(schedule: Schedule) -> set[str]:
-    return {violation.invariant for violation in check(run_story(schedule))}
 
 
 POWER_CUT = Fault(12.0, 2.0, "power cut", "master", amount=0.0)

@@ -32,12 +32,15 @@ from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
     any_divergent,
     first_tail_loss,
-    lost_by_master,
     may_be_divergent,
+    may_be_lost,
     more_than_the_master,
     reigns,
     tail_losses,
 )
+from tests.cluster.histories.uses.check_handling import check_ledger, check_retries
+from tests.cluster.histories.uses.check_parked import check_delayed, check_transactions
+from tests.cluster.histories.uses.check_regulars import check_regulars
 from tests.cluster.histories.violation import Violation, events_of
 
 from rocketrio_broker.ha.client import HAClientState
@@ -82,16 +85,15 @@ def acknowledged_messages_are_there(story: Story) -> Iterator[Violation]:
             queues[answer.queue_id].get(answer.queue_offset + index) == body
             for index, body in enumerate(answer.bodies)
         ]
-        if not all(kept) and not _may_be_lost(story, answer):
+        is_excused = may_be_lost(
+            story,
+            status=answer.status,
+            waits=answer.waits,
+            started=answer.started,
+            end_offset=answer.end_offset,
+        )
+        if not all(kept) and not is_excused:
             yield Violation("acknowledged and lost", "", answer)
-
-
-def _may_be_lost(story: Story, answer: SendAnswered) -> bool:
-    """Whether it went with a tail that no slave could give back, and more than the master's log was not promised."""
-    is_promised = (
-        answer.waits and answer.status == "SEND_OK" and story.schedule.mode.flush == "sync"
-    )
-    return not is_promised and lost_by_master(story, answer.started, answer.end_offset)
 
 
 def logs_are_identical(story: Story) -> Iterator[Violation]:
@@ -111,7 +113,7 @@ def logs_are_identical(story: Story) -> Iterator[Violation]:
         if slave.log_end != master.log_end:
             ends = f"broker {slave.broker} ends at {slave.log_end}, the master at {master.log_end}"
             yield Violation("a slave is not level", f"{ends}: {slave.replication}")
-        if slave.queues != master.queues:
+        if (slave.queues, slave.used) != (master.queues, master.used):
             yield Violation("queues differ", f"broker {slave.broker}")
 
 
@@ -232,7 +234,9 @@ def metadata_converges(story: Story) -> Iterator[Violation]:
     """Topics, groups and offsets are the same everywhere at the end."""
     master = story.final.brokers[0]
     # Without its tail a master takes no offset beyond the ends of its queues, and a slave keeps those it has.
-    names = ("topics", "groups") if tail_losses(story) else ("topics", "groups", "offsets")
+    names = ["topics", "groups"]
+    if not tail_losses(story):
+        names += ["offsets", "used_offsets"]
     for slave in story.final.brokers[1:]:
         for name in names:
             ours, theirs = getattr(slave, name), getattr(master, name)
@@ -295,6 +299,11 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     the_group_skips_nothing,
     check_offsets,
     check_passing,
+    check_delayed,
+    check_transactions,
+    check_ledger,
+    check_retries,
+    check_regulars,
     metadata_converges,
     created_topics_are_there,
     started_members_have_what_they_must,

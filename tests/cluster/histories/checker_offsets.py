@@ -135,7 +135,7 @@ def new_master_asked_its_slaves(story: Story) -> Iterator[Violation]:
 
 def can_ask(story: Story, ended: float, began: ReignBegan) -> bool:
     """Whether a new master could reach its name server and slaves, and they had registered there."""
-    clients = ("consumer", "producer")
+    clients = ("consumer", "producer", "user", "payer")
     itself = "master" if began.broker == 0 else f"slave-{began.broker}"
     return not any(
         fault.at <= began.at and fault.at + fault.lasts >= ended - REGISTERED_AFTER

@@ -27,11 +27,19 @@ AUDIT_TIMEOUT: Final = 3.0
 
 
 @asynccontextmanager
-async def client_at(world: World, host: str, who: str) -> AsyncGenerator[ClientInstance]:
+async def client_at(
+    world: World,
+    host: str,
+    who: str,
+    *,
+    client_id: str | None = None,
+    static_grace: int | None = None,
+) -> AsyncGenerator[ClientInstance]:
     """A client on a host of its own."""
     async with open_client(
         name_servers=world.cluster.name_servers,
-        client_id=f"{host}@1#{who}",
+        client_id=client_id or f"{host}@1#{who}",
+        static_grace=static_grace,
         dial=world.cluster.dial_from(host),
         wall_clock=world.cluster.wall_clock,
         rng=world.rng(f"client {host} {who}"),

@@ -23,6 +23,7 @@ PAIR_FAULTS = Literal["partition", "one way", "delay", "cut", "half close"]
 HOST_FAULTS = Literal["silence"]
 OTHER_FAULTS = Literal["name server down"]
 MISTAKES = Literal["rival"]
+Use = Literal["delayed", "transactions", "ledger", "retries", "static"]
 FaultKind = BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS | MISTAKES
 
 _WEIGHTS: Final[dict[str, int]] = {"kill": 4, "stop": 2, "power cut": 2, "partition": 3}
@@ -100,13 +101,16 @@ class Schedule:
     switches: tuple[Switch, ...] = ()
     remakes: tuple[float, ...] = ()
     """When the passing topic is deleted and made anew; without any there is none."""
+    uses: tuple[Use, ...] = ()
+    """What is done beside the plain topic, see `uses/names.py`."""
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.mode}"]
         lines += [f"  at {fault.at:g}: {fault}" for fault in self.faults]
         lines += [f"  consumer-{i}: {visits}" for i, visits in enumerate(self.consumers)]
         lines += [f"  {switch}" for switch in self.switches]
-        return "\n".join([*lines, f"  resets: {self.resets} remakes: {self.remakes}"])
+        lines.append(f"  resets: {self.resets} remakes: {self.remakes} uses: {self.uses}")
+        return "\n".join(lines)
 
 
 def make_schedule(seed: int) -> Schedule:
@@ -133,6 +137,9 @@ def make_schedule(seed: int) -> Schedule:
         silent = f"consumer-{rng.randrange(consumer_count)}"
         faults.append(Fault(round(rng.uniform(4, 20), 3), 125.0, "silence", silent))
     faults += _rivals(random.Random(f"rival {seed}"), length)
+    uses = _uses(random.Random(f"uses {seed}"))
+    if uses:
+        faults += _faults_of_users(random.Random(f"users {seed}"), length, mode.slaves)
     visits = [_visits(rng, length) for _ in range(consumer_count)]
     resets = sorted(round(rng.uniform(5, length), 3) for _ in range(rng.choice((0, 0, 1, 2))))
     return Schedule(
@@ -146,6 +153,7 @@ def make_schedule(seed: int) -> Schedule:
         faults_end=length,
         switches=_switches(random.Random(f"switches {seed}"), length, mode.slaves),
         remakes=_remakes(random.Random(f"remakes {seed}"), length),
+        uses=uses,
     )
 
 
@@ -153,6 +161,33 @@ def _rivals(rng: random.Random, length: float) -> list[Fault]:
     """A second master is started a few times, for it must go whenever the first is out of sight."""
     times = [rng.uniform(FIRST_FAULT, length - 5) for _ in range(rng.choice((0, 0, 3)))]
     return [Fault(round(at, 3), round(rng.uniform(1.0, 5.0), 3), "rival", "rival") for at in times]
+
+
+def _uses(rng: random.Random) -> tuple[Use, ...]:
+    """None in two of five runs: those are what they were before there were any."""
+    chosen = rng.sample(get_args(Use), rng.choice((0, 0, 1, 2, 3)))
+    return tuple(use for use in get_args(Use) if use in chosen)
+
+
+def _faults_of_users(rng: random.Random, length: float, slaves: int) -> list[Fault]:
+    """Between a sender of the uses and somebody: who is named here has its part in no other fault."""
+    others = [
+        "master",
+        "master",
+        *(f"slave-{number + 1}" for number in range(slaves)),
+        "name server",
+    ]
+    faults = []
+    for _ in range(rng.choice((0, 1, 1, 2))):
+        kind = rng.choice(get_args(PAIR_FAULTS))
+        at = round(rng.uniform(FIRST_FAULT, length - 10), 3)
+        lasts = round(min(rng.choice((2.0, 5.0, 12.0)) * rng.uniform(0.5, 1.5), length - at), 3)
+        who, other = rng.choice(("user-0", "payer-0")), rng.choice(others)
+        if rng.random() < 0.5:
+            who, other = other, who
+        amount = rng.choice((0.01, 0.3, 2.0)) if kind == "delay" else 0.0
+        faults.append(Fault(at, lasts, kind, who, other, amount))
+    return faults
 
 
 def _remakes(rng: random.Random, length: float) -> tuple[float, ...]:

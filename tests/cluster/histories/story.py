@@ -26,6 +26,15 @@ from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
 from tests.cluster.histories.schedule import QUEUES, Schedule
 from tests.cluster.histories.stranger import knock
+from tests.cluster.histories.uses.playing import (
+    SENDERS,
+    STAYERS,
+    Stored,
+    is_all_done,
+    make_topics_of_uses,
+    progress_of_groups,
+    stored_messages,
+)
 from tests.cluster.histories.workload import make_topics, operate, produce, visit
 from tests.cluster.histories.world import (
     FILL,
@@ -64,6 +73,10 @@ class BrokerState:
     groups: tuple[str, ...]
     replication: str
     """On a slave, how it follows and why it does not."""
+    used: tuple[Stored, ...] = ()
+    """What the uses left in their queues."""
+    used_offsets: tuple[tuple[str, str, int, int], ...] = ()
+    """Group, topic, queue id and offset."""
 
     @property
     def log_end(self) -> int:
@@ -105,6 +118,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
         world = World(schedule, cluster, history)
         rival = RivalMaster(world)
         await world.create_topic()
+        await make_topics_of_uses(world)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.watch_offsets)
             nursery.start_soon(audit, world)
@@ -113,6 +127,9 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
             async with trio.open_nursery() as consumers:
                 for number, visits in enumerate(schedule.consumers):
                     consumers.start_soon(visit, world, number, visits)
+                for use in schedule.uses:
+                    if use in STAYERS:
+                        consumers.start_soon(STAYERS[use], world)
                 async with trio.open_nursery() as broken:
                     broken.start_soon(inject_faults, world, rival)
                     broken.start_soon(operate, world)
@@ -121,6 +138,9 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
                     broken.start_soon(switch_masters, world, rival)
                     for number in range(schedule.producers):
                         broken.start_soon(produce, world, number)
+                    for use in schedule.uses:
+                        if use in SENDERS:
+                            broken.start_soon(SENDERS[use], world)
                 world.is_ending = True
                 history.add(Note(at=now(), who="schedule", text="all faults are over"))
                 came_to_rest = await _rest(world)
@@ -136,7 +156,7 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
 async def _rest(world: World) -> bool:
     """Wait until slaves are level and the group has committed everything; False when that never comes."""
     with trio.move_on_after(REST_LIMIT):
-        while not _is_at_rest(world):  # noqa: ASYNC110
+        while not (_is_at_rest(world) and is_all_done(world)):  # noqa: ASYNC110
             await trio.sleep(_LOOK_AGAIN)
         return True
     return False
@@ -171,6 +191,8 @@ def _state(world: World, member: Member) -> BrokerState:
         topics=tuple(sorted(map(_topic_text, parts.topics.topic_config_table.values()))),
         groups=tuple(sorted(map(str, parts.groups.subscription_group_table.values()))),
         replication="" if slave is None else f"{slave.log.state.value}; {slave.log.last_problem}",
+        used=stored_messages(world, member),
+        used_offsets=progress_of_groups(world, member),
     )
 
 

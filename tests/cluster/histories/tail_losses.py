@@ -52,6 +52,12 @@ def lost_by_master(story: Story, started: float, end_offset: int) -> bool:
     )
 
 
+def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_offset: int) -> bool:
+    """Whether what was answered went with a tail that no slave could give back, and the disk was not promised."""
+    is_promised = waits and status == "SEND_OK" and story.schedule.mode.flush == "sync"
+    return not is_promised and lost_by_master(story, started, end_offset)
+
+
 def more_than_the_master(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded, int]]:
     """Each reign that began without a tail, with a broker that had more of it."""
     for began, ended in _shorter_reigns(story):

@@ -24,6 +24,7 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.readers import RecordingAPI, client_at
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Visit
+from tests.cluster.histories.uses.members import MEMBERS
 from tests.cluster.histories.world import BROKER_NAME, FILL, GROUP, TOPIC, World
 
 from rocketrio import (
@@ -153,6 +154,9 @@ async def visit(world: World, number: int, visits: tuple[Visit, ...]) -> None:
         world.history.add(Note(at=now(), who=name, text=f"comes {stay}"))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_consume, world, name, host, f"{name}/{index}", stay)
+            for use in world.schedule.uses:
+                if use in MEMBERS:
+                    nursery.start_soon(MEMBERS[use], world, host, f"{name}/{index}", stay)
             if stay.ends >= world.schedule.sending_ends:
                 await trio.sleep_forever()
             await trio.sleep_until(stay.ends)

@@ -21,6 +21,7 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.link_files import link_settings
 from tests.cluster.histories.schedule import QUEUES, Schedule
+from tests.cluster.histories.uses.names import level_table
 
 from rocketrio import open_admin, open_client
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
@@ -36,6 +37,10 @@ SLAVE_SYNC_PERIOD: Final = 5.0
 LOOK_PERIOD: Final = 0.5
 """Seconds between two looks at the offsets of all brokers."""
 START_AGAIN_PAUSE: Final = 1.0
+TRANSACTION_TIMEOUT: Final = 2.0
+CHECK_INTERVAL: Final = 3.0
+CHECK_MAX: Final = 200
+"""More questions than a run has time for: nothing is given up because its producer cannot be reached."""
 START_LIMIT: Final = 60.0
 """Seconds a broker may take to come up; longer is a fault of ours."""
 
@@ -53,6 +58,14 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         clean_file_forcibly_enable=False,
         access_message_in_memory_max_bytes=2000 if mode.reads_at_slaves else None,
     )
+    settings = link_settings(mode)
+    if schedule.uses:
+        store = attrs.evolve(store, message_delay_level=level_table())
+        settings |= {
+            "transaction_timeout": TRANSACTION_TIMEOUT,
+            "transaction_check_interval": CHECK_INTERVAL,
+            "transaction_check_max": CHECK_MAX,
+        }
     return EmbeddedCluster(
         slaves=mode.slaves,
         broker_name=BROKER_NAME,
@@ -65,7 +78,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         role=mode.role,
         ha_acknowledge=mode.acknowledge,
         ha_divergent_tail="cut",
-        **link_settings(mode),
+        **settings,
     )
 
 
@@ -102,13 +115,17 @@ class World:
                 return self.cluster.slaves[int(number) - 1].host
             case "producer":
                 return f"10.0.1.{number}"
-            case "consumer":
+            case "user":
+                return f"10.0.4.{number}"
+            case "consumer" | "payer":
                 return self._hosts.get(name) or self.new_host(name, 0)
         return {"master": MASTER_HOST, "name server": NAME_SERVER_HOST}[name]
 
     def new_host(self, name: str, index: int) -> str:
-        """The host of a consumer's next stay; faults of its name are its own from now on."""
-        host = self._hosts[name] = f"10.1.{name.rpartition('-')[2]}.{index}"
+        """The host of a consumer's or payer's next stay; faults of its name are its own from now on."""
+        kind, _, number = name.rpartition("-")
+        network = 1 if kind == "consumer" else 2
+        host = self._hosts[name] = f"10.{network}.{number}.{index}"
         return host
 
     def member(self, name: str) -> Member:
@@ -135,6 +152,11 @@ class World:
     def master(self) -> Member:
         """Who is master now, or was last."""
         return self.cluster.members[self._last_reign]
+
+    def time_of(self, timestamp_ms: int) -> float:
+        """Seconds since the run began, of a time that a broker stored."""
+        now_ms = self.cluster.wall_clock.now_ms()
+        return round(trio.current_time() + (timestamp_ms - now_ms) / 1000, 3)
 
     async def create_topic(self) -> None:
         """The topic of the run, before anything breaks."""

@@ -1,0 +1,169 @@
+"""The checker on histories of the uses made by hand: right ones pass, and each way to be wrong has its name."""
+
+from typing import Any
+
+import attrs
+import pytest
+from tests.cluster.histories.checker import check
+from tests.cluster.histories.chosen import schedule_of
+from tests.cluster.histories.events import Event, History, ReignBegan, ReignEnded
+from tests.cluster.histories.schedule import Fault, Use
+from tests.cluster.histories.story import BrokerState, FinalState, Story
+from tests.cluster.histories.uses.events import (
+    Accepted,
+    Away,
+    Began,
+    Finished,
+    Offered,
+    Owns,
+    Worked,
+)
+from tests.cluster.histories.uses.names import LEDGER, PAYMENTS, REMINDERS, TASKS
+from tests.cluster.histories.uses.playing import Stored
+
+BODY = b"1"
+
+
+def stored(topic: str, at: float, *, queue_offset: int = 0, body: bytes = BODY) -> Stored:
+    return Stored(topic, 0, queue_offset, at, 0, body)
+
+
+def sent(topic: str, at: float, *, delay: float = 0.0) -> list[Event]:
+    return [
+        Offered(at=at, topic=topic, body=BODY, delay=delay),
+        Accepted(
+            at=at, topic=topic, body=BODY, started=at, broker=0, status="SEND_OK", end_offset=50
+        ),
+    ]
+
+
+def handled(
+    began: float,
+    finished: float,
+    *,
+    topic: str = LEDGER,
+    who: str = "one",
+    queue_offset: int = 0,
+    times: int = 0,
+    outcome: str = "done",
+    body: bytes = BODY,
+) -> list[Event]:
+    begun = Began(
+        at=began, who=who, topic=topic, queue_id=0, queue_offset=queue_offset, body=body,
+        times=times,
+    )  # fmt: skip
+    fields = attrs.asdict(begun) | {"at": finished, "outcome": outcome}
+    return [begun, Finished(**fields)]
+
+
+def switched(at: float, *, kept: int = 200) -> list[Event]:
+    others = (0, 200, 200), (1, 200, 200)
+    return [
+        ReignEnded(at=at, broker=0, log_end=200),
+        ReignBegan(at=at + 1, broker=1, kept=kept, others=others, offsets=()),
+    ]
+
+
+def broken(
+    use: Use, events: list[Event], *used: Stored, faults: tuple[Fault, ...] = (), **mode: Any
+) -> set[str]:
+    """The names of the promises that such a story breaks."""
+    schedule = attrs.evolve(schedule_of(*faults), uses=(use,), consumers=(), producers=0)
+    schedule = attrs.evolve(schedule, mode=attrs.evolve(schedule.mode, **mode))
+    master = BrokerState(0, 0, b"", ((), (), (), ()), (), ((), ()), (), (), (), "", used=used)
+    ends = (master, attrs.evolve(master, broker=1))
+    ordered = sorted(events, key=lambda event: event.at)
+    history = History(1, ordered or [ReignEnded(at=0.0, broker=0, log_end=0)])
+    story = Story(schedule, history, FinalState(ends, came_to_rest=True))
+    return {violation.invariant for violation in check(story)}
+
+
+def test_delayed_message_comes_once_and_in_time() -> None:
+    events = sent(REMINDERS, 10.0, delay=4.0)
+    on_time = stored(REMINDERS, 14.0)
+    assert broken("delayed", events, on_time) == set()
+    assert broken("delayed", events, stored(REMINDERS, 13.9)) == {"delivered before its time"}
+    assert broken("delayed", events) == {"delayed and lost"}
+    assert broken("delayed", [], on_time) == {"delivered and never sent"}
+    again = stored(REMINDERS, 15.0, queue_offset=1)
+    assert broken("delayed", events, on_time, again) == {"delivered too often"}
+    assert broken("delayed", [*events, *switched(14.5)], on_time, again) == set()
+
+
+def test_delayed_message_may_go_with_the_tail_it_was_parked_in() -> None:
+    lost = [*sent(REMINDERS, 10.0), *switched(11.0, kept=40)]
+    told = {"delayed and lost"}
+    assert broken("delayed", lost, flush="async") & told == set()
+    assert broken("delayed", lost, flush="sync") & told == told
+    behind_it = [*sent(REMINDERS, 10.0), *switched(11.0, kept=60)]
+    assert broken("delayed", behind_it, flush="async") & told == told
+
+
+def test_message_of_a_transaction_comes_if_its_work_was_done() -> None:
+    half, done = sent(PAYMENTS, 10.0), Worked(at=11.0, body=BODY)
+    delivered = stored(PAYMENTS, 12.0)
+    assert broken("transactions", [*half, done], delivered) == set()
+    assert broken("transactions", half) == set()
+    assert broken("transactions", half, delivered) == {"not done and delivered"}
+    assert broken("transactions", [*half, done]) == {"done and not delivered"}
+    given_up = stored("TRANS_CHECK_MAX_TIME_TOPIC", 12.0)
+    assert broken("transactions", half, given_up) == {"given up"}
+
+
+def test_ledger_is_read_in_order_by_one_at_a_time() -> None:
+    def read(*events: list[Event]) -> set[str]:
+        return broken("ledger", [event for some in events for event in some])
+
+    first = handled(10.0, 11.0)
+    assert read(first, handled(11.0, 12.0, who="two", queue_offset=1)) == set()
+    assert read(first, handled(12.0, 13.0, queue_offset=2)) == {"handled out of order"}
+    failed = handled(10.0, 11.0, outcome="failed")
+    assert read(failed, handled(11.0, 12.0, queue_offset=1)) == {"handled out of order"}
+    dead = handled(10.0, 11.0, times=2, outcome="failed")
+    assert read(dead, handled(11.0, 12.0, queue_offset=1)) == set()
+    both = first, handled(10.5, 11.5, who="two")
+    assert read(*both) == {"two owners"}
+    assert read(switched(8.0), *both) == set()
+    late = handled(50.0, 51.0), handled(50.5, 51.5, who="two")
+    assert read(switched(8.0), *late) == {"two owners"}
+
+
+@pytest.mark.parametrize("use", ["ledger", "retries"])
+def test_every_message_is_done_or_a_dead_letter(use: Use) -> None:
+    topic, group = (LEDGER, "clerks") if use == "ledger" else (TASKS, "workers")
+    message, letter = stored(topic, 10.0), stored(f"%DLQ%{group}", 20.0)
+    dead = [
+        event
+        for times in range(3)
+        for event in handled(11.0 + 10 * times, 12.0 + 10 * times, topic=topic, times=times,
+                             outcome="failed")
+    ]  # fmt: skip
+    assert broken(use, [], message) == {"neither done nor a dead letter"}
+    assert broken(use, handled(11.0, 12.0, topic=topic), message) == set()
+    assert broken(use, dead, message) == {"neither done nor a dead letter"}
+    assert broken(use, dead, message, letter) == set()
+
+
+def test_task_comes_again_when_it_failed_and_its_delay_is_over() -> None:
+    failed = handled(10.0, 11.0, topic=TASKS, outcome="failed")
+    again = handled(14.0, 15.0, topic=TASKS, times=1)
+    assert broken("retries", [*failed, *again]) == set()
+    assert broken("retries", [*failed, *handled(13.9, 15.0, topic=TASKS, times=1)]) == {
+        "tried again too early"
+    }
+    done = handled(10.0, 11.0, topic=TASKS)
+    assert broken("retries", [*done, *again]) == {"tried again without a failure"}
+    letter = stored("%DLQ%workers", 20.0)
+    assert broken("retries", failed, letter) == {"dead too soon"}
+
+
+def test_static_member_has_its_own_queues_whenever_it_is_there() -> None:
+    def owns(at: float, *queue_ids: int) -> Owns:
+        return Owns(at=at, who="regular-0", queue_ids=queue_ids)
+
+    away = [owns(1.0, 0, 1), Away(at=5.0, who="regular-0")]
+    assert broken("static", [*away, owns(8.0), owns(8.2, 0, 1)]) == set()
+    assert broken("static", [*away, owns(8.0, 0, 1, 2)]) == {"a static member's queues moved"}
+    assert broken("static", [owns(1.0, 0, 1), owns(8.0, 0)]) == {"a static member's queues moved"}
+    killed = Fault(7.0, 1.0, "kill", "slave-1")
+    assert broken("static", [owns(1.0, 0, 1), owns(8.0, 0)], faults=(killed,)) == set()
