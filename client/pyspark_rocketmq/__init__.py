@@ -5,11 +5,36 @@ source. The class is made inside a function, so that Spark ships its code to wor
 a worker whose interpreter lacks rocketrio can then say so.
 """
 
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import datasource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
+
+
+def _ending() -> tuple[type, ...]:
+    """What says that Trigger.AvailableNow is understood; PySpark has it since 4.2."""
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:
+        return ()
+    return (SupportsTriggerAvailableNow,)
+
+
+def _stream_writer() -> type:
+    """What gets record batches; PySpark has it since 4.1, and before that nothing is written by it."""
+    base: type = getattr(
+        datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
+    )
+    return base
 
 
 def _make() -> type[DataSource]:
@@ -43,6 +68,78 @@ def _make() -> type[DataSource]:
             rows: Iterator[Any] = self._reader().read(partition)
             return rows
 
+    class StreamReader(DataSourceStreamReader, *_ending()):  # type: ignore[misc]  # of PySpark 4.2
+        """Makes the real stream reader where it is used, once a process."""
+
+        def __init__(self, options: dict[str, str], schema: StructType) -> None:
+            self.options = options
+            self.table_schema = schema
+            self.real: Any = None
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {**self.__dict__, "real": None}
+
+        def _reader(self) -> Any:
+            if self.real is None:
+                self.real = (
+                    package().RocketMQDataSource(self.options).streamReader(self.table_schema)
+                )
+            return self.real
+
+        def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+            offset: dict[str, Any] = self._reader().initialOffset()
+            return offset
+
+        def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+            self._reader().prepareForTriggerAvailableNow()
+
+        def getDefaultReadLimit(self) -> Any:  # noqa: N802
+            return self._reader().getDefaultReadLimit()
+
+        def latestOffset(self, *args: Any) -> dict[str, Any]:  # noqa: N802
+            offset: dict[str, Any] = self._reader().latestOffset(*args)
+            return offset
+
+        def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+            offset: dict[str, Any] | None = self._reader().reportLatestOffset()
+            return offset
+
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+            partitions: list[InputPartition] = self._reader().partitions(start, end)
+            return partitions
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            rows: Iterator[Any] = self._reader().read(partition)
+            return rows
+
+        def commit(self, end: dict[str, Any]) -> None:
+            self._reader().commit(end)
+
+    class Packed:
+        """A writer as bytes, which only a worker that has the package unpacks."""
+
+        def __init__(self, writer: Any) -> None:
+            self.packed = pickle.dumps(writer)
+
+        def _writer(self) -> Any:
+            package()
+            return pickle.loads(self.packed)
+
+        def write(self, iterator: Iterator[Any]) -> Any:
+            return self._writer().write(iterator)
+
+        def commit(self, messages: list[Any], *batch_id: int) -> None:
+            self._writer().commit(messages, *batch_id)
+
+        def abort(self, messages: list[Any], *batch_id: int) -> None:
+            self._writer().abort(messages, *batch_id)
+
+    class Writer(Packed, DataSourceArrowWriter):
+        """Makes the real writer where it is used."""
+
+    class StreamWriter(Packed, _stream_writer()):  # type: ignore[misc]  # a class of PySpark's
+        """The same for streams."""
+
     class DefaultSource(DataSource):
         """The format `rocketmq`; rocketrio.spark.source.RocketMQDataSource does the work."""
 
@@ -62,16 +159,14 @@ def _make() -> type[DataSource]:
             return Reader(dict(self.options), schema)
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:
-            return self._source().writer(schema, overwrite)
+            return Writer(self._source().writer(schema, overwrite))
 
         def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
-            return self._source().streamReader(schema)
-
-        def simpleStreamReader(self, schema: StructType) -> Any:  # noqa: N802
-            return self._source().simpleStreamReader(schema)
+            self._source().streamReader(schema)  # refuses wrong options and schemas at the start
+            return StreamReader(dict(self.options), schema)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
-            return self._source().streamWriter(schema, overwrite)
+            return StreamWriter(self._source().streamWriter(schema, overwrite))
 
     return DefaultSource
 

@@ -6,25 +6,24 @@
         .option("columns", "queueOffset,body")
         .load())
 
-Reading as a stream and writing are refused the way Spark expects of a source that cannot do them.
+Every part is made on the driver, refuses what is wrong there, and does no I/O before it is used.
 """
 
-from typing import NoReturn
-
-from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    SimpleDataSourceStreamReader,
 )
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.options import ReadOptions, parse_read_options
 from rocketrio.spark.reader import RocketMQBatchReader
 from rocketrio.spark.schema import table_schema
+from rocketrio.spark.sink import batch_writer, stream_writer
+from rocketrio.spark.stream_options import STREAM_OPTIONS, StreamOptions, parse_stream_options
+from rocketrio.spark.stream_reader import RocketMQStreamReader
 
 FORMAT_NAME = "rocketmq"
 
@@ -38,35 +37,31 @@ class RocketMQDataSource(DataSource):
         return FORMAT_NAME
 
     def _read_options(self) -> ReadOptions:
-        return parse_read_options(dict(self.options))
+        return parse_read_options(dict(self.options), other_options=STREAM_OPTIONS)
+
+    def _stream_options(self) -> StreamOptions:
+        return parse_stream_options(dict(self.options))
 
     def schema(self) -> StructType:
         """The columns of a read for which the user gave no schema. Raises OptionError."""
+        # Spark does not say whether a batch or a stream will follow; the reader of either refuses what is not its own.
+        streams = {name.lower() for name in STREAM_OPTIONS}
+        if streams & {name.lower() for name in self.options}:
+            return table_schema(self._stream_options().read)
         return table_schema(self._read_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of those columns. Raises OptionError."""
         return RocketMQBatchReader(self._read_options(), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        _refuse("writing to rocketmq from Spark; send with rocketrio.open_producer")
-
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        _refuse(f"readStream of {_BATCH_ONLY}")
+        """A reader of the topic as it grows, of those columns. Raises OptionError."""
+        return RocketMQStreamReader(self._stream_options(), schema)
 
-    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802
-        _refuse(f"readStream of {_BATCH_ONLY}")
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of such a DataFrame. Raises OptionError, SchemaError."""
+        return batch_writer(dict(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        _refuse("writeStream to rocketmq; send with rocketrio.open_producer")
-
-
-_BATCH_ONLY = (
-    "rocketmq; this version reads batches (spark.read, with startingOffsets and endingOffsets)"
-)
-
-
-def _refuse(feature: str) -> NoReturn:
-    raise PySparkNotImplementedError(
-        errorClass="NOT_IMPLEMENTED", messageParameters={"feature": feature}
-    )
+        """A writer of the micro-batches of a stream. Raises OptionError, SchemaError."""
+        return stream_writer(dict(self.options), schema, overwrite=overwrite)

@@ -1,0 +1,175 @@
+"""The stream reader: Spark's questions about a stream, passed on to the loop of this process, and its tasks.
+
+Offsets go to Spark as dicts that are always built in the same order: Spark compares them as text. Tasks read as those
+of a batch do (`reader`).
+
+Invariant: a reader holds plain values and no connection: it is pickled and sent to executors.
+Unlike the Python API's example: nothing is kept for `stop`, which Spark calls rarely; the driver process may be killed.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.offsets import MAX_OFFSET, OffsetTable, format_offsets, parse_offset_table
+from rocketrio.spark.plan import ReadTask, plan_partitions
+from rocketrio.spark.reader import RocketMQBatchReader
+from rocketrio.spark.runtime import process_runtime
+from rocketrio.spark.stream_driver import Limit, StreamDriver
+from rocketrio.spark.stream_options import StreamOptions
+from rocketrio_protocol.message import MessageQueue
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # PySpark 4.0 and 4.1
+    HAS_LIMITS = False
+    _Ends: Any = object
+else:
+    HAS_LIMITS = True
+    _Ends = SupportsTriggerAvailableNow
+
+POLL_TIMEOUT: Final = 60.0
+"""Seconds for one question of Spark's; what is asked in it has limits of its own, whose sum is less."""
+
+
+class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]  # object on PySpark 4.0
+    """Reads a topic as it grows."""
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        if not HAS_LIMITS and options.is_limited:
+            raise OptionError(
+                "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need PySpark 4.2;"
+                " older ones do not say from where a batch is to be limited"
+            )
+        self._options = options
+        self._reader = RocketMQBatchReader(options.read, schema)
+        self._driver: StreamDriver | None = None
+        self._last: dict[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None, "_last": None}
+
+    # ------------------------------------------------------------------------------------ positions
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a fresh query starts. Raises SparkSourceError."""
+        return self._told(self._ask(StreamDriver.initial))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read what is there now and end. Raises BrokerUnreachable."""
+        self._ask(StreamDriver.aim)
+
+    def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
+        """How much a batch may be. Never ReadAllAvailable: that is what Spark says for Trigger.Once."""
+        options = self._options
+        if options.max_rows is None and options.max_size is not None:
+            return ReadMaxBytes(options.max_size)
+        return ReadMaxRows(MAX_OFFSET if options.max_rows is None else options.max_rows)
+
+    def latestOffset(self, *args: Any) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch after `start`, within `limit`; PySpark 4.0 and 4.1 give neither.
+
+        The same as `start` when there is nothing new. Raises SparkSourceError for a loss or a long outage.
+        """
+        start, limit = args if args else (self._last, None)
+        if start is None:  # 4.0 after a restart, which names the last end only while planning.
+            return self.initialOffset()
+        table = _table(start)
+        end = self._ask(StreamDriver.latest, table, self._limit(limit))
+        return self._told(end) if end != table else self._kept(start)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of the queues, for the progress of the query."""
+        if self._last is None:
+            return None
+        return _value(self._state().newest(_table(self._last)))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has done everything up to `end`."""
+        self._ask(StreamDriver.finished, _table(end))
+
+    # ------------------------------------------------------------------------------------- batches
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one batch, none for an empty one. Raises SparkSourceError."""
+        self._kept(end)
+        ranges = self._state().ranges(_table(start), _table(end))
+        if not ranges:
+            return []
+        read = self._options.read
+        queues = [MessageQueue(part.topic, part.broker_name, part.queue_id) for part in ranges]
+        addresses = self._ask(
+            StreamDriver.addresses, queues, timeout=self._options.failure_timeout + POLL_TIMEOUT
+        )
+        planned = plan_partitions(
+            ranges,
+            min_partitions=read.min_partitions,
+            max_records_per_partition=read.max_records_per_partition,
+            min_records_per_partition=read.min_records_per_partition,
+            max_partitions=read.max_partitions,
+        )
+        return [
+            InputPartition(
+                ReadTask(
+                    tuple(parts), {part.broker_name: addresses[part.broker_name] for part in parts}
+                ).to_value()
+            )
+            for parts in planned
+        ]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, on an executor. Raises SparkSourceError."""
+        return self._reader.read(partition)
+
+    # -------------------------------------------------------------------------------------- inside
+
+    def _state(self) -> StreamDriver:
+        if self._driver is None:
+            self._driver = StreamDriver(self._options)
+        return self._driver
+
+    def _ask(self, question: Any, *args: Any, timeout: float = POLL_TIMEOUT) -> Any:
+        driver = self._state()
+        runtime = process_runtime()
+
+        async def ask() -> Any:
+            client = await runtime.client(self._options.read.name_servers)
+            return await question(driver, client, *args)
+
+        return runtime.call(ask, timeout=timeout)
+
+    def _limit(self, limit: Any) -> Limit:
+        options = self._options
+        if limit is None:
+            return Limit()
+        if isinstance(limit, ReadAllAvailable):
+            return Limit(is_only_batch=True)
+        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return Limit(max_rows, options.max_size)
+
+    def _told(self, table: OffsetTable) -> dict[str, Any]:
+        return self._kept(_value(table))
+
+    def _kept(self, value: dict[str, Any]) -> dict[str, Any]:
+        self._last = value
+        return value
+
+
+def _table(value: dict[str, Any]) -> dict[MessageQueue, int]:
+    return parse_offset_table(msgspec.json.encode(value).decode(), option="the checkpoint's offset")
+
+
+def _value(table: OffsetTable) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.json.decode(format_offsets(table))
+    return value
