@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol.records import plain_fields
 
-from rocketrio.spark.salvage import Salvaged, salvage
+from rocketrio.spark.salvage import Salvaged, records_below, salvage
 from rocketrio_protocol.columns import COLUMN_TYPES
 from rocketrio_protocol.compression import compress
 from rocketrio_protocol.message_codec import encode_record
@@ -113,3 +113,9 @@ def test_nothing_but_damage() -> None:
     assert _salvaged(b"x" * 500).row_count == 0
     assert _salvaged(b"x" * 500, keeps_damaged=True).row_count == 1
     assert _salvaged(compress(b"abc")).row_count == 0
+
+
+def test_records_beyond_an_end_are_cut_off_and_damage_is_not() -> None:
+    chunk = _record(1) + b"x" * 100 + _record(2) + _bad(3, "body size") + _record(4)
+    assert records_below(chunk, 3) == _record(1) + b"x" * 100 + _record(2)
+    assert records_below(chunk, 4) == chunk[: -len(_record(4))]

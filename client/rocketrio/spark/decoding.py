@@ -191,7 +191,9 @@ def _headers(maps: Any, kind: Any) -> Any:
 
 def _damage(part: QueueRange, problem: Problem) -> DecodeError:
     place = "a message" if problem.queue_offset is None else f"offset {problem.queue_offset}"
-    return _unreadable(part, f"{place}: {problem.error}")
+    return _unreadable(
+        part, f"{place}: {problem.error}. onCorruptMessage=skip or null reads all others"
+    )
 
 
 def _unreadable(part: QueueRange, why: str) -> DecodeError:

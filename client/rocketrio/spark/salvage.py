@@ -20,6 +20,7 @@ from rocketrio_protocol.message_codec import RecordStatus, decode_messages, scan
 from rocketrio_protocol.record_encoding import RECORD_OVERHEAD
 
 _SIZE_AND_MAGIC: Final = Struct(">ii")
+_QUEUE_OFFSET: Final = Struct(">q")
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_START: Final = (MAGIC_V1 & 0xFFFFFFFF).to_bytes(4)[:3]
 """What both magics begin with."""
@@ -55,6 +56,15 @@ def salvage(
 ) -> Salvaged:
     """The columns of all messages that can be read; with `keeps_damaged` the others too, null where they cannot."""
     return _Salvage(bytes(chunk), tuple(wanted), inflate, check_crc, keeps_damaged).run()
+
+
+def records_below(chunk: bytes, end: int) -> bytes:
+    """The records whose queue offset is below `end`, and all damage, which whoever decodes it deals with."""
+    return b"".join(
+        chunk[start:stop]
+        for start, stop, is_record in _stretches(chunk)
+        if not is_record or _QUEUE_OFFSET.unpack_from(chunk, start + 20)[0] < end
+    )
 
 
 @attrs.define

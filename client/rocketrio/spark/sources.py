@@ -27,11 +27,11 @@ from rocketrio.spark.offsets import Bounds, Loss, QueueRange
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.plan import ReadTask
 from rocketrio.spark.replicas import Replicas, task_router
+from rocketrio.spark.salvage import records_below
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.errors import BrokerError, Error, NotReachable, TopicNotExist
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_codec import decode_messages
 
 RETRY_PAUSE: Final = 0.2
 """Seconds before the second round, doubled each time (fetchOffset.retryIntervalMs)."""
@@ -285,5 +285,4 @@ def _up_to(end: int, next_offset: int, body: Body) -> Body:
     """The records below `end`; brokers give no more than asked, so that this is rarely any work."""
     if next_offset <= end:
         return body
-    kept = [message for message in decode_messages(body) if message.queue_offset < end]
-    return b"".join(message.record for message in kept)
+    return records_below(bytes(body), end)
