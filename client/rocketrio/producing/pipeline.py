@@ -275,11 +275,7 @@ class SendPipeline(Live):
 
     def _may_take_free(self, topic: Topic, worker: Worker) -> bool:
         # A broker that just failed leaves them to the others, if there are any.
-        def is_avoided(queue: MessageQueue) -> bool:
-            routing = self._producer.client.routing
-            addr = routing.find_broker_address_in_publish(queue.broker_name)
-            return addr is None or routing.is_avoided(addr)
-
+        is_avoided = self._producer.routes.is_avoided
         return not is_avoided(worker.queue) or all(is_avoided(queue) for queue in topic.by_queue)
 
     def _outgoing(self, items: Sequence[Waiting]) -> Outgoing:

@@ -163,12 +163,13 @@ class PublishRoutes:
             queues.any_of,
             turn,
             last_broker=last_broker,
-            is_avoided=self._is_avoided,
+            is_avoided=self.is_avoided,
             slow=self.slow_brokers,
             now=trio.current_time(),
         )
 
-    def _is_avoided(self, queue: MessageQueue) -> bool:
+    def is_avoided(self, queue: MessageQueue) -> bool:
+        """Whether the queue's broker has no master now, or one that just failed."""
         routing = self.client.routing
         addr = routing.find_broker_address_in_publish(queue.broker_name)
         return addr is None or routing.is_avoided(addr)
