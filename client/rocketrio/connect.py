@@ -12,6 +12,7 @@ from typing import Final, TypedDict
 
 import trio
 
+from rocketrio.arguments import flag, instance, seconds, text, whole_number
 from rocketrio.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.name_servers import name_server_addresses
@@ -92,10 +93,19 @@ async def open_client(
     for three seconds at most (three more for traces), also when cancelled. An exception of the block comes out as
     it was raised.
     """
-    if static_grace is not None and (client_id is None or static_grace < 1):
-        raise ConfigError(
-            f"static_grace={static_grace} needs at least 1 second, and a client_id= that a restart has again"
-        )
+    if client_id is not None:
+        text("client_id", client_id)
+    if static_grace is not None:
+        whole_number("static_grace", static_grace, least=1)
+        if not client_id:
+            raise ConfigError(f"{static_grace=} needs a client_id= that a restart has again")
+    flag("connect_broker_by_user", connect_broker_by_user)
+    whole_number("default_broker_id", default_broker_id, least=0)
+    seconds("poll_name_server_interval", poll_name_server_interval)
+    seconds("heartbeat_broker_interval", heartbeat_broker_interval)
+    text("namespace", namespace)
+    if not isinstance(trace, str):
+        flag("trace", trace)
     addresses = name_server_addresses(name_servers)
     header_codec = _serialize_type(serialize_type)
     named = Namespace(namespace)
@@ -163,6 +173,7 @@ async def given_or_own(
         async with open_client(**options) as own:
             yield own
         return
+    instance(ClientInstance, "client", client, hint="`async with open_client() as client`")
     if options:
         raise ConfigError(f"give either client= or {', '.join(options)}=, not both")
     yield client

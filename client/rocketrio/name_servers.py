@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from rocketrio.arguments import list_of
 from rocketrio.connections import Caller
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -45,7 +46,9 @@ def name_server_addresses(
     """
     if given is None:
         given = (os.environ if environ is None else environ).get(NAME_SERVERS_VARIABLE, "")
-    texts = given.replace(",", ";").split(";") if isinstance(given, str) else given
+    if isinstance(given, str):
+        given = given.replace(",", ";").split(";")
+    texts = list_of(str, "name_servers", given)
     addresses = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
     for address in addresses:
         host, _, port = address.rpartition(":")

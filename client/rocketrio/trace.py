@@ -13,7 +13,7 @@ Unlike Java: records of one client travel together, whatever producer or consume
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -47,6 +47,8 @@ from rocketrio_protocol.property_names import (
 
 if TYPE_CHECKING:
     from rocketrio.producing.producer import Producer
+
+Given = TypeVar("Given", MessageExt, list[MessageExt])
 
 TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
 WAITING_LIMIT: Final = 2048
@@ -179,15 +181,15 @@ class Traces:
         return ConsumeTrace(self, group, request_id, traced, now_ms)
 
     def handler(
-        self, group: str, handler: Callable[[MessageExt], Awaitable[object]]
-    ) -> Callable[[MessageExt], Awaitable[object]]:
-        """The same handler, traced."""
+        self, group: str, handler: Callable[[Given], Awaitable[object]]
+    ) -> Callable[[Given], Awaitable[object]]:
+        """The same handler, of single messages or of lists, traced."""
 
-        async def traced(message: MessageExt) -> object:
-            trace = self.consuming(group, [message])
+        async def traced(given: Given) -> object:
+            trace = self.consuming(group, given if isinstance(given, list) else [given])
             result = ConsumeReturn.FAILED  # A cancel too.
             try:
-                outcome = await handler(message)
+                outcome = await handler(given)
                 result = ConsumeReturn.SUCCESS
             except Exception:
                 result = ConsumeReturn.EXCEPTION

@@ -13,7 +13,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from rocketrio.consuming.hand_out import check_max_messages
+from rocketrio.administration.cluster_questions import readable_queues, registered_brokers
+from rocketrio.consuming.hand_out import check_batch
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
 from rocketrio.consuming.queue_questions import begin_offset, end_offset, offset_at
@@ -21,8 +22,7 @@ from rocketrio.consuming.redelivered import redelivered
 from rocketrio.instance import ClientInstance
 from rocketrio.producing.produce import open_producer
 from rocketrio.producing.send_result import SendResult
-from rocketrio.routing import subscribe_queues
-from rocketrio_protocol.errors import ConfigError, RouteNotFound
+from rocketrio_protocol.errors import RouteNotFound
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 from rocketrio_protocol.property_names import (
     FIELD_PROPERTIES,
@@ -67,10 +67,10 @@ class DeadLetters:
     ) -> list[MessageExt]:
         """The oldest ones, or the oldest that were stored at `since` or later; none is taken away.
 
-        Their `topic` is the one they were sent to. Empty for a group without any. Raises NotReachable, BrokerError, and
-        ConfigError where the topic may not be read.
+        Their `topic` is the one they were sent to. Empty for a group without any. Raises NotReachable, BrokerError,
+        RouteNotFound while no broker is registered, and ConfigError where the topic may not be read.
         """
-        check_max_messages(max_messages)
+        check_batch(max_messages)
         found: list[MessageExt] = []
         async with aclosing(self.pages(since=since)) as pages:
             async for page in pages:
@@ -99,17 +99,10 @@ class DeadLetters:
 
     async def _queues(self) -> list[MessageQueue]:
         try:
-            await self.client.refresh_topic_route(self.topic)
-            route = await self.client.topic_route(self.topic)
+            return await readable_queues(self.client, self.topic)
         except RouteNotFound:
+            await registered_brokers(self.client)  # Who else would know of dead letters?
             return []
-        queues = subscribe_queues(self.topic, route)
-        if not queues:
-            raise ConfigError(
-                f"{self.topic} may not be read; old brokers make it so",
-                remedy=f"create_topic({self.topic!r}, queues=1) makes it readable",
-            )
-        return queues
 
     async def _start(self, queue: MessageQueue, since: datetime | None) -> int:
         if since is None:

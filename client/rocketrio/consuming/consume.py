@@ -6,9 +6,9 @@ Answers to: the settings of DefaultMQPushConsumer and DefaultLitePullConsumer.
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike
-from pathlib import Path
 from typing import Unpack
 
+from rocketrio.arguments import path
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
 from rocketrio.consuming.consumer import Consumer
@@ -99,7 +99,7 @@ async def open_consumer(
         queues=queues,
         mode=mode,
         orderly=orderly,
-        offsets_path=None if offsets_path is None else Path(offsets_path),
+        offsets_path=None if offsets_path is None else path("offsets_path", offsets_path),
         max_reconsume_times=max_reconsume_times,
         start_from=start_from,
         auto_commit=auto_commit,

@@ -8,13 +8,13 @@ Unlike Java: one consumer for both, and no listener: the loop is the caller's.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
-from rocketrio.api import Offset
+from rocketrio.arguments import seconds, whole_number
+from rocketrio.callables import async_function, plain_function
 from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.batches import Batches
 from rocketrio.consuming.consumer_statistics import ConsumerStatistics, QueueStatistics
@@ -28,27 +28,25 @@ from rocketrio.consuming.frames import (
     receive_table,
 )
 from rocketrio.consuming.group_progress import GroupProgress
-from rocketrio.consuming.hand_out import HandOut, check_max_messages
-from rocketrio.consuming.offset_store import check_offset
+from rocketrio.consuming.hand_out import HandOut, check_batch
+from rocketrio.consuming.hands import HANDLER_TIMEOUT
 from rocketrio.consuming.offsets import OffsetStore
-from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.consuming.positions import ConsumerPositions
 from rocketrio.consuming.pull import PullAPIWrapper
-from rocketrio.consuming.queue_questions import (
-    begin_offset,
-    end_offset,
-    known,
-    of_each,
-    offset_at,
-)
 from rocketrio.consuming.rebalance_report import RECENT_REBALANCES, Rebalance
-from rocketrio.consuming.running import CONCURRENCY, DRAIN_TIMEOUT, Handler, HandlerRun
+from rocketrio.consuming.running import (
+    BATCH_SIZE,
+    CONCURRENCY,
+    DRAIN_TIMEOUT,
+    BatchHandler,
+    Handler,
+    HandlerRun,
+)
 from rocketrio.consuming.send_back import check_level
 from rocketrio.consuming.values import Values
 from rocketrio.instance import ClientInstance
-from rocketrio.live import Live
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.topic_names import retry_topic
 
 if TYPE_CHECKING:
     import pandas
@@ -61,7 +59,7 @@ DRAIN_GRACE: Final = 1.0
 """Seconds beyond the drain timeout that a cancelled handler is waited for."""
 
 
-class Consumer(Live):
+class Consumer(ConsumerPositions):
     """Made by `open_consumer`. One task at a time receives from it."""
 
     def __init__(
@@ -121,7 +119,7 @@ class Consumer(Live):
         is a message; with `max_wait` only when it is full, or a queue has pulled ahead all it may, or that many seconds
         later. Cancels as `receive` does.
         """
-        check_max_messages(max_messages)
+        check_batch(max_messages, max_wait)
         return Batches(self.hand_out, max_messages, max_wait)
 
     async def receive_batch(
@@ -140,6 +138,7 @@ class Consumer(Live):
         it, `await consumer.retry(values.message)` hands it back, and who leaves the block by the exception finds it
         again. Cancels as `receive` does.
         """
+        plain_function("deserializer", deserializer)
         return Values(self.hand_out, deserializer)
 
     async def read_arrow(
@@ -178,6 +177,7 @@ class Consumer(Live):
         *,
         concurrency: int = CONCURRENCY,
         drain_timeout: float = DRAIN_TIMEOUT,
+        handler_timeout: float = HANDLER_TIMEOUT,
     ) -> None:
         """Call `await handler(message)` for each message, `concurrency` at a time; until cancelled or closed.
 
@@ -187,16 +187,51 @@ class Consumer(Live):
         When the handler returns, the message is done. When it raises an exception, that is logged, and the message goes
         back to the group and comes again later, see `retry`; `ConsumeLater` does that without a log, with a delay of
         your choice. Committed is up to the lowest message of a queue that is not done: at least once, in no order.
+        A handler that takes over `handler_timeout` seconds (a tenth more at most) is cancelled: it has failed.
 
         At the end no more messages are taken, and handlers have `drain_timeout` seconds to finish; those that have not
         are cancelled. What is not done is not committed, and is handed out first by another `run` of this consumer.
         A second Ctrl-C waits for nobody. What is no Exception (KeyboardInterrupt) ends the run too, and comes out.
 
         Without a group to take a message back (`queues=`) an exception of the handler ends the run and comes out.
-        Raises ClosedError after the consumer's block was left, BusyResourceError while another task receives.
+        Raises ClosedError after the consumer's block was left, BusyResourceError while another task receives, and
+        ConfigError for a handler that is not async.
         """
-        if concurrency < 1:
-            raise ConfigError(f"concurrency={concurrency} must be at least 1")
+        await self._run(handler, None, concurrency, drain_timeout, handler_timeout)
+
+    async def run_batches(
+        self,
+        handler: BatchHandler,
+        max_messages: int = BATCH_SIZE,
+        *,
+        concurrency: int = CONCURRENCY,
+        drain_timeout: float = DRAIN_TIMEOUT,
+        handler_timeout: float = HANDLER_TIMEOUT,
+    ) -> None:
+        """As `run`, but the handler gets a list of up to `max_messages` messages of one queue, in order, never empty.
+
+            async def store(messages: list[MessageExt]) -> None: ...
+            await consumer.run_batches(store, 100)
+
+        A list is what is at hand; nobody waits for it to be full. When the handler returns, all of it is done; when it
+        raises, all of it goes back to the group, unless it raises `ConsumeLater(done=n)`: then its first n are done.
+        Where order counts a failed list is tried again as it is, without what became a dead letter.
+        """
+        whole_number("max_messages", max_messages, least=1)
+        await self._run(handler, max_messages, concurrency, drain_timeout, handler_timeout)
+
+    async def _run(
+        self,
+        handler: Callable[[Any], Awaitable[object]],
+        batch_size: int | None,
+        concurrency: int,
+        drain_timeout: float,
+        handler_timeout: float,
+    ) -> None:
+        whole_number("concurrency", concurrency, least=1)
+        seconds("drain_timeout", drain_timeout, may_be_0=True)
+        seconds("handler_timeout", handler_timeout)
+        handler = async_function("handler", handler)
         if self.client.traces is not None:
             handler = self.client.traces.handler(self.group, handler)
         self._running = HandlerRun(
@@ -207,6 +242,8 @@ class Consumer(Live):
             is_orderly=self.assigned.locks is not None,
             concurrency=concurrency,
             drain_timeout=drain_timeout,
+            handler_timeout=handler_timeout,
+            batch_size=batch_size,
         )
         await self._running.run(self.assigned.queues.values)
 
@@ -255,101 +292,6 @@ class Consumer(Live):
     async def commit_done(self) -> list[Error]:
         """Commit what was worked on; the errors of queues that could not be."""
         return await self.progress.commit_done()
-
-    def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from `offset` of an assigned queue; what was pulled is dropped.
-
-        The next commit stores it, also if that lowers what is stored. Synchronous: nothing of it can be cancelled.
-        """
-        process_queue = self._process_queue(queue)
-        check_offset(queue, offset)
-        self.hand_out.lost(process_queue)
-        self._offsets.reset_offset(queue, offset)
-        self.assigned.seek(queue, offset)
-
-    async def seek_to_time(
-        self, time: datetime, queues: Iterable[MessageQueue] | None = None
-    ) -> dict[MessageQueue, int]:
-        """Go to the first message stored at `time` or later, in all assigned queues or some; where each goes on.
-
-        A queue without such a message goes on at its end. Brokers before 5.0 may say the message before. Raises the
-        first error when a master cannot be asked: then no queue has moved. A cancel moves none either.
-        """
-        if time.tzinfo is None:
-            raise ConfigError(f"time={time!r} has no time zone")
-        answers = await of_each(
-            self._chosen(queues), lambda queue: offset_at(self.client, queue, time)
-        )
-        for answer in answers.values():
-            if isinstance(answer, Error):
-                raise answer
-        moved = {queue: at for queue, at in known(answers).items() if at is not None}
-        for queue, offset in moved.items():
-            if queue in self.assigned.queues:  # Not moved to another member meanwhile.
-                self.seek(queue, offset)
-        return moved
-
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Receive nothing more of these queues, or of all, until `resume`; they stay this member's.
-
-        What was pulled of them is forgotten, and pulled again later. Ends too when a queue moves to another member.
-        """
-        for queue in self.assigned.queues if queues is None else self._chosen(queues):
-            self.assigned.pause(queue)
-
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Receive from these queues again, or from all."""
-        for queue in self.assigned.queues if queues is None else self._chosen(queues):
-            self.assigned.resume(queue)
-            self.hand_out.offer(self.assigned.queues[queue])
-
-    @property
-    def paused(self) -> list[MessageQueue]:
-        """The assigned queues that are paused."""
-        return [queue for queue in self.assignment if self.assigned.queues[queue].is_paused]
-
-    @property
-    def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now; that of its group's retry topic is its own business."""
-        own = retry_topic(self.group)
-        return sorted(queue for queue in self.assigned.queues if queue.topic != own)
-
-    def position(self, queue: MessageQueue) -> int | None:
-        """Offset of the message that is handed out next; None until the queue's start is known."""
-        return self.hand_out.position(self._process_queue(queue))
-
-    async def committed(self, queue: MessageQueue) -> Offset:
-        """What is stored for the group, or NOT_FOUND. Raises Error when no broker answers."""
-        return await self._offsets.committed(queue)
-
-    async def beginning_offsets(self) -> dict[MessageQueue, int | None]:
-        """Offset of the oldest message of each assigned queue, asked of the brokers; None where unknown."""
-        return known(await of_each(self.assignment, lambda queue: begin_offset(self.client, queue)))
-
-    async def end_offsets(self) -> dict[MessageQueue, int | None]:
-        """The offset that the next message of each assigned queue gets; None where unknown."""
-        return known(await of_each(self.assignment, lambda queue: end_offset(self.client, queue)))
-
-    async def lag(self) -> dict[MessageQueue, int | None]:
-        """Messages behind the end of each assigned queue, asked of the brokers; None where unknown."""
-        found: dict[MessageQueue, int | None] = {}
-        for queue, end in (await self.end_offsets()).items():
-            process_queue = self.assigned.queues.get(queue)
-            position = None if process_queue is None else self.hand_out.position(process_queue)
-            # A slave may not have got as far as we have.
-            found[queue] = None if position is None or end is None else max(0, end - position)
-        return found
-
-    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
-        if queues is None:
-            return self.assignment
-        return [self._process_queue(queue).queue for queue in queues]
-
-    def _process_queue(self, queue: MessageQueue) -> ProcessQueue:
-        process_queue = self.assigned.queues.get(queue)
-        if process_queue is None:
-            raise ConfigError(f"{queue} is not assigned to this consumer of group {self.group}")
-        return process_queue
 
     # ---------------------------------------------------------------------------------- what it sees
 

@@ -7,6 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from rocketrio.arguments import flag, list_of, seconds, text, whole_number
+from rocketrio.callables import plain_function
 from rocketrio.consuming.allocate import AllocateStrategy
 from rocketrio.consuming.fetch import StartFrom
 from rocketrio.consuming.subscription import Subscription, parse_subscription, parse_where
@@ -21,6 +23,12 @@ Where: TypeAlias = str | Mapping[str, str] | None
 Mode: TypeAlias = Literal["clustering", "broadcasting"]
 
 AUTO_COMMIT_INTERVAL: Final = 5.0  # persistConsumerOffsetInterval
+_COUNTS: Final = (
+    "pull_batch_size",
+    "pull_threshold_for_queue",
+    "pull_threshold_size_for_queue",
+    "pull_threshold_size",
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +57,7 @@ class ConsumerOptions:
     strategy: AllocateStrategy
 
     def __attrs_post_init__(self) -> None:
+        text("group", self.group)
         problem = group_name_problem(self.group)
         for topic in self.subscriptions:
             problem = problem or topic_name_problem(topic)
@@ -57,18 +66,16 @@ class ConsumerOptions:
         # A word that was taken for another one would skip messages.
         start = self.start_from
         is_time = isinstance(start, datetime) and start.tzinfo is not None
-        if not is_time and start not in ("first", "last"):
+        if not is_time and not (isinstance(start, str) and start in ("first", "last")):
             raise ConfigError(
                 f"start_from={start!r} is neither 'first', 'last' nor a datetime with a time zone"
             )
-        self._check_positive(
-            "auto_commit_interval",
-            "pull_batch_size",
-            "pull_threshold_for_queue",
-            "pull_threshold_size_for_queue",
-            "pull_threshold_size",
-        )
-
+        plain_function("strategy", self.strategy)
+        flag("orderly", self.orderly)
+        flag("auto_commit", self.auto_commit)
+        seconds("auto_commit_interval", self.auto_commit_interval)
+        for name in _COUNTS:
+            whole_number(name, getattr(self, name), least=1)
         if self.mode not in ("clustering", "broadcasting"):
             raise ConfigError(f"mode={self.mode!r} is neither 'clustering' nor 'broadcasting'")
         if self.is_broadcasting and (self.queues is not None or self.orderly):
@@ -77,20 +84,13 @@ class ConsumerOptions:
             raise ConfigError("orderly= is for members of a group; with queues= order is as it is")
         if self.offsets_path is not None and not self.is_broadcasting:
             raise ConfigError("offsets_path= is for mode='broadcasting'; others commit to brokers")
-        times = self.max_reconsume_times
-        if times is not None and times < 0:
-            raise ConfigError(f"max_reconsume_times={times} must not be less than 0")
+        if self.max_reconsume_times is not None:
+            whole_number("max_reconsume_times", self.max_reconsume_times, least=0)
 
     @property
     def is_broadcasting(self) -> bool:
         """Whether every member gets every message."""
         return self.mode == "broadcasting"
-
-    def _check_positive(self, *names: str) -> None:
-        for name in names:
-            number = getattr(self, name)
-            if number <= 0:
-                raise ConfigError(f"{name}={number} must be more than 0")
 
 
 def read_subscriptions(
@@ -100,12 +100,16 @@ def read_subscriptions(
     where: Where,
 ) -> dict[str, Subscription]:
     """What is wanted of each topic. Raises ConfigError without a topic, and for topics that are not consumed."""
-    names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
+    names = [topics] if isinstance(topics, str) else list_of(str, "topics", topics)
+    names = list(dict.fromkeys(names))
     if queues is not None:
+        list_of(MessageQueue, "queues", queues)
         names = names or sorted({queue.topic for queue in queues})
         _check_known("queues", {queue.topic for queue in queues}, names)
     if not names:
         raise ConfigError("name at least one topic: open_consumer('orders', group='billing')")
+    if where is not None and not isinstance(where, str | Mapping):
+        raise ConfigError(f"where={where!r} must be an SQL92 expression, or one for each topic")
     tags_of = tags if isinstance(tags, Mapping) else dict.fromkeys(names, tags)
     where_of = where if isinstance(where, Mapping) else dict.fromkeys(names, where)
     _check_known("tags", tags_of, names)

@@ -15,10 +15,11 @@ from typing import Final, Self
 
 import trio
 
-from rocketrio.consuming.in_work import InWork
+from rocketrio.arguments import seconds, whole_number
+from rocketrio.consuming.in_work import BatchInWork, InWork
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.live import Live
-from rocketrio_protocol.errors import ClosedError, ConfigError
+from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt
 
 CHECKPOINT_EVERY: Final = 64
@@ -67,7 +68,7 @@ class HandOut(Live):
 
     async def wait_batch(self, max_messages: int, max_wait: float) -> None:
         """Wait until `receive_batch` would give something; nothing is taken."""
-        check_max_messages(max_messages)
+        check_batch(max_messages, max_wait)
         await self._wait_message()
         if max_wait > 0 and self._may_grow(max_messages):
             with trio.move_on_after(max_wait):
@@ -302,6 +303,21 @@ class HandOut(Live):
             return work
         return None
 
+    def begin_batch(self, max_messages: int) -> BatchInWork | None:
+        """The next messages of one queue, for any handler; None when there is none."""
+        ready = self.ready
+        while ready:
+            process_queue = ready.popleft()
+            works = process_queue.begin_batch(max_messages)
+            if process_queue.current is not None:
+                ready.appendleft(process_queue)
+            elif process_queue.chunks:
+                ready.append(process_queue)
+            if works:
+                self._handed_out += len(works)
+                return BatchInWork(works)
+        return None
+
     def take_queue(self) -> ProcessQueue | None:
         """A queue for one handler alone, until `return_queue`."""
         if not self.ready:
@@ -318,6 +334,14 @@ class HandOut(Live):
         if work is not None:
             self._handed_out += 1
         return work
+
+    def begin_batch_of(self, process_queue: ProcessQueue, max_messages: int) -> BatchInWork | None:
+        """The next messages of a queue that was taken, together; None also once its lock is over."""
+        if trio.current_time() >= process_queue.locked_until:
+            return None
+        works = process_queue.begin_batch(max_messages)
+        self._handed_out += len(works)
+        return BatchInWork(works) if works else None
 
     def return_queue(self, process_queue: ProcessQueue) -> None:
         """Another handler may take it."""
@@ -354,7 +378,7 @@ class HandOut(Live):
         return process_queue.position
 
 
-def check_max_messages(max_messages: int) -> None:
-    """Raises ConfigError for a list that could hold nothing."""
-    if max_messages < 1:
-        raise ConfigError(f"max_messages={max_messages} must be at least 1")
+def check_batch(max_messages: int, max_wait: float = 0.0) -> None:
+    """Raises ConfigError for a list that could hold nothing, or never come."""
+    whole_number("max_messages", max_messages, least=1)
+    seconds("max_wait", max_wait, may_be_0=True)

@@ -210,6 +210,13 @@ class ProcessQueue:
             self.current = None
         return work
 
+    def begin_batch(self, max_messages: int) -> list[InWork]:
+        """The next messages, for one handler together: those at hand, but for so many at most."""
+        works: list[InWork] = []
+        while len(works) < max_messages and (work := self.begin()) is not None:
+            works.append(work)
+        return works
+
     def done(self, work: InWork) -> None:
         """A handler has finished with its message."""
         work.place.work = None
@@ -269,7 +276,7 @@ class ProcessQueue:
                 self._release(work.chunk)
         self.in_work.clear()
         assert self.position is not None
-        messages = [work.message for work in unfinished]
+        messages = [work.given for work in unfinished]
         # Its bytes are those of chunks that were counted once.
         self.chunks.appendleft(Chunk(messages, self.position, 0, is_held=False))
         self.message_count += len(messages)

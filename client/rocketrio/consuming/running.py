@@ -1,4 +1,4 @@
-"""A handler for each message, several at a time: what `Consumer.run` does.
+"""A handler for each message, or for some together, several at a time: what `Consumer.run` and `run_batches` do.
 
     worker: take a message -> handler -> done         a failure hands the message back to its group
     in order: take a queue -> handler, one by one     a failure tries the same message again
@@ -12,16 +12,18 @@ Unlike Java: a handler is awaited; workers take messages when they are free, so 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
 
+from rocketrio.arguments import whole_number
+from rocketrio.callables import NotAwaitable
 from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut
-from rocketrio.consuming.in_work import InWork
+from rocketrio.consuming.hands import HANDLER_TIMEOUT, Hand, watch
+from rocketrio.consuming.in_work import InWork, Unit
 from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio.consuming.redelivered import redelivered
 from rocketrio.consuming.send_back import DEAD_LETTER_LEVEL, check_level
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt
@@ -35,7 +37,12 @@ HAND_BACK_PAUSE: Final = 5.0
 SUSPEND_PAUSE: Final = 1.0
 """Seconds until a failed message is tried again where order counts (suspendCurrentQueueTimeMillis)."""
 
+BATCH_SIZE: Final = 32
+"""Messages given to a handler together: what Apache's brokers answer a pull with. (Java's consumeMessageBatchMaxSize
+is 1, which makes no batches.)"""
+
 Handler: TypeAlias = Callable[[MessageExt], Awaitable[object]]
+BatchHandler: TypeAlias = Callable[[list[MessageExt]], Awaitable[object]]
 HandBack: TypeAlias = Callable[[MessageExt, int], Awaitable[None]]
 
 logger = logging.getLogger("rocketrio.consumer")
@@ -45,13 +52,16 @@ class ConsumeLater(Exception):
     """Raised by a handler: this message again later.
 
     `delay_level` is 1 to 18 of the broker's list of delays, 0 to wait longer each time, -1 for the dead-letter topic.
-    Where order counts the same message is tried again after a second, whatever the level but -1.
+    Where order counts the same message is tried again after a second, whatever the level but -1. A handler of
+    `run_batches` may say that the first `done` messages of its list are done: the others come again.
     """
 
-    def __init__(self, delay_level: int = 0) -> None:
+    def __init__(self, delay_level: int = 0, *, done: int = 0) -> None:
         check_level(delay_level)
+        whole_number("done", done, least=0)
         super().__init__(delay_level)
         self.delay_level = delay_level
+        self.done = done
 
 
 @attrs.define(eq=False)
@@ -59,7 +69,8 @@ class HandlerRun:
     """One `run`, from its beginning to the last handler."""
 
     hand_out: HandOut
-    handler: Handler
+    handler: Callable[[Any], Awaitable[object]]
+    """Of messages, or of lists where there is a `batch_size`."""
     hand_back: HandBack | None
     """None where there is no group to take a message back: then a failure ends the run."""
     max_reconsume_times: int | None = None
@@ -67,9 +78,13 @@ class HandlerRun:
     is_orderly: bool = False
     concurrency: int = CONCURRENCY
     drain_timeout: float = DRAIN_TIMEOUT
+    handler_timeout: float = HANDLER_TIMEOUT
+    batch_size: int | None = None
+    """How many messages a handler gets together at most; None where it gets each alone."""
     is_stopping: bool = False
     ended: trio.Event = attrs.Factory(trio.Event)
     _busy: int = 0
+    _hands: list[Hand] = attrs.Factory(list)
     _idle: trio.Event = attrs.Factory(trio.Event)
     _scope: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
 
@@ -105,17 +120,19 @@ class HandlerRun:
         with self._scope:
             async with trio.open_nursery() as nursery:
                 for _ in range(self.concurrency):
-                    nursery.start_soon(self._worker)
+                    self._hands.append(hand := Hand())
+                    nursery.start_soon(self._worker, hand)
+                nursery.start_soon(watch, self._hands, self.handler_timeout, self._idle)
         if self._scope.cancelled_caught:
             logger.warning(
                 "handlers cancelled, their messages come again group=%s drain_timeout=%g",
                 self.hand_out.group, self.drain_timeout,
             )  # fmt: skip
 
-    async def _worker(self) -> None:
+    async def _worker(self, hand: Hand) -> None:
         work = self._work_in_order if self.is_orderly else self._work
         try:
-            await work()
+            await work(hand)
         except trio.Cancelled:
             self._leave()
             raise
@@ -133,68 +150,116 @@ class HandlerRun:
         if not self._busy:
             self._idle.set()
 
-    # ------------------------------------------------------------------------------------- side by side
+    async def _handle(
+        self, hand: Hand, units: Iterable[Unit | None]
+    ) -> tuple[Unit, Exception] | None:
+        """One unit after the other; the first one whose handler failed, and how. None: there are no more."""
+        failure: Exception | None = None
+        with hand.anew() as scope:
+            failure = await self._handle_until_failure(hand, units)
+        unit, hand.unit = hand.unit, None
+        if scope.cancelled_caught:
+            failure = TimeoutError(f"cancelled, it took over {self.handler_timeout:g} s")
+        if unit is None:
+            return None
+        assert failure is not None
+        if isinstance(failure, NotAwaitable):
+            raise failure  # It would be so with every message.
+        return unit, failure
 
-    async def _work(self) -> None:
-        hand_out, handler = self.hand_out, self.handler
+    async def _handle_until_failure(
+        self, hand: Hand, units: Iterable[Unit | None]
+    ) -> Exception | None:
+        handler = self.handler
         without_pause = 0
-        while not self.is_stopping:
-            work = hand_out.begin()
-            if work is None:
+        for unit in units:
+            if unit is None:
                 without_pause = 0
-                await hand_out.workers.park()
+                await self.hand_out.workers.park()
                 continue
+            hand.unit = unit
             try:
-                await handler(work.message)
+                await handler(unit.given)
             except Exception as failure:
-                if not await self._failed(work, failure):
-                    return
-            work.process_queue.done(work)
+                return failure
+            hand.unit = None
+            unit.done()
+            if hand.is_late:
+                break
             without_pause += 1
             if without_pause >= CHECKPOINT_EVERY:
                 without_pause = 0
                 await trio.lowlevel.checkpoint()
+        return None
 
-    async def _failed(self, work: InWork, failure: Exception) -> bool:
-        """Hand the message back, or handle it here once more; False when it is left undone at the end."""
-        while True:
-            level = self._level(work.message, failure)
-            if self.hand_back is None:
-                raise failure
-            try:
-                await self.hand_back(work.message, level)
-                return True
-            except Error as error:
-                logger.warning(
-                    "not handed back, handled here again message_id=%s pause=%g error=%s",
-                    work.message.message_id, HAND_BACK_PAUSE, error,
-                )  # fmt: skip
-            await trio.sleep(HAND_BACK_PAUSE)
-            if self.is_stopping or work.process_queue.is_dropped:
-                return not self.is_stopping
-            try:
-                await self.handler(work.message)
-                return True
-            except Exception as again:
-                failure = again
+    def _failed(self, unit: Unit, failure: Exception) -> tuple[int, list[InWork]]:
+        """The delay level that a failure asks for, and whose; raises it where there is nobody to hand them to."""
+        if self.hand_back is None:
+            raise failure
+        works = list(unit.works)
+        first = works[0].given
+        if not isinstance(failure, ConsumeLater):
+            logger.warning(
+                "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d",
+                first.topic, first.message_id, first.reconsume_times, len(works), exc_info=failure,
+            )  # fmt: skip
+            return 0, works
+        level = failure.delay_level
+        logger.info("consume later message_id=%s delay_level=%d", first.message_id, level)
+        for work in works[: failure.done]:
+            work.done()
+        return level, works[failure.done :]
 
-    def _level(self, message: MessageExt, failure: Exception) -> int:
-        if isinstance(failure, ConsumeLater):
-            logger.info(
-                "consume later message_id=%s delay_level=%d",
-                message.message_id,
-                failure.delay_level,
+    async def _is_handed_back(self, work: InWork, level: int) -> bool:
+        assert self.hand_back is not None
+        try:
+            await self.hand_back(work.given, level)
+        except Error as error:
+            logger.warning(
+                "not handed back, handled here again message_id=%s error=%s",
+                work.given.message_id,
+                error,
             )
-            return failure.delay_level
-        logger.warning(
-            "handler failed topic=%s message_id=%s reconsume_times=%d",
-            message.topic, message.message_id, message.reconsume_times, exc_info=failure,
-        )  # fmt: skip
-        return 0
+            return False
+        work.done()
+        return True
+
+    # ------------------------------------------------------------------------------------- side by side
+
+    async def _work(self, hand: Hand) -> None:
+        while not self.is_stopping:
+            failed = await self._handle(hand, self._units())
+            if failed is not None:
+                await self._hand_back(hand, *failed)
+
+    def _units(self) -> Iterator[Unit | None]:
+        hand_out, batch_size = self.hand_out, self.batch_size
+        while not self.is_stopping:
+            yield hand_out.begin() if batch_size is None else hand_out.begin_batch(batch_size)
+
+    async def _hand_back(self, hand: Hand, unit: Unit, failure: Exception) -> None:
+        """Hand its messages back, or handle them here once more; at the end they are left undone."""
+        while True:
+            level, works = self._failed(unit, failure)
+            while works and await self._is_handed_back(works[0], level):
+                del works[0]
+            left = unit.part(works)
+            if left is None:
+                return
+            await trio.sleep(HAND_BACK_PAUSE)
+            if self.is_stopping:
+                return
+            if left.process_queue.is_dropped:
+                left.done()
+                return
+            failed = await self._handle(hand, [left])
+            if failed is None:
+                return
+            unit, failure = failed
 
     # ----------------------------------------------------------------------------------------- in order
 
-    async def _work_in_order(self) -> None:
+    async def _work_in_order(self, hand: Hand) -> None:
         hand_out = self.hand_out
         while not self.is_stopping:
             process_queue = hand_out.take_queue()
@@ -202,65 +267,60 @@ class HandlerRun:
                 await hand_out.workers.park()
                 continue
             try:
-                await self._work_through(process_queue)
+                failed = await self._handle(hand, self._units_of(process_queue))
+                if failed is not None:
+                    await self._try_again(hand, *failed)
             finally:
                 hand_out.return_queue(process_queue)
             await trio.lowlevel.checkpoint()
 
-    async def _work_through(self, process_queue: ProcessQueue) -> None:
-        """Handle one chunk of a queue, or what is left of it."""
-        without_pause = 0
+    def _units_of(self, process_queue: ProcessQueue) -> Iterator[Unit]:
+        """One chunk of a queue, or what is left of it."""
+        hand_out, batch_size = self.hand_out, self.batch_size
         while not self.is_stopping:
-            work = self.hand_out.begin_of(process_queue)
-            if work is None:
+            if batch_size is None:
+                unit: Unit | None = hand_out.begin_of(process_queue)
+            else:
+                unit = hand_out.begin_batch_of(process_queue, batch_size)
+            if unit is None:
                 return
-            if not await self._handle_in_place(work):
-                if work.is_stale:
-                    process_queue.done(work)
-                elif process_queue.is_dropped:
-                    process_queue.abandon(work)
-                return
-            process_queue.done(work)
+            yield unit
             if process_queue.current is None:
                 return
-            without_pause += 1
-            if without_pause >= CHECKPOINT_EVERY:
-                without_pause = 0
-                await trio.lowlevel.checkpoint()
 
-    async def _handle_in_place(self, work: InWork) -> bool:
-        """Handle one message until it succeeds or is a dead letter; False when it is left undone."""
-        message, attempts = work.message, 0
+    async def _try_again(self, hand: Hand, unit: Unit, failure: Exception) -> None:
+        """Handle the same messages until they are done or dead letters, or are left undone."""
         while True:
-            try:
-                await self.handler(message)
-                return True
-            except Exception as failure:
-                level = self._level(message, failure)
-                if self.hand_back is None:
-                    raise
-            attempts += 1
-            limit = self.max_reconsume_times
-            if level <= DEAD_LETTER_LEVEL or (
-                limit is not None and message.reconsume_times >= limit
-            ):
-                try:
-                    await self.hand_back(message, DEAD_LETTER_LEVEL)
-                    return True
-                except Error as error:
-                    logger.warning(
-                        "no dead letter yet message_id=%s error=%s", message.message_id, error
-                    )
-            if not await self._may_try_again(work):
-                return False
-            message = redelivered(work.message, attempts)
+            level, works = self._failed(unit, failure)
+            left = unit.part([work for work in works if not await self._is_dead(work, level)])
+            if left is None:
+                return
+            if not await self._may_try_again(left):
+                if left.is_stale:
+                    left.done()
+                elif left.process_queue.is_dropped:
+                    for work in left.works:
+                        work.process_queue.abandon(work)
+                return
+            left.again()
+            failed = await self._handle(hand, [left])
+            if failed is None:
+                return
+            unit, failure = failed
 
-    async def _may_try_again(self, work: InWork) -> bool:
-        """Wait a moment, and for the queue's lock if that ran out; False when the message is left undone."""
-        process_queue = work.process_queue
+    async def _is_dead(self, work: InWork, level: int) -> bool:
+        limit = self.max_reconsume_times
+        is_over = limit is not None and work.given.reconsume_times >= limit
+        if level > DEAD_LETTER_LEVEL and not is_over:
+            return False
+        return await self._is_handed_back(work, DEAD_LETTER_LEVEL)
+
+    async def _may_try_again(self, unit: Unit) -> bool:
+        """Wait a moment, and for the queue's lock if that ran out; False when the messages are left undone."""
+        process_queue = unit.process_queue
         while True:
             await trio.sleep(SUSPEND_PAUSE)
-            if self.is_stopping or work.is_stale or process_queue.is_dropped:
+            if self.is_stopping or unit.is_stale or process_queue.is_dropped:
                 return False
             if process_queue.is_locked and not process_queue.may_be_behind:
                 return True

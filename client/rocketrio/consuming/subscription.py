@@ -10,6 +10,7 @@ from typing import Final
 
 import attrs
 
+from rocketrio.arguments import list_of, text
 from rocketrio_protocol.commands.client import SubscriptionData
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.properties import tags_code
@@ -52,7 +53,7 @@ def parse_subscription(tags: str | Iterable[str] | None) -> Subscription:
     """A subscription from `"a || b"`, `["a", "b"]`, `"*"` or None. Raises ConfigError for blank tags."""
     if tags is None:
         return ALL
-    given = tags.split("||") if isinstance(tags, str) else list(tags)
+    given = tags.split("||") if isinstance(tags, str) else list_of(str, "tags", tags)
     names = [tag.strip() for tag in given]
     if names in ([ALL_EXPRESSION], [""]) and isinstance(tags, str):
         return ALL
@@ -70,6 +71,7 @@ def parse_subscription(tags: str | Iterable[str] | None) -> Subscription:
 
 def parse_where(where: str) -> Subscription:
     """A subscription from an SQL92 expression: `amount > 100 AND region = 'EU'`. Raises ConfigError for a blank one."""
+    text("where", where)
     if not where.strip():
         raise ConfigError("where= is blank; leave it away to receive everything")
     return Subscription(where, None, SQL92_EXPRESSION_TYPE)

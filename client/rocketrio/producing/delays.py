@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from rocketrio.arguments import list_of
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError
 
 _SECOND: Final = timedelta(seconds=1)
@@ -53,6 +54,7 @@ def level_until(when: datetime, now_ms: int, levels: Sequence[timedelta] = DELAY
 
 def check_levels(levels: Sequence[timedelta]) -> tuple[timedelta, ...]:
     """The list, if a broker could have it. Raises ConfigError."""
+    list_of(timedelta, "delay_levels", levels)
     if not levels or any(length <= timedelta(0) for length in levels):
         raise ConfigError(f"delay_levels={levels!r} must be positive times, at least one")
     return tuple(levels)

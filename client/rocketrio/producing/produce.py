@@ -10,6 +10,8 @@ from typing import Final, Unpack
 
 import trio
 
+from rocketrio.arguments import flag, seconds, text, whole_number
+from rocketrio.callables import async_function
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.producing.delays import DELAY_LEVELS, check_levels
@@ -59,16 +61,22 @@ async def open_producer(
 
     Nothing is sent before the first message, so a cluster that is down shows there.
     """
+    text("group", group)
     problem = group_name_problem(group)
-    if problem is None and not (timeout > 0 and retries >= 0 and max_message_size > 0):
-        problem = (
-            f"{timeout=}, {retries=}, {max_message_size=}: more than 0 s, at least 0, more than 0"
-        )
     if problem is not None:
         raise ConfigError(problem)
+    seconds("timeout", timeout)
+    whole_number("retries", retries, least=0)
+    whole_number("max_message_size", max_message_size, least=1)
+    whole_number("compress_over", compress_over, least=0)
+    flag("auto_create_topic", auto_create_topic)
+    if not isinstance(avoid_slow_brokers, LatencyTable):
+        flag("avoid_slow_brokers", avoid_slow_brokers)
     table = LATENCIES_5X if avoid_slow_brokers is True else avoid_slow_brokers
     slow_brokers = SlowBrokers(table) if isinstance(table, LatencyTable) else None
     levels = check_levels(delay_levels)
+    if check_transaction is not None:
+        check_transaction = async_function("check_transaction", check_transaction)
     async with given_or_own(client, client_options) as chosen:
         producers = chosen.heartbeat.producers
         producers[group] = producers.get(group, 0) + 1

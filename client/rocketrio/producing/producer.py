@@ -17,6 +17,7 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.arguments import seconds, whole_number
 from rocketrio.instance import ClientInstance
 from rocketrio.live import Live
 from rocketrio.producing.delays import DELAY_LEVELS, check_level, level_for, level_until
@@ -153,10 +154,9 @@ class Producer(Live):
         An exception in the block, or a cancel, gives up what has not been answered. Raises ConfigError for numbers
         that cannot be.
         """
-        if not linger >= 0 or batch_size < 1 or pending_limit < 1:
-            raise ConfigError(
-                f"{linger=}, {batch_size=}, {pending_limit=}: at least 0 seconds, 1 byte and 1 message"
-            )
+        seconds("linger", linger, may_be_0=True)
+        whole_number("batch_size", batch_size, least=1)
+        whole_number("pending_limit", pending_limit, least=1)
         async with background_nursery() as nursery:
             pipeline = SendPipeline(
                 self,

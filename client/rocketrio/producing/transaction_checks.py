@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from rocketrio.callables import NotAwaitable
 from rocketrio.instance import ClientInstance
 from rocketrio.producing.transaction import TransactionState
 from rocketrio_protocol.codes import RequestCode
@@ -194,6 +195,8 @@ async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionS
     try:
         with trio.move_on_after(CHECK_TIMEOUT) as scope:
             state = await check(message)
+    except NotAwaitable:  # It would be so each time.
+        raise
     except Exception:  # The application's; a broker that asks again is what helps.
         logger.warning("check_transaction failed message=%r", message, exc_info=True)
         return TransactionState.UNKNOWN

@@ -11,10 +11,12 @@ the slave last had everything that its master had, as slaves of ours report). Wh
 Unlike Java: there is only `suggested`.
 """
 
+from math import inf
 from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 
+from rocketrio.arguments import seconds, whole_number
 from rocketrio_protocol.errors import ConfigError
 
 ReadFrom: TypeAlias = Literal["suggested", "master", "nearest", "replica"]
@@ -31,7 +33,7 @@ class ReadPolicy:
     max_staleness_messages: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        if self.read_from not in READ_FROM:
+        if not isinstance(self.read_from, str) or self.read_from not in READ_FROM:
             raise ConfigError(
                 f"read_from={self.read_from!r} is none of {', '.join(map(repr, READ_FROM))}"
             )
@@ -44,13 +46,12 @@ class ReadPolicy:
                 f"a bound on staleness means nothing with read_from={self.read_from!r},"
                 " only with 'nearest' and 'replica'"
             )
-        if self.max_staleness is not None and not 0 < self.max_staleness < float("inf"):
-            raise ConfigError(f"max_staleness={self.max_staleness} must be seconds above 0")
-        messages = self.max_staleness_messages
-        if messages is not None and (isinstance(messages, float) or messages < 0):
-            raise ConfigError(
-                f"max_staleness_messages={messages} must be a whole number of messages, at least 0"
-            )
+        if self.max_staleness is not None:
+            seconds("max_staleness", self.max_staleness)
+            if self.max_staleness == inf:
+                raise ConfigError("max_staleness=inf bounds nothing: leave it away")
+        if self.max_staleness_messages is not None:
+            whole_number("max_staleness_messages", self.max_staleness_messages, least=0)
 
     @property
     def is_bounded(self) -> bool:

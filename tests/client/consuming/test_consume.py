@@ -260,7 +260,7 @@ async def test_named_queues_are_read_without_joining_the_group(client: ClientIns
         ({"topics": "t", "group": "g", "start_from": "earliest"}, "neither 'first', 'last'"),
         ({"topics": "t", "group": "g", "start_from": datetime(2040, 1, 1)}, "with a time zone"),
         ({"topics": "t", "group": "g", "pull_batch_size": 0}, "pull_batch_size=0"),
-        ({"topics": "t", "group": "g", "pull_threshold_for_queue": 0}, "more than 0"),
+        ({"topics": "t", "group": "g", "pull_threshold_for_queue": 0}, "at least 1"),
         ({"topics": "t", "group": "g", "auto_commit_interval": 0}, "more than 0"),
         ({"topics": "t", "group": "g", "queues": [MessageQueue("u", "b", 0)]}, "not consumed: u"),
     ],

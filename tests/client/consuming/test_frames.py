@@ -243,7 +243,7 @@ async def test_handlers_get_messages_that_were_pulled_for_tables() -> None:
     queue.put(pulled(0, 1, 2, next_offset=3))
     offsets = []
     while (work := queue.begin()) is not None:
-        offsets.append(work.message.queue_offset)
+        offsets.append(work.given.queue_offset)
         queue.done(work)
     assert offsets == [0, 1, 2]
     assert queue.done_offset == 3

@@ -1,0 +1,33 @@
+"""What an administrator asks before anything else: which brokers there are, and where a topic can be read.
+
+Invariant: nobody to ask is an error, never an empty answer.
+"""
+
+from rocketrio.instance import ClientInstance
+from rocketrio.routing import subscribe_queues
+from rocketrio_protocol.errors import ConfigError, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.route import ClusterInfo
+
+
+async def registered_brokers(client: ClientInstance) -> ClusterInfo:
+    """All brokers. Raises RouteNotFound while there is none: then nobody knows what the cluster holds."""
+    info = await client.name_servers.cluster_info()
+    if not info.broker_addr_table:
+        raise RouteNotFound(
+            f"no broker is registered at {'; '.join(client.name_servers.addresses)}",
+            remedy="Start one, or wait half a minute if the name server was just started",
+        )
+    return info
+
+
+async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQueue]:
+    """The queues of a topic. Raises RouteNotFound for an unknown one, ConfigError where it may not be read."""
+    await client.refresh_topic_route(topic)
+    queues = subscribe_queues(topic, await client.topic_route(topic))
+    if not queues:
+        raise ConfigError(
+            f"{topic} may not be read; of dead letters old brokers make it so",
+            remedy=f"create_topic({topic!r}, queues=1) makes it readable",
+        )
+    return queues

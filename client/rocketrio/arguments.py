@@ -1,0 +1,65 @@
+"""Arguments of the wrong kind, refused with a ConfigError that names them where they are given.
+
+Python would take `True` for 1 and "orders" for six topics, and fail far away or never.
+"""
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from os import PathLike
+from pathlib import Path
+from typing import TypeVar
+
+from rocketrio_protocol.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def whole_number(argument: str, value: object, *, least: int) -> None:
+    """An int, or one of numpy's."""
+    is_one = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+    if not is_one or value < least:  # type: ignore[operator]
+        raise ConfigError(f"{argument}={value!r} must be a whole number, at least {least}")
+
+
+def seconds(argument: str, value: object, *, may_be_0: bool = False) -> None:
+    """A number of seconds, more than 0; infinity is one."""
+    is_one = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_one or not (value > 0 or (may_be_0 and value == 0)):  # type: ignore[operator]
+        bound = "at least 0" if may_be_0 else "more than 0"
+        raise ConfigError(f"{argument}={value!r} must be a number of seconds, {bound}")
+
+
+def flag(argument: str, value: object) -> None:
+    """True or False: a text would count as True, whatever it says."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{argument}={value!r} must be True or False")
+
+
+def text(argument: str, value: object) -> None:
+    """A str."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{argument}={value!r} must be text")
+
+
+def path(argument: str, value: object) -> Path:
+    """A file's place, given as text or as a path."""
+    if not isinstance(value, str | PathLike):
+        raise ConfigError(f"{argument}={value!r} must be the path of a file")
+    return Path(value)
+
+
+def list_of(kind: type[T], argument: str, values: Iterable[T]) -> list[T]:
+    """The values, each of one kind: what may be iterated over once is, here."""
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ConfigError(f"{argument}={values!r} must be a list of {kind.__name__}")
+    found = list(values)
+    for value in found:
+        if not isinstance(value, kind):
+            raise ConfigError(f"{argument}= holds {value!r}, and each must be a {kind.__name__}")
+    return found
+
+
+def instance(kind: type[T], argument: str, value: object, *, hint: str) -> None:
+    """An object of a class of ours."""
+    if not isinstance(value, kind):
+        raise ConfigError(f"{argument}={value!r} must be a {kind.__name__}: {hint}")
