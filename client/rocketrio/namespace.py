@@ -13,7 +13,7 @@ Answers to: NamespaceUtil, ClientConfig.withNamespace and withoutNamespace.
 Unlike Java: names are changed in one place, at the wire; reply topics stay as they are, so that replies find them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -84,6 +84,13 @@ class Namespace:
             return name
         prefix, rest = _parts(name)
         return prefix + rest.removeprefix(self.name + SEPARATOR)
+
+    def known(self, names: Iterable[str]) -> list[str]:
+        """What of a cluster's names is to be seen here, as users know it: the namespace's own, and those of all."""
+        if not self.name:
+            return list(names)
+        short = {name: self.unwrapped(name) for name in names}
+        return [known for name, known in short.items() if self.wrapped(known) == name]
 
     def message(self, message: MessageExt) -> MessageExt:
         """The message with the topic's name as users know it."""

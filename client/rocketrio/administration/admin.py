@@ -15,6 +15,7 @@ import attrs
 
 from rocketrio.administration.admin_calls import AdminCalls
 from rocketrio.administration.admin_values import TopicDescription
+from rocketrio.administration.cluster_questions import registered_brokers
 from rocketrio.administration.dead_letters import DeadLetters
 from rocketrio.administration.group_admin import GroupAdmin
 from rocketrio.connect import ClientOptions, given_or_own
@@ -130,11 +131,14 @@ class Admin(GroupAdmin):
             logger.info("slave keeps topic=%s addr=%s error=%s", topic, addr, error)
 
     async def topics(self, *, include_system: bool = False) -> list[str]:
-        """Names of all topics; those of RocketMQ itself and of groups only if asked for."""
-        names = await self.client.name_servers.topics()
+        """Names of all topics, in a namespace of its own; those of RocketMQ itself and of groups only if asked for.
+
+        Raises RouteNotFound while no broker is registered.
+        """
+        info = await registered_brokers(self.client)
+        names = self.client.namespace.known(await self.client.name_servers.topics())
         if include_system:
             return sorted(names)
-        info = await self.cluster_info()
         hidden = SYSTEM_TOPICS | set(info.cluster_addr_table) | set(info.broker_addr_table)
         hidden |= {f"{cluster}_REPLY_TOPIC" for cluster in info.cluster_addr_table}
         prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX, SYSTEM_TOPIC_PREFIX)

@@ -13,6 +13,7 @@ import trio
 
 from rocketrio.administration.admin_calls import AdminCalls
 from rocketrio.administration.admin_values import BrokerDescription
+from rocketrio.administration.cluster_questions import registered_brokers
 from rocketrio.administration.cluster_status import BrokerAnswers, BrokerStatus, cluster_status
 from rocketrio.instance import ClientInstance
 from rocketrio.live import Live
@@ -143,7 +144,7 @@ class BrokerAdmin(Live):
         return after
 
     async def _masters(self, cluster: str | None) -> dict[str, str]:
-        info = await self.cluster_info()
+        info = await registered_brokers(self.client)
         masters = {
             name: broker.broker_addrs[MASTER_ID]
             for name, broker in info.broker_addr_table.items()

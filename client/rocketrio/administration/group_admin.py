@@ -18,9 +18,10 @@ import trio
 
 from rocketrio.administration.admin_values import OffsetReset, QueueOffsets
 from rocketrio.administration.broker_admin import BrokerAdmin
+from rocketrio.administration.cluster_questions import readable_queues
 from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.offset_store import check_offset
-from rocketrio.routing import FindBrokerResult, subscribe_queues
+from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.errors import BrokerError, ConfigError, Error, GroupNotExist, NotReachable
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, ProducerConnection
@@ -56,10 +57,13 @@ class GroupAdmin(BrokerAdmin):
     # ------------------------------------------------------------------------------------- settings
 
     async def groups(self, *, include_system: bool = False) -> list[str]:
-        """Names of the consumer groups that any master knows; those of RocketMQ's own tools only if asked for."""
+        """Names of the consumer groups that any master knows, in a namespace of its own.
+
+        Those of RocketMQ's own tools only if asked for.
+        """
         names: set[str] = set()
         for addr in (await self._masters(None)).values():
-            names.update(await self.calls.groups(addr))
+            names.update(self.client.namespace.known(await self.calls.groups(addr)))
         if include_system:
             return sorted(names)
         return sorted(
@@ -74,7 +78,9 @@ class GroupAdmin(BrokerAdmin):
         for name, addr in (await self._masters(None)).items():
             settings = await self._settings(addr, group)
             if settings is not None:
-                found[name] = msgspec.convert(settings, SubscriptionGroupConfig)
+                found[name] = msgspec.convert(
+                    {**settings, "groupName": group}, SubscriptionGroupConfig
+                )
         if not found:
             raise GroupNotExist(f"no master knows the group {group!r}")
         return found
@@ -117,12 +123,12 @@ class GroupAdmin(BrokerAdmin):
     # ------------------------------------------------------------------------------------- progress
 
     async def offsets(self, topic: str, group: str) -> list[QueueOffsets]:
-        """Bounds of every queue, and how far a group has committed. Raises RouteNotFound.
+        """Bounds of every queue, and how far a group has committed. Raises RouteNotFound, ConfigError without queues.
 
         A number that no broker could tell is None, and so is the committed offset of a group without one. Brokers
         before 5.0 answer 0 instead where the queue's first messages are still in memory.
         """
-        return await self._bounds(await self._queues(topic), group)
+        return await self._bounds(await readable_queues(self.client, topic), group)
 
     async def reset_offsets(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Put a group elsewhere, queue by queue: back or forward, and newer than what its members committed anywhere.
@@ -171,10 +177,12 @@ class GroupAdmin(BrokerAdmin):
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
         """Progress of a group as all masters see it. Raises BrokerError when one refuses."""
+        short = self.client.namespace.unwrapped
         stats = ConsumeStats()
         for addr in (await self._masters(None)).values():
             found = await self.calls.consume_stats(addr, group, topic)
-            stats.offset_table.update(found.offset_table)
+            for queue, progress in found.offset_table.items():
+                stats.offset_table[attrs.evolve(queue, topic=short(queue.topic))] = progress
             stats.consume_tps += found.consume_tps
         return stats
 
@@ -195,7 +203,7 @@ class GroupAdmin(BrokerAdmin):
                 return await self.calls.groups_of(at.addr, topic)
 
             names.update(await self.client.ask_broker(queue, ask))
-        return sorted(names)
+        return sorted(map(self.client.namespace.unwrapped, names))
 
     async def consumer_connections(self, group: str) -> ConsumerConnection:
         """Who is connected for a group, as the first master says that knows any.
@@ -206,12 +214,20 @@ class GroupAdmin(BrokerAdmin):
         failure: Error | None = None
         for addr in (await self._masters(None)).values():
             try:
-                return await self.calls.consumer_connections(addr, group)
+                return self._short(await self.calls.consumer_connections(addr, group))
             except (BrokerError, NotReachable) as error:
                 if not isinstance(failure, NotReachable):
                     failure = error
         assert failure is not None
         raise failure
+
+    def _short(self, found: ConsumerConnection) -> ConsumerConnection:
+        table = found.subscription_table
+        found.subscription_table = {}
+        for subscription in table.values():
+            subscription.topic = self.client.namespace.unwrapped(subscription.topic)
+            found.subscription_table[subscription.topic] = subscription
+        return found
 
     async def producer_connections(self, group: str) -> ProducerConnection:
         """Which clients send for a producer group, as all masters see it; BrokerError where no master sees one."""
@@ -234,10 +250,6 @@ class GroupAdmin(BrokerAdmin):
         return found
 
     # --------------------------------------------------------------------------------------- queues
-
-    async def _queues(self, topic: str) -> list[MessageQueue]:
-        await self.client.refresh_topic_route(topic)
-        return subscribe_queues(topic, await self.client.topic_route(topic))
 
     async def _bounds(
         self, queues: Sequence[MessageQueue], group: str | None = None

@@ -19,6 +19,7 @@ from rocketrio_protocol.errors import (
     ConsumerNotOnline,
     LocalProtocolError,
 )
+from rocketrio_protocol.topic_config import Permission
 
 
 async def test_topic_is_created_listed_shown_and_deleted(client: ClientInstance) -> None:
@@ -129,6 +130,15 @@ async def test_offsets_are_unknown_while_nobody_can_tell(
 
         found = await admin._queue_offsets(MessageQueue("orders", "broker-a", 0), "g")
     assert (found.min_offset, found.max_offset, found.committed, found.lag) == (None,) * 4
+
+
+async def test_offsets_of_a_topic_that_may_not_be_read_are_not_an_empty_list(
+    client: ClientInstance,
+) -> None:
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", perm=int(Permission.WRITE))
+        with pytest.raises(ConfigError, match="orders may not be read"):
+            await admin.offsets("orders", "billing")
 
 
 async def test_message_is_found_by_key_by_id_and_by_place(client: ClientInstance) -> None:

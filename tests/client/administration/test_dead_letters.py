@@ -8,7 +8,8 @@ from tests.client.orders import TOPIC, receive, send
 
 from rocketrio import ClientInstance, ConsumeLater, MessageExt, open_admin, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_broker.name_server import NameServer
+from rocketrio_protocol.errors import ConfigError, NotReachable, RouteNotFound
 from rocketrio_protocol.topic_config import Permission
 from rocketrio_protocol.topic_names import dead_letter_topic
 
@@ -101,6 +102,16 @@ async def test_topic_that_may_not_be_read_says_what_to_do(client: ClientInstance
         await admin.create_topic(dead_letter_topic("g"), queues=1, perm=int(Permission.WRITE))
         with pytest.raises(ConfigError, match="makes it readable"):
             await admin.dead_letters("g").messages()
+
+
+async def test_without_a_broker_nobody_knows_of_dead_letters(cluster: EmbeddedCluster) -> None:
+    listener = await cluster.listen_on("10.0.0.50")("10.0.0.50:9876")
+    await cluster.nursery.start(NameServer([listener]).run)
+    async with open_admin(name_servers=[listener.addr], dial=cluster.dial) as admin:
+        with pytest.raises(RouteNotFound, match="no broker is registered"):
+            await admin.dead_letters("g").messages()
+        with pytest.raises(RouteNotFound, match="no broker is registered"):
+            await admin.topics()
 
 
 async def test_nobody_to_ask_is_an_error(client: ClientInstance, cluster: EmbeddedCluster) -> None:

@@ -1,0 +1,155 @@
+"""Whatever an admin of a namespace is asked, it answers with short names, and shows nobody else's."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import trio
+
+from rocketrio import (
+    Admin,
+    ClientInstance,
+    ConsumeLater,
+    Message,
+    MessageExt,
+    MessageQueue,
+    open_admin,
+    open_client,
+    open_consumer,
+    open_producer,
+)
+from rocketrio_broker.embedded import EmbeddedCluster
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+Look = Callable[[Admin], Awaitable[Any]]
+
+
+@pytest.fixture
+async def tenant(cluster: EmbeddedCluster) -> AsyncIterator[ClientInstance]:
+    """A client of namespace `ns`, on a cluster where others have names too."""
+    addresses = cluster.name_servers
+    dial, clock = cluster.dial, cluster.wall_clock
+    async with (
+        open_client(name_servers=addresses, dial=dial, wall_clock=clock) as outside,
+        open_client(namespace="ns", name_servers=addresses, dial=dial, wall_clock=clock) as tenant,
+    ):
+        async with open_admin(client=outside) as admin:
+            for name in ("orders", "strangers", "other%orders"):
+                await admin.create_topic(name, queues=1)
+            for name in ("billing", "strange", "other%billing"):
+                await admin.create_group(name)
+        await _fill(tenant)
+        yield tenant
+
+
+async def _fill(tenant: ClientInstance) -> None:
+    """A topic, a message, a member with progress, a dead letter, a producer."""
+    async with open_admin(client=tenant) as admin:
+        await admin.create_topic("orders", queues=1)
+    async with open_producer(client=tenant) as producer:
+        await producer.send(Message("orders", b"bad", keys="k"), queue=QUEUE)
+
+    async def refuse(message: MessageExt) -> None:
+        raise ConsumeLater(-1)
+
+    async with open_consumer(
+        "orders", group="billing", start_from="first", client=tenant
+    ) as consumer:
+        with trio.move_on_after(3):
+            await consumer.run(refuse)
+
+
+async def _message_by_place(admin: Admin) -> MessageExt:
+    [found] = await admin.query_message("orders", "k")
+    return await admin.view_message(found.offset_message_id)
+
+
+async def _members(admin: Admin) -> Any:
+    async with open_consumer("orders", group="billing", client=admin.client):
+        return await admin.consumer_connections("billing")
+
+
+async def _producers(admin: Admin) -> Any:
+    async with open_producer(group="shop", client=admin.client) as producer:
+        await producer.send(Message("orders", b"", tags="x"), queue=QUEUE)
+        await trio.sleep(1)
+        return await admin.producer_connections("shop")
+
+
+async def _dead_letters(admin: Admin) -> Any:
+    letters = admin.dead_letters("billing")
+    return letters.topic, [message.topic for message in await letters.messages()]
+
+
+def _master(admin: Admin) -> str:
+    return admin.client.routing.broker_addr_table["broker-a"][0]
+
+
+LOOKS: dict[str, Look] = {
+    "topics": lambda admin: admin.topics(include_system=True),
+    "topic": lambda admin: admin.topic("orders"),
+    "create_topic": lambda admin: admin.create_topic("orders", queues=1),
+    "view_message": _message_by_place,
+    "query_message": lambda admin: admin.query_message("orders", "k"),
+    "groups": lambda admin: admin.groups(include_system=True),
+    "group": lambda admin: admin.group("billing"),
+    "create_group": lambda admin: admin.create_group("billing", retry_max_times=3),
+    "offsets": lambda admin: admin.offsets("orders", "billing"),
+    "reset_offsets": lambda admin: admin.reset_offsets("billing", {QUEUE: 1}),
+    "reset_to_time": lambda admin: admin.reset_to_time(
+        "orders", "billing", datetime(2000, 1, 1, tzinfo=UTC), dry_run=True
+    ),
+    "consume_stats": lambda admin: admin.consume_stats("billing"),
+    "groups_of": lambda admin: admin.groups_of("orders"),
+    "consumer_connections": _members,
+    "producer_connections": _producers,
+    "dead_letters": _dead_letters,
+    "cluster_info": lambda admin: admin.cluster_info(),
+    "brokers": lambda admin: admin.brokers(),
+    "status": lambda admin: admin.status(),
+    "change_settings": lambda admin: admin.change_settings(
+        _master(admin), {"slaveReadEnable": "true"}
+    ),
+    "change_role": lambda admin: admin.change_role(_master(admin), "async-master", 0),
+    "delete_group": lambda admin: admin.delete_group("billing"),
+    "delete_topic": lambda admin: admin.delete_topic("orders"),
+}
+"""Every method there is, once."""
+
+
+def test_every_method_is_looked_at() -> None:
+    methods = {name for name in dir(Admin) if not name.startswith("_")}
+    assert methods - {"client", "calls", "born", "inherited"} == LOOKS.keys()
+
+
+@pytest.mark.parametrize("method", LOOKS)
+async def test_answer_holds_no_long_name(tenant: ClientInstance, method: str) -> None:
+    async with open_admin(client=tenant) as admin:
+        found = await LOOKS[method](admin)
+    assert "ns%" not in repr(found)
+    assert "other%" not in repr(found)
+
+
+async def test_lists_hold_what_is_there_and_nobody_elses(tenant: ClientInstance) -> None:
+    async with open_admin(client=tenant) as admin:
+        assert await admin.topics() == ["orders"]
+        every = await admin.topics(include_system=True)
+        assert {"orders", "%RETRY%billing", "%DLQ%billing", "TBW102"} <= set(every)
+        assert await admin.groups() == ["billing"]
+        assert "TOOLS_CONSUMER" in await admin.groups(include_system=True)
+        assert (await admin.group("billing"))["broker-a"].group_name == "billing"
+        stats = await admin.consume_stats("billing")
+        assert stats.offset_table[QUEUE].consumer_offset == 1
+        assert await admin.groups_of("orders") == ["billing"]
+        assert {"orders", "%RETRY%billing"} == (await _members(admin)).subscription_table.keys()
+        assert await _dead_letters(admin) == ("%DLQ%billing", ["orders"])
+
+
+async def test_without_a_namespace_every_name_is_shown_as_it_is(
+    tenant: ClientInstance, client: ClientInstance
+) -> None:
+    async with open_admin(client=client) as admin:
+        assert await admin.topics() == ["ns%orders", "orders", "other%orders", "strangers"]
+        assert {"ns%billing", "billing", "other%billing", "strange"} <= set(await admin.groups())
+        assert await admin.groups_of("ns%orders") == ["ns%billing"]
