@@ -4,6 +4,7 @@ from collections import Counter
 
 import attrs
 import pytest
+import trio
 
 from rocketrio.api import ClientAPI
 from rocketrio.consuming.pull_result import PullResult
@@ -20,6 +21,19 @@ class Pulls:
     messages: Counter[str] = attrs.Factory(Counter)
     """By address that gave them."""
 
+    _more: trio.Event = attrs.Factory(trio.Event)
+
+    def add(self, addr: str, queue_id: int, offset: int) -> None:
+        """A pull is sent."""
+        self.asked.append((addr, queue_id, offset))
+        self._more.set()
+        self._more = trio.Event()
+
+    async def wait_asked(self, count: int) -> None:
+        """Until so many pulls have been sent."""
+        while len(self.asked) < count:
+            await self._more.wait()
+
     def clear(self) -> None:
         self.asked.clear()
         self.messages.clear()
@@ -31,7 +45,7 @@ def recorded_pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
     async def recorded(
         self: ClientAPI, addr: str, header: PullMessageRequestHeader, *, timeout: float
     ) -> PullResult:
-        pulls.asked.append((addr, header.queue_id, header.queue_offset))
+        pulls.add(addr, header.queue_id, header.queue_offset)
         result = await pull_message(self, addr, header, timeout=timeout)
         pulls.messages[addr] += len(decode_messages(result.body))
         return result
