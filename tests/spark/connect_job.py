@@ -1,0 +1,121 @@
+"""What a Spark Connect client does: `python connect_job.py KIND REMOTE NAME_SERVER TOPIC FOLDER` prints JSON.
+
+A program of its own, since one process has either a Connect session or one with a JVM. It has no rocketrio: only the
+server needs that, and so whatever a test here reads or writes was done over there.
+"""
+
+import json
+import sys
+
+if __name__ == "__main__" and sys.argv[1] != "helper":
+    for name in ("rocketrio", "rocketrio_protocol", "pyspark_rocketmq"):
+        sys.modules[name] = None  # type: ignore[assignment]  # an import of it fails
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, concat, length, lit
+from pyspark.sql.functions import sum as sum_of
+
+LIMIT = 60
+"""Seconds for a streaming query to come to its end."""
+
+
+def read(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str) -> object:
+    frame = _read(spark, cluster, topic)
+    return [list(row) for row in _sums(frame)]
+
+
+def helper(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str) -> object:
+    from rocketrio.spark import from_rocketmq, register
+
+    register(spark)
+    frame = from_rocketmq(
+        spark, topic, name_servers=cluster["nameServer"], columns=["queueId", "body"]
+    )
+    return [list(row) for row in _sums(frame)]
+
+
+def wrong(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str) -> object:
+    try:
+        spark.read.format("rocketmq").options(**cluster).option("subscribed", topic).load().count()
+    except Exception as error:  # whatever class Connect makes of it
+        return str(error)
+    return None
+
+
+def stream(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str) -> object:
+    frame = (
+        spark.readStream.format("rocketmq")
+        .options(**cluster)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "150")
+        .option("columns", "queueId,body")
+        .load()
+    )
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", f"{folder}/rows")
+        .option("checkpointLocation", f"{folder}/checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(LIMIT), query.status
+    return [list(row) for row in _sums(spark.read.parquet(f"{folder}/rows"))]
+
+
+def write(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str) -> object:
+    rows = spark.range(10).select(concat(lit("w"), col("id").cast("string")).alias("body"))
+    rows.write.format("rocketmq").options(**cluster).option("topic", topic).mode("append").save()
+    return _bodies(_read(spark, cluster, topic))
+
+
+def stream_write(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str) -> object:
+    spark.range(10).select(concat(lit("s"), col("id").cast("string")).alias("body")).write.parquet(
+        f"{folder}/source"
+    )
+    query = (
+        spark.readStream.schema("body string")
+        .parquet(f"{folder}/source")
+        .writeStream.format("rocketmq")
+        .options(**cluster)
+        .option("topic", topic)
+        .option("checkpointLocation", f"{folder}/write-checkpoint")
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(LIMIT), query.status
+    return _bodies(_read(spark, cluster, topic))
+
+
+def _read(spark: SparkSession, cluster: dict[str, str], topic: str) -> DataFrame:
+    reader = spark.read.format("rocketmq").options(**cluster).option("subscribe", topic)
+    return reader.option("columns", "queueId,body").load()
+
+
+def _sums(frame: DataFrame) -> list[tuple[int, int]]:
+    sums = frame.groupBy("queueId").agg(sum_of(length("body")).alias("bytes")).orderBy("queueId")
+    return [(row.queueId, row.bytes) for row in sums.collect()]
+
+
+def _bodies(frame: DataFrame) -> list[str]:
+    return sorted(bytes(row.body).decode() for row in frame.collect())
+
+
+KINDS = {
+    job.__name__.replace("_", "-"): job
+    for job in (read, helper, wrong, stream, write, stream_write)
+}
+
+
+def main(kind: str, remote: str, name_server: str, topic: str, folder: str) -> None:
+    spark = SparkSession.builder.remote(remote).getOrCreate()
+    try:
+        print(
+            "RESULT " + json.dumps(KINDS[kind](spark, {"nameServer": name_server}, topic, folder))
+        )
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
