@@ -11,8 +11,8 @@ Answers to: KafkaStreamDataWriter, which waits for all of its acknowledgements b
 
 import logging
 import os
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
 
 import trio
 
@@ -21,7 +21,7 @@ from rocketrio.producing.producer import Producer
 from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.producing.send_result import RETRY_CODES, SendResult, SendStatus
 from rocketrio.spark.errors import BrokerUnreachable, NotStored, SparkSourceError, TopicNotFound
-from rocketrio.spark.runtime import Handover, ProcessRuntime
+from rocketrio.spark.runtime import Handover
 from rocketrio.spark.write_lanes import Lane, Lanes, Request
 from rocketrio.spark.write_options import WriteOptions
 from rocketrio.spark.write_rows import Rows
@@ -35,6 +35,9 @@ RETRY_PAUSE: Final = 0.2
 MAX_RETRY_PAUSE: Final = 5.0
 _WINDOWS: Final = 2
 """Of `maxInFlight` batches each: what may wait here, so that there is something to send when answers come."""
+
+FindClient: TypeAlias = Callable[[Sequence[str]], Awaitable[ClientInstance]]
+"""The client of some name servers, as ProcessRuntime.client."""
 
 logger = logging.getLogger("rocketrio.spark.write")
 
@@ -59,8 +62,8 @@ class Wanted:
 class Sender:
     """Sends the rows of one task; `run` is a producer for `ProcessRuntime.blocks`."""
 
-    def __init__(self, runtime: ProcessRuntime, options: WriteOptions) -> None:
-        self._runtime = runtime
+    def __init__(self, client: FindClient, options: WriteOptions) -> None:
+        self._client = client
         self._options = options
         self.written = Written()
         """What was acknowledged so far; whole when `run` has returned."""
@@ -85,7 +88,7 @@ class Sender:
 
     async def run(self, handover: Handover[Wanted]) -> None:
         """Ask for rows and send them, until the end was given and all are acknowledged. Raises SparkSourceError."""
-        client = await self._runtime.client(self._options.name_servers)
+        client = await self._client(self._options.name_servers)
         self._producer = _producer(client, self._options)
         wanted = Wanted(self, _unique_ids(client))
         async with trio.open_nursery() as nursery:

@@ -78,7 +78,7 @@ def write_rows(
 ) -> TaskWritten:
     """Encode record batches on this thread while the loop sends those before them."""
     runtime = process_runtime()
-    sender = Sender(runtime, options)
+    sender = Sender(runtime.client, options)
     encoder: RowEncoder | None = None
     with closing(runtime.blocks(sender.run)) as wishes:
         for wanted in wishes:

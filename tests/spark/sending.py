@@ -1,0 +1,158 @@
+"""Writing a task's rows in a loop of trio, without Spark's thread: for tests under a virtual clock."""
+
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import trio
+
+from rocketrio import (
+    ClientInstance,
+    MessageExt,
+    MessageQueue,
+    PullAPIWrapper,
+    PullStatus,
+    open_admin,
+    open_client,
+)
+from rocketrio.connections import Connections
+from rocketrio.producing.send_request import SendRequest
+from rocketrio.spark.runtime import first_cause
+from rocketrio.spark.write_options import WriteOptions
+from rocketrio.spark.write_rows import RowEncoder
+from rocketrio.spark.write_schema import WriteColumns
+from rocketrio.spark.write_sending import Sender, Wanted
+from rocketrio.spark.written import Written
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import RequestTimeout
+
+TOPIC, QUEUES = "orders", 4
+
+
+@attrs.define
+class Unreliable(Connections):
+    """Connections on which a test decides what becomes of each send."""
+
+    disturb: Callable[[str, SendRequest], Any] = attrs.field(kw_only=True)
+    """Awaited before the broker gets the request; what it returns is awaited after, and may raise."""
+    under_way: Counter[int] = attrs.field(factory=Counter, kw_only=True)
+    most: Counter[int] = attrs.field(factory=Counter, kw_only=True)
+    """Requests at once, by queue; -1 stands for all."""
+
+    async def call(
+        self, addr: str, request: Any, body: Any = b"", *, timeout: float, now: float | None = None
+    ) -> RemotingCommand:
+        if not isinstance(request, SendRequest):
+            return await super().call(addr, request, body, timeout=timeout, now=now)
+        for each in (-1, request.queue.queue_id):
+            self.under_way[each] += 1
+            self.most[each] = max(self.most[each], self.under_way[each])
+        try:
+            after = await self.disturb(addr, request)
+            answer = await super().call(addr, request, body, timeout=timeout)
+            if after is not None:
+                await after()
+            return answer
+        finally:
+            for each in (-1, request.queue.queue_id):
+                self.under_way[each] -= 1
+
+
+class Task:
+    """Takes the place of Spark's thread: encodes what is wanted next, in the same loop."""
+
+    def __init__(
+        self, batches: Iterable[Any], options: WriteOptions, columns: WriteColumns
+    ) -> None:
+        self.batches = iter(batches)
+        self.options, self.columns = options, columns
+        self.wanted = 0
+        self.encoder: RowEncoder | None = None
+
+    async def put(self, wanted: Wanted) -> None:
+        await trio.lowlevel.checkpoint()
+        self.wanted += 1
+        if self.encoder is None:
+            self.encoder = RowEncoder(self.columns, self.options, wanted.unique_ids, task_id=0)
+        batch = next(self.batches, None)
+        if batch is None:
+            wanted.end()
+        else:
+            wanted.give(self.encoder.encode(batch))
+
+
+@asynccontextmanager
+async def one_master(**settings: Any) -> AsyncIterator[tuple[EmbeddedCluster, ClientInstance]]:
+    async with (
+        EmbeddedCluster(**settings) as cluster,
+        open_client(
+            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
+        ) as client,
+    ):
+        async with open_admin(client=client) as admin:
+            await admin.create_topic(TOPIC, queues=QUEUES)
+        yield cluster, client
+
+
+def disturbed(client: ClientInstance, disturb: Callable[[str, SendRequest], Any]) -> Unreliable:
+    unreliable = Unreliable(client.connections.pool, disturb=disturb)
+    client.connections = unreliable
+    return unreliable
+
+
+async def write(
+    client: ClientInstance,
+    batches: Sequence[Any],
+    columns: WriteColumns | None = None,
+    **given: Any,
+) -> Written:
+    """What a task has written when its `run` returns."""
+    options = WriteOptions(("unused:1",), **{"topic": TOPIC, "send_batch_size": 1000, **given})
+
+    async def find(name_servers: Sequence[str]) -> ClientInstance:
+        await trio.lowlevel.checkpoint()
+        return client
+
+    sender = Sender(find, options)
+    task = Task(batches, options, columns or WriteColumns(0))
+    try:
+        await sender.run(task)  # type: ignore[arg-type]  # It has what a Handover has.
+    except BaseExceptionGroup as group:
+        error = first_cause(group)
+    else:
+        return sender.written
+    raise error
+
+
+def numbered(first: int, count: int, **columns: Any) -> Any:
+    bodies = pa.array([b"%d" % number for number in range(first, first + count)], pa.binary())
+    arrays = {"body": bodies, **{name: pa.array(values) for name, values in columns.items()}}
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+async def stored(client: ClientInstance, queues: int = QUEUES) -> dict[int, list[MessageExt]]:
+    wrapper = PullAPIWrapper(client, "reader")
+    await client.refresh_topic_route(TOPIC)
+    found: dict[int, list[MessageExt]] = defaultdict(list)
+    for queue_id in range(queues):
+        offset = 0
+        while True:
+            queue = MessageQueue(TOPIC, "broker-a", queue_id)
+            result = await wrapper.pull_kernel(queue, offset, suspend_timeout=0)
+            if result.status is not PullStatus.FOUND:
+                break
+            found[queue_id] += result.messages()
+            offset = result.next_begin_offset
+    return found
+
+
+def bodies(found: dict[int, list[MessageExt]]) -> list[int]:
+    return sorted(int(message.body) for each in found.values() for message in each)
+
+
+async def no_answer() -> None:
+    raise RequestTimeout("the answer is lost")
