@@ -13,7 +13,9 @@ from rocketrio.spark.arguments import (
     option_texts,
 )
 from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_names import BATCH_ONLY_OPTIONS
 from rocketrio.spark.options import OPTION_HELP
+from rocketrio.spark.stream_options import STREAM_OPTION_TABLE
 
 FIRST_ANSWER = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=timezone(timedelta(hours=2)))
 
@@ -102,6 +104,10 @@ def test_types_name_every_argument_once() -> None:
     assert batch | stream | {"topics"} == set(ARGUMENTS)
 
 
-def test_every_option_of_a_batch_read_is_an_argument() -> None:
-    names = {ARGUMENTS[name][0] for name in get_type_hints(BatchArguments)} | {"subscribe"}
-    assert set(OPTION_HELP) - names <= {"topic"}  # another name of `subscribe`
+def test_every_option_of_a_read_is_an_argument() -> None:
+    batch, stream = (
+        {ARGUMENTS[name][0] for name in get_type_hints(typed)} | {"subscribe", "topic"}
+        for typed in (BatchArguments, StreamArguments)
+    )
+    assert batch == {*OPTION_HELP, "topic"}
+    assert stream == {*OPTION_HELP, *STREAM_OPTION_TABLE} - set(BATCH_ONLY_OPTIONS)

@@ -1,6 +1,6 @@
-"""`from_rocketmq`: topics as a DataFrame, in one call that type checkers understand.
+"""`from_rocketmq` and `stream_from_rocketmq`: topics as a DataFrame, in one call that type checkers understand.
 
-It says what `spark.read.format("rocketmq")` says, with arguments instead of texts, and refuses what is wrong at
+They say what `spark.read.format("rocketmq")` says, with arguments instead of texts, and refuse what is wrong at
 once and in Python, where Spark would tell of it later from inside the JVM.
 """
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from rocketrio.spark.arguments import ARGUMENTS, BatchArguments, option_texts
+from rocketrio.spark.arguments import ARGUMENTS, BatchArguments, StreamArguments, option_texts
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.registration import check_workers
 
@@ -45,6 +45,29 @@ def from_rocketmq(
     from rocketrio.spark.options import parse_read_options
 
     return _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse_read_options)
+
+
+def stream_from_rocketmq(
+    spark: "SparkSession",
+    topics: str | Sequence[str] | None = None,
+    *,
+    schema: "StructType | str | None" = None,
+    **arguments: Unpack[StreamArguments],
+) -> "DataFrame":
+    """What comes into topics, as a streaming DataFrame; `from_rocketmq` says what arguments are.
+
+        orders = stream_from_rocketmq(spark, "orders", starting_offsets="earliest", consumer_group="board")
+        orders.writeStream.format("console").start()
+
+    Where it begins is said by `starting_offsets` for the first start of a query only (`latest` when left out):
+    afterwards its checkpoint knows.
+
+    Raises as `from_rocketmq` does.
+    """
+    from rocketrio.spark.stream_options import parse_stream_options
+
+    given = {"topics": topics, **arguments}
+    return _frame(spark, spark.readStream, schema, given, parse_stream_options)
 
 
 def _frame(

@@ -26,10 +26,17 @@ def register(spark: "SparkSession") -> None:
     have this package: set PYSPARK_PYTHON before the session is made. Other machines cannot be looked at; there a
     missing package shows as an error of the first job that says the same.
     """
+    from pyspark.errors import AnalysisException
+
     from pyspark_rocketmq import DefaultSource
 
     check_workers(spark)
-    spark.dataSource.register(DefaultSource)
+    try:
+        spark.dataSource.register(DefaultSource)
+    except AnalysisException as error:
+        # PySpark 4.0 refuses a format that it has found by itself; later versions take it once more.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def check_workers(spark: "SparkSession") -> None:

@@ -5,6 +5,7 @@ only these, in this order. Spark itself never prunes columns of a Python source.
 With `schemaMode=kafka` those of Spark's Kafka source stand in front, and all others can still be asked for.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -186,4 +187,6 @@ def arrow_schema(schema: StructType) -> Any:
     """The Arrow schema that Spark insists on for the batches of this read."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    if "timezone" not in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema)  # PySpark 4.0 and 4.1 ask for no zone: theirs is UTC.
     return to_arrow_schema(schema, timezone="UTC")
