@@ -12,7 +12,7 @@ from tests.spark.pulls import recorded_pulls
 from trio.testing import MockClock
 
 from rocketrio.administration.admin import open_admin
-from rocketrio.spark.errors import OffsetOutOfRange
+from rocketrio.spark.errors import OffsetOutOfRange, OptionError, TopicNotFound
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.plan import ReadTask
 from rocketrio.spark.planning import plan_batch
@@ -115,6 +115,39 @@ async def test_offsets_behind_the_end_are_a_loss(
         for task in await plan_batch(options, dial=cluster.dial):
             found |= (await fetch(cluster, options, task)).rows()
         assert found == ({0: all_bodies(1)[0][rows]} if rows.stop else {})
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"assign": '{"orders":{"broker-a":[0,1]}}'}, TopicNotFound),
+        (
+            {
+                "startingOffsets": '{"orders":{"broker-a":{"0":0,"1":7}}}',
+                "endingOffsets": '{"orders":{"broker-a":{"0":300,"1":9}}}',
+            },
+            OptionError,
+        ),
+    ],
+)
+async def test_a_queue_that_is_named_and_gone_is_left_out_if_that_is_allowed(
+    autojump_clock: MockClock, given: dict[str, str], error: type[Exception]
+) -> None:
+    async with _cluster(count=300) as cluster:
+        with pytest.raises(error, match=rf"names orders@broker-a:1, which .*{OPTION}"):
+            await plan_batch(read_options(cluster, **given), dial=cluster.dial)
+        options, task = await _plan(cluster, **given, failOnDataLoss="false")
+        assert (await fetch(cluster, options, task)).rows() == all_bodies(1)
+
+
+async def test_a_queue_that_is_new_must_be_named(autojump_clock: MockClock) -> None:
+    start = {"startingOffsets": '{"orders":{"broker-a":{"0":5}}}'}
+    async with _cluster(count=300, queues=2) as cluster:
+        for given in (start, {**start, "failOnDataLoss": "false"}):
+            with pytest.raises(
+                OptionError, match="says nothing about orders@broker-a:1: name every"
+            ):
+                await plan_batch(read_options(cluster, **given), dial=cluster.dial)
 
 
 # ------------------------------------------------------------------------------------ while reading

@@ -49,8 +49,16 @@ async def discover_with(client: ClientInstance, options: ReadOptions) -> Discove
     """The same over a client that is open; errors come as the client raises them."""
     retries = Retries(options.offset_retries, options.offset_retry_interval)
     queues = await repeated(partial(subscribed_queues, client, options), retries)
-    check_covers(options.starting, dict.fromkeys(queues), option="startingOffsets")
-    check_covers(options.ending, dict.fromkeys(queues), option="endingOffsets")
+    for position, option in (
+        (options.starting, "startingOffsets"),
+        (options.ending, "endingOffsets"),
+    ):
+        check_covers(
+            position,
+            dict.fromkeys(queues),
+            option=option,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
     await check_filter(client, options, queues, retries=retries)
     bounds = await bounds_of(client, queues, retries=retries)
     group = options.consumer_group

@@ -8,6 +8,7 @@ Spark compares offsets as text.
 Answers to: the offset options of Spark's Kafka source; rocketmq-spark's offset JSON.
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
@@ -17,6 +18,8 @@ import msgspec
 
 from rocketrio.spark.errors import OffsetOutOfRange, OptionError
 from rocketrio_protocol.message import MessageQueue
+
+logger = logging.getLogger("rocketrio.spark.offsets")
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
@@ -200,8 +203,17 @@ class Loss:
         )
 
 
-def check_covers(position: Position, queues: Mapping[MessageQueue, Any], *, option: str) -> None:
-    """Raise OptionError unless a table of offsets or times names exactly the queues that are read."""
+def check_covers(
+    position: Position,
+    queues: Mapping[MessageQueue, Any],
+    *,
+    option: str,
+    fail_on_data_loss: bool = True,
+) -> None:
+    """Raise OptionError unless a table of offsets or times names exactly the queues that are read.
+
+    Without `fail_on_data_loss` it may name more: those were there once.
+    """
     if not isinstance(position, ExplicitOffsets | AtTimestamps):
         return
     if isinstance(position, AtTimestamps):
@@ -213,7 +225,10 @@ def check_covers(position: Position, queues: Mapping[MessageQueue, Any], *, opti
             " or read fewer by `assign`"
         )
     if unknown := sorted(set(position.table) - set(queues)):
-        raise OptionError(f"{option} names {_listed(unknown)}, which this query does not read")
+        text = f"{option} names {_listed(unknown)}, which this query does not read"
+        if fail_on_data_loss:
+            raise OptionError(f"{text}; failOnDataLoss=false reads without queues that are gone")
+        logger.warning("left out error=%s", text)
 
 
 def _listed(queues: list[MessageQueue]) -> str:

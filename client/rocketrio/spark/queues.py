@@ -1,5 +1,6 @@
 """What a read is about: the queues of its subscription, what they hold, and where their brokers are."""
 
+import logging
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -18,6 +19,8 @@ from rocketrio_protocol.commands.cluster import (
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.route import TopicList
+
+logger = logging.getLogger("rocketrio.spark.queues")
 
 SYSTEM_TOPIC_PREFIXES: Final = ("%RETRY%", "%DLQ%", "%SYS%", "RMQ_SYS_", "rmq_sys_")
 REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
@@ -39,9 +42,14 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
         known += subscribe_queues(topic, await client.topic_route(topic))
     if not options.assigned:
         return known
-    if missing := sorted(set(options.assigned) - set(known)):
-        raise TopicNotFound(f"assign names {', '.join(map(str, missing))}, which no broker has")
-    return list(options.assigned)
+    missing = sorted(set(options.assigned) - set(known))
+    there = [queue for queue in options.assigned if queue not in missing]
+    if missing:
+        text = f"assign names {', '.join(map(str, missing))}, which no broker has"
+        if options.fail_on_data_loss or not there:
+            raise TopicNotFound(f"{text}; failOnDataLoss=false reads without queues that are gone")
+        logger.warning("left out error=%s", text)
+    return there
 
 
 async def subscribed_topics(client: ClientInstance, options: ReadOptions) -> tuple[str, ...]:
