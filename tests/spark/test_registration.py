@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import BinaryType, StructType
 
 from pyspark_rocketmq import DefaultSource
-from rocketrio.spark.errors import OptionError
+from rocketrio.spark.errors import OptionError, SchemaError
 from rocketrio.spark.reader import RocketMQBatchReader
 from rocketrio.spark.registration import check_worker_python
 from rocketrio.spark.source import RocketMQDataSource
 from rocketrio_protocol.errors import ConfigError
 
 OPTIONS = {"nameserver": "h:1", "subscribe": "t", "columns": "body"}
+SINK = {"nameserver": "h:1", "topic": "t"}
 SCHEMA = StructType().add("body", BinaryType())
 
 
@@ -29,45 +31,59 @@ def test_both_classes_have_the_name_and_the_schema() -> None:
 def test_wrong_options_are_refused_while_planning() -> None:
     with pytest.raises(OptionError, match="unknown option 'bogus'"):
         DefaultSource({**OPTIONS, "bogus": "1"}).schema()
-    with pytest.raises(OptionError, match="'value' is none"):
-        DefaultSource({**OPTIONS}).reader(StructType().add("value", BinaryType()))
+    with pytest.raises(OptionError, match="'nothing' is none"):
+        DefaultSource({**OPTIONS}).reader(StructType().add("nothing", BinaryType()))
 
 
-def test_streams_and_writers_are_refused_as_spark_expects() -> None:
-    source = DefaultSource(OPTIONS)
-    for attempt in (
-        lambda: source.streamReader(SCHEMA),
-        lambda: source.simpleStreamReader(SCHEMA),
-        lambda: source.writer(SCHEMA, False),
-        lambda: source.streamWriter(SCHEMA, False),
-    ):
-        with pytest.raises(PySparkNotImplementedError, match="rocketmq"):
-            attempt()
+def test_writers_refuse_on_the_driver_what_is_wrong() -> None:
+    for source in (DefaultSource(SINK), RocketMQDataSource(SINK)):
+        assert isinstance(source.writer(SCHEMA, False), DataSourceArrowWriter)
+        assert isinstance(source.streamWriter(SCHEMA, False), DataSourceStreamArrowWriter)
+        for make in (source.writer, source.streamWriter):
+            with pytest.raises(SchemaError, match="column 'x' is none"):
+                make(StructType().add("x", BinaryType()), False)
+        with pytest.raises(OptionError, match=r"mode overwrite: .*give .mode\('append'\)"):
+            source.writer(SCHEMA, True)
+        with pytest.raises(OptionError, match=r"outputMode complete: .*in foreachBatch"):
+            source.streamWriter(SCHEMA, True)
+    for wrong in (DefaultSource({**SINK, "bogus": "1"}), DefaultSource(OPTIONS)):
+        with pytest.raises(OptionError, match="option"):
+            wrong.writer(SCHEMA, False)
+
+
+def test_streams_are_not_written_before_pyspark_4_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocketrio.spark.stream_writer", None)
+    with pytest.raises(PySparkNotImplementedError, match=r"needs PySpark 4\.1.*foreachBatch"):
+        RocketMQDataSource(SINK).streamWriter(SCHEMA, False)
 
 
 _WORKER = """
 import pickle, sys
 for name in ("rocketrio", "pyspark_rocketmq", "rocketrio_protocol"):
     sys.modules[name] = None
-source, reader = pickle.load(sys.stdin.buffer)
-try:
-    list(reader.read(None))
-except ImportError as error:
-    print(error)
+for shipped in pickle.load(sys.stdin.buffer):
+    try:
+        (shipped.write if hasattr(shipped, "write") else lambda rows: list(shipped.read(None)))([])
+    except ImportError as error:
+        print(error)
 """
 
 
 @pytest.mark.slow
 def test_a_worker_without_the_package_says_what_to_do() -> None:
     source = DefaultSource(OPTIONS)
-    shipped = cloudpickle.dumps((source, source.reader(SCHEMA)))  # type: ignore[no-untyped-call]
+    sink = DefaultSource(SINK)
+    parts = source.reader(SCHEMA), sink.writer(SCHEMA, False), sink.streamWriter(SCHEMA, False)
+    shipped = cloudpickle.dumps(parts)  # type: ignore[no-untyped-call]
     done = subprocess.run(
         [sys.executable, "-c", _WORKER], input=shipped, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
-    said = done.stdout.decode()
-    assert f"this Python worker runs {sys.executable}" in said
-    assert "PYSPARK_PYTHON must name the interpreter that has rocketrio[spark]" in said
+    said = done.stdout.decode().splitlines()
+    assert len(said) == len(parts)
+    for line in said:
+        assert f"this Python worker runs {sys.executable}" in line
+        assert "PYSPARK_PYTHON must name the interpreter that has rocketrio[spark]" in line
 
 
 @pytest.mark.slow
