@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from rocketrio.live import Live
+from rocketrio.producing.outgoing import Outgoing
 from rocketrio.producing.send_result import SendResult, SendStatus
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.transaction import (
@@ -114,11 +115,13 @@ async def transaction(
     timeout: float | None,
 ) -> AsyncGenerator[Transaction]:
     """As `Producer.transaction`."""
-    sent = await _begin(producer, message, sharding_key, queue, timeout)
-    open_one = Transaction(message, sent)
+    half = _half(producer, message)
     checks = producer.client.transaction_checks
     assert checks is not None
-    with checks.working(open_one.message_id):
+    # From here on, not from the answer: a broker that waits for its disk or slaves may ask before it answers.
+    with checks.working(half.message_ids[0]):
+        sent = await _begin(producer, message, half, sharding_key, queue, timeout)
+        open_one = Transaction(message, sent)
         async with _decided(producer, open_one):
             yield open_one
 
@@ -144,13 +147,7 @@ async def _decided(producer: "Producer", open_one: Transaction) -> AsyncGenerato
     await _end(producer, open_one)
 
 
-async def _begin(
-    producer: "Producer",
-    message: Message,
-    sharding_key: str | None,
-    queue: MessageQueue | None,
-    timeout: float | None,
-) -> SendResult:
+def _half(producer: "Producer", message: Message) -> Outgoing:
     if not producer.checks_transactions:
         raise ConfigError(
             "transactions need open_producer(check_transaction=...): a decision that gets lost is asked for there"
@@ -164,7 +161,18 @@ async def _begin(
     half = attrs.evolve(message, properties={**message.properties, **marks})
     outgoing = producer.outgoing(half)
     outgoing.sys_flag |= _PREPARED
-    sent = await producer.send_outgoing(outgoing, sharding_key, queue, timeout)
+    return outgoing
+
+
+async def _begin(
+    producer: "Producer",
+    message: Message,
+    half: Outgoing,
+    sharding_key: str | None,
+    queue: MessageQueue | None,
+    timeout: float | None,
+) -> SendResult:
+    sent = await producer.send_outgoing(half, sharding_key, queue, timeout)
     if sent.status is SendStatus.SEND_OK:
         return sent
     unsafe = Transaction(message, sent, TransactionState.ROLLBACK)

@@ -3,7 +3,7 @@
 A broker asks any producer of the group, again and again until one knows: also one that was started after the producer
 of the message died. For this the group makes itself known to all masters, not only to those it has sent to.
 
-Invariant: a transaction whose block still runs here is not checked: what is not done yet is not undone.
+Invariant: a transaction is not checked here from its send to the end of its block: what is not done yet is not undone.
 Invariant: a check that fails, takes too long, or is not answered, decides nothing: the broker asks again.
 Invariant: a message is checked once at a time; the answer goes to who asked last, as an asked half message may move.
 Answers to: TransactionMQProducer, ClientRemotingProcessor.checkTransactionState, TransactionListener.
@@ -77,7 +77,7 @@ class TransactionChecks:
 
     @contextmanager
     def working(self, message_id: str) -> Iterator[None]:
-        """The work of a transaction is under way here: nobody is asked whether it was done."""
+        """A transaction is sent, or its work is under way, here: nobody is asked whether it was done."""
         self._in_work.add(message_id)
         try:
             yield

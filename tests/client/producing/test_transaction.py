@@ -129,6 +129,37 @@ async def test_work_under_way_is_not_asked_for(client: ClientInstance) -> None:
     assert await delivered(client) == [b"slow"]
 
 
+async def test_work_that_waits_for_its_half_message_is_not_asked_for() -> None:
+    """A slave is late: the half message is stored, and old enough to be asked about, before its sender hears of it."""
+    answers = Answers(TransactionState.ROLLBACK)
+    async with (
+        EmbeddedCluster(
+            slaves=1,
+            role="sync-master",
+            slave_timeout=30.0,
+            transaction_timeout=1.0,
+            transaction_check_interval=1.0,
+        ) as cluster,
+        open_client(
+            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
+        ) as client,
+        transacting(client, answers) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await trio.sleep(SOON)
+        hosts = cluster.master.host, cluster.slaves[0].host
+        cluster.memory_network.partition(*hosts)
+
+        async def slave_comes_back() -> None:
+            await trio.sleep(10)
+            cluster.memory_network.reconnect(*hosts)
+
+        nursery.start_soon(slave_comes_back)
+        async with producer.transaction(Message(TOPIC, b"paid"), timeout=20):
+            assert answers.asked == []
+        assert await delivered(client) == [b"paid"]
+
+
 async def test_broker_leaves_the_time_that_a_message_asks_for(client: ClientInstance) -> None:
     answers = Answers()
     async with transacting(client, answers) as producer:
