@@ -9,6 +9,7 @@ Spark runs failed tasks again, and replays a micro-batch whose commit it lost: t
 as long as the input comes in the same order. Two messages of one topic with one stamp are one row.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -19,6 +20,8 @@ SPARK_BATCH: Final = "SPARK_BATCH"
 SPARK_TASK: Final = "SPARK_TASK"
 SPARK_ROW: Final = "SPARK_ROW"
 STAMP_NAMES: Final = frozenset({SPARK_QUERY, SPARK_BATCH, SPARK_TASK, SPARK_ROW})
+
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 
 @attrs.frozen
@@ -45,11 +48,11 @@ class RowStamp:
     topic: str
     query: str
     batch: str
-    task: str
-    row: str
+    task: int
+    row: int
 
     def __str__(self) -> str:
-        return "/".join((self.topic, self.query, self.batch, self.task, self.row))
+        return f"{self.topic}/{self.query}/{self.batch}/{self.task}/{self.row}"
 
 
 class Stamped(Protocol):
@@ -65,12 +68,12 @@ class Stamped(Protocol):
 def row_stamp(message: Stamped) -> RowStamp | None:
     """The stamp of a message; None for one that was not written with `dedupProperties=true`."""
     properties = message.properties
-    if not {SPARK_QUERY, SPARK_TASK, SPARK_ROW} <= properties.keys():
+    query = properties.get(SPARK_QUERY)
+    task, row = _number(properties.get(SPARK_TASK)), _number(properties.get(SPARK_ROW))
+    if query is None or task is None or row is None:
         return None
-    return RowStamp(
-        message.topic,
-        properties[SPARK_QUERY],
-        properties.get(SPARK_BATCH, ""),
-        properties[SPARK_TASK],
-        properties[SPARK_ROW],
-    )
+    return RowStamp(message.topic, query, properties.get(SPARK_BATCH, ""), task, row)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and _NUMBER.fullmatch(text) else None

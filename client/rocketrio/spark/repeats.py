@@ -1,0 +1,162 @@
+"""Dropping what a write with `dedupProperties=true` has sent more than once: in consumers, and in DataFrames.
+
+    async for message in drop_repeats(consumer): ...         # the position moves past repeats too
+    await consumer.run(handle_once(bill))
+    spark.read.format("rocketmq")...load().transform(drop_repeated_rows)
+
+A consumer remembers rows that are done, in memory: a bitmap of 512 bytes for each 4096 rows of a task. Spark repeats
+what it did last, so what is remembered longest is forgotten first. To survive the consumer's own restart, keep
+`str(row_stamp(message))` as a key of what the handler writes.
+
+Invariant: a row counts as done when its handler has returned, so a message that failed and comes again is no repeat.
+Invariant: messages without a stamp are never dropped.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
+
+from rocketrio.spark.errors import SchemaError
+from rocketrio.spark.stamps import (
+    SPARK_BATCH,
+    SPARK_QUERY,
+    SPARK_ROW,
+    SPARK_TASK,
+    RowStamp,
+    Stamped,
+    row_stamp,
+)
+from rocketrio_protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROWS_REMEMBERED: Final = 16 * 1024 * 1024
+"""Rows at best, in 4096 bitmaps: 3 MiB. Where tasks write few rows it is the last 4096 tasks."""
+
+_ROWS_OF_MAP: Final = 4096
+_STAMP: Final = "__rocketmq_stamp"
+_PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
+
+M = TypeVar("M", bound=Stamped)
+R = TypeVar("R")
+
+
+class Repeats:
+    """Which rows are done."""
+
+    def __init__(self, *, rows_remembered: int = ROWS_REMEMBERED) -> None:
+        """`rows_remembered` is rounded up to 4096 for each task that wrote."""
+        if rows_remembered < 1:
+            raise ConfigError(f"{rows_remembered=}: at least 1")
+        self._most_maps = -(-rows_remembered // _ROWS_OF_MAP)
+        self._maps: OrderedDict[tuple[str, str, str, int, int], bytearray] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<Repeats maps={len(self._maps)}/{self._most_maps}>"
+
+    def is_repeat(self, message: Stamped) -> bool:
+        """Whether the row of this message is done already."""
+        stamp = row_stamp(message)
+        if stamp is None:
+            return False
+        rows = self._maps.get(_key(stamp))
+        return rows is not None and bool(rows[stamp.row % _ROWS_OF_MAP >> 3] & 1 << (stamp.row & 7))
+
+    def remember(self, message: Stamped) -> None:
+        """The row of this message is done."""
+        stamp = row_stamp(message)
+        if stamp is None:
+            return
+        key = _key(stamp)
+        rows = self._maps.get(key)
+        if rows is None:
+            rows = self._maps[key] = bytearray(_ROWS_OF_MAP >> 3)
+            if len(self._maps) > self._most_maps:
+                self._maps.popitem(last=False)
+        else:
+            self._maps.move_to_end(key)
+        rows[stamp.row % _ROWS_OF_MAP >> 3] |= 1 << (stamp.row & 7)
+
+
+def _key(stamp: RowStamp) -> tuple[str, str, str, int, int]:
+    return stamp.topic, stamp.query, stamp.batch, stamp.task, stamp.row // _ROWS_OF_MAP
+
+
+def drop_repeats(messages: AsyncIterable[M], *, repeats: Repeats | None = None) -> AsyncIterator[M]:
+    """The messages of a consumer, each row once; one is done when the next is asked for.
+
+    Give `repeats` to share what is remembered. What the consumer raises comes out; a cancel, or leaving the loop,
+    leaves the message in hand not done.
+    """
+    return _WithoutRepeats(aiter(messages), Repeats() if repeats is None else repeats)
+
+
+@attrs.define
+class _WithoutRepeats(AsyncIterator[M]):
+    """An iterator, not a generator: nothing has to be closed when its loop is left."""
+
+    _messages: AsyncIterator[M]
+    _repeats: Repeats
+    _in_hand: M | None = None
+
+    async def __anext__(self) -> M:
+        if self._in_hand is not None:
+            self._repeats.remember(self._in_hand)
+            self._in_hand = None
+        while True:
+            message = await anext(self._messages)
+            if not self._repeats.is_repeat(message):
+                self._in_hand = message
+                return message
+
+
+def handle_once(
+    handler: Callable[[M], Awaitable[R]], *, repeats: Repeats | None = None
+) -> Callable[[M], Awaitable[R | None]]:
+    """A handler for `Consumer.run` that calls `handler` for each row once.
+
+    A failure or a cancel leaves the row not done: its message comes again.
+    """
+    seen = Repeats() if repeats is None else repeats
+
+    async def handle(message: M) -> R | None:
+        if seen.is_repeat(message):
+            return None
+        result = await handler(message)
+        seen.remember(message)
+        return result
+
+    return handle
+
+
+def drop_repeated_rows(frame: "DataFrame", *, within: str | None = None) -> "DataFrame":
+    """A DataFrame read from topics, with each written row once; rows without a stamp all stay.
+
+    A stream remembers rows for `within`, an interval like `1 hour` of `storeTimestamp`: more than the longest restart.
+    Raises SchemaError without the columns it needs (those of a read by default), ConfigError for a stream without
+    `within`, or a batch with it.
+    """
+    from pyspark.sql.functions import coalesce, col, concat_ws, lit, when
+
+    wanted = [*_PLACE, "properties", *(["storeTimestamp"] if frame.isStreaming else [])]
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise SchemaError(f"to know repeats, read the columns {', '.join(missing)} too")
+    if frame.isStreaming != (within is not None):
+        raise ConfigError(
+            "a stream needs within='1 hour', or how long a restart may take, at most; a batch has none"
+        )
+    properties = col("properties")
+    names = (SPARK_QUERY, SPARK_BATCH, SPARK_TASK, SPARK_ROW)
+    said = [coalesce(properties[name], lit("")) for name in names]
+    stamp = when(
+        properties[SPARK_ROW].isNotNull(), concat_ws("/", lit("row"), col("topic"), *said)
+    ).otherwise(concat_ws("/", lit("place"), *[col(name).cast("string") for name in _PLACE]))
+    stamped = frame.withColumn(_STAMP, stamp)
+    if within is None:
+        return stamped.dropDuplicates([_STAMP]).drop(_STAMP)
+    marked = stamped.withWatermark("storeTimestamp", within)
+    return marked.dropDuplicatesWithinWatermark([_STAMP]).drop(_STAMP)
