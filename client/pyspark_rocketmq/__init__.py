@@ -68,6 +68,23 @@ def _make() -> type[DataSource]:
             rows: Iterator[Any] = self._reader().read(partition)
             return rows
 
+    class PushdownReader(Reader):
+        """The same for filterPushdown=true: Spark wants no other reader to have this method."""
+
+        pushed: dict[str, Any] | None = None
+
+        def _reader(self) -> Any:
+            reader = super()._reader()
+            if self.pushed is not None:
+                reader.narrow(self.pushed)
+            return reader
+
+        def pushFilters(self, filters: list[Any]) -> Any:  # noqa: N802 - Spark's name
+            reader = super()._reader()
+            left = list(reader.pushFilters(filters))
+            self.pushed = reader.narrowing.to_value()
+            return left
+
     class StreamReader(DataSourceStreamReader, *_ending()):  # type: ignore[misc]  # of PySpark 4.2
         """Makes the real stream reader where it is used, once a process."""
 
@@ -155,8 +172,9 @@ def _make() -> type[DataSource]:
             return schema
 
         def reader(self, schema: StructType) -> DataSourceReader:
-            self._source().reader(schema)  # refuses wrong options and schemas while planning
-            return Reader(dict(self.options), schema)
+            real = self._source().reader(schema)  # refuses wrong options and schemas while planning
+            kind = PushdownReader if hasattr(real, "narrow") else Reader
+            return kind(dict(self.options), schema)
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:
             return Writer(self._source().writer(schema, overwrite))

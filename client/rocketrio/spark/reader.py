@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from rocketrio.spark.decoding import BlockDecoder
 from rocketrio.spark.fetch import Block, fetch_task
+from rocketrio.spark.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.options import ReadOptions
 from rocketrio.spark.plan import ReadTask
 from rocketrio.spark.planning import plan_batch
@@ -30,22 +31,30 @@ class RocketMQBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Ask the cluster what there is, and cut it into tasks. Raises SparkSourceError."""
-        tasks = trio.run(plan_batch, self._options)
-        return [InputPartition(task.to_value()) for task in tasks]
+        return self._planned(self._options, EVERYTHING)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Raises SparkSourceError."""
+        return self._rows(partition, self._options)
+
+    def _planned(self, options: ReadOptions, narrowing: Narrowing) -> list[InputPartition]:
+        tasks = trio.run(plan_batch, options, narrowing)
+        return [InputPartition(task.to_value()) for task in tasks]
+
+    def _rows(
+        self, partition: InputPartition | None, options: ReadOptions
+    ) -> Iterator[pa.RecordBatch]:
         # Spark turns an empty list of partitions into one without a value.
         if partition is None or partition.value is None:
             return
         task = ReadTask.from_value(partition.value)
         schema = arrow_schema(self._schema)
-        decoder = BlockDecoder(self._options, schema, task.first_partitions)
+        decoder = BlockDecoder(options, schema, task.first_partitions)
         runtime = process_runtime()
 
         async def produce(handover: Handover[Block]) -> None:
-            client = await runtime.client(self._options.name_servers)
-            await fetch_task(task, self._options, handover, client)
+            client = await runtime.client(options.name_servers)
+            await fetch_task(task, options, handover, client)
 
         for block in runtime.blocks(produce):
             batch = decoder.decode(block)

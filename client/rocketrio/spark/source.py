@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rocketrio.spark.errors import OptionError
 from rocketrio.spark.options import ReadOptions, parse_read_options
 from rocketrio.spark.reader import RocketMQBatchReader
 from rocketrio.spark.schema import table_schema
@@ -52,7 +53,14 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of those columns. Raises OptionError."""
-        return RocketMQBatchReader(self._read_options(), schema)
+        options = self._read_options()
+        if not options.filter_pushdown:
+            return RocketMQBatchReader(options, schema)
+        try:
+            from rocketrio.spark.pushdown import PushdownReader
+        except ImportError as error:
+            raise OptionError("filterPushdown=true needs PySpark 4.1") from error
+        return PushdownReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A reader of the topic as it grows, of those columns. Raises OptionError."""
