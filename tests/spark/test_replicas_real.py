@@ -1,0 +1,167 @@
+"""Spark jobs over a master and a slave that are processes: the master dies, or is left alone while it takes writes."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import count, count_distinct, length
+from pyspark.sql.functions import sum as sum_of
+from tests.interop.commit_log import wait_caught_up
+from tests.interop.ours import OurBroker, OurNameServer
+from tests.spark.load import channel_pool, create_topic, load_queue, numbered
+
+from rocketrio import Message, open_admin, open_producer
+from rocketrio.administration.served import Served, served
+from rocketrio.spark import register
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]
+
+QUEUES, COUNT, BODY = 2, 10_000, 1024
+SETTINGS = (
+    "slave_read_enable=true",
+    "store.access_message_in_memory_max_bytes=1000000",
+    "store.mapped_file_size_commit_log=16777216",
+)
+"""A master with memory for a twentieth of the topic."""
+A_SAMPLE = 12.0
+"""Seconds until brokers tell what they gave: they count in samples of ten."""
+
+
+@attrs.define
+class Pair:
+    name_server: OurNameServer
+    master: OurBroker
+    slave: OurBroker
+
+    def load(self, topic: str) -> None:
+        """A topic that both have all of."""
+
+        async def load() -> None:
+            async with channel_pool() as pool:
+                await create_topic(pool, self.master.address, topic, QUEUES)
+                for queue_id in range(QUEUES):
+                    messages = numbered(queue_id, COUNT, body_size=BODY)
+                    await load_queue(pool, self.master.address, topic, queue_id, messages)
+
+        trio.run(load)
+        wait_caught_up(self.master.address, self.slave.address)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    home = tmp_path_factory.mktemp("pair")
+    with OurNameServer(home / "namesrv") as name_server:
+        addr = name_server.address
+        master = OurBroker(home / "master", addr, settings=SETTINGS)
+        slave = OurBroker(home / "slave", addr, role="slave", broker_id=1, settings=SETTINGS)
+        with master, slave:
+            yield Pair(name_server, master, slave)
+
+
+def _frame(spark: SparkSession, pair: Pair, topic: str, **given: str) -> DataFrame:
+    register(spark)
+    options = {"nameServer": pair.name_server.address, "subscribe": topic, **given}
+    return spark.read.format("rocketmq").options(**options).load()
+
+
+def _is_exact(frame: DataFrame) -> None:
+    """Every message is there, once, and whole."""
+    found = frame.groupBy("queueId").agg(
+        count("*"), count_distinct("queueOffset"), sum_of("queueOffset"), sum_of(length("body"))
+    )
+    expected = (COUNT, COUNT, sum(range(COUNT)), COUNT * BODY)
+    assert {row[0]: tuple(row)[1:] for row in found.collect()} == dict.fromkeys(
+        range(QUEUES), expected
+    )
+
+
+def _gave(pair: Pair, topic: str, group: str, total: int) -> dict[int, Served]:
+    """What each broker gave, by broker id, once they have counted all of it."""
+
+    async def look() -> list[Served]:
+        async with open_admin(name_servers=pair.name_server.address) as admin:
+            with trio.fail_after(3 * A_SAMPLE):
+                while True:
+                    found = await served(admin, topic, group)
+                    if sum(one.messages or 0 for one in found) >= total:
+                        return found
+                    await trio.sleep(0.5)
+
+    return {one.broker_id: one for one in trio.run(look)}
+
+
+def test_a_backfill_leaves_the_master_to_its_writers(spark: SparkSession, pair: Pair) -> None:
+    pair.load("history")
+    ends = ",".join(f'"{queue_id}":{COUNT - 2000}' for queue_id in range(QUEUES))
+    frame = _frame(
+        spark, pair, "history",
+        consumerGroup="backfill", columns="queueId,queueOffset,body", maxRecordsPerPartition="3000",
+        endingOffsets=f'{{"history":{{"broker-a":{{{ends}}}}}}}',
+    )  # fmt: skip
+    written, is_over = 0, threading.Event()
+
+    async def write() -> None:
+        nonlocal written
+        async with open_producer(name_servers=pair.name_server.address) as producer:
+            while not is_over.is_set():
+                await producer.send(Message("history", b"x" * BODY))
+                written += 1
+
+    writer = threading.Thread(target=trio.run, args=(write,))
+    writer.start()
+    try:
+        rows = frame.agg(count("*"), sum_of("queueOffset")).first()
+    finally:
+        is_over.set()
+        writer.join()
+    expected = COUNT - 2000
+    assert rows is not None
+    assert tuple(rows) == (QUEUES * expected, QUEUES * sum(range(expected)))
+    assert written > 10
+    gave = _gave(pair, "history", "backfill", QUEUES * expected)
+    # Of the master only this was asked: one message by queue and step of the search for what is cold.
+    assert gave[0].messages is not None
+    assert gave[0].messages <= QUEUES * 4
+    assert gave[1].messages == QUEUES * expected
+
+
+def test_a_master_killed_during_a_read_is_replaced_and_no_row_differs(
+    spark: SparkSession, pair: Pair, tmp_path: Path
+) -> None:
+    pair.load("orders")
+    first, gone = tmp_path / "first", tmp_path / "gone"
+
+    def stand_still(batches: Any) -> Any:
+        """Holds the first batch until the master is dead: by then the task has read a part of its range."""
+        for batch in batches:
+            first.touch()
+            while not gone.exists():
+                time.sleep(0.01)
+            yield batch
+
+    frame = _frame(
+        spark, pair, "orders",
+        columns="queueId,queueOffset,body", readFrom="auto", batchRows="500", pullBatchSize="50",
+        readRetries="0",  # in the same round
+    )  # fmt: skip
+
+    def kill() -> None:
+        while not first.exists():
+            time.sleep(0.01)
+        pair.master.kill()
+        gone.touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        _is_exact(frame.mapInArrow(stand_still, frame.schema))
+    finally:
+        gone.touch()
+        killer.join(30)
+        pair.master.restart()
