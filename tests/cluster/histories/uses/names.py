@@ -25,8 +25,8 @@ WORKERS: Final = "workers"
 ROUNDS: Final = "rounds"
 REGULARS: Final = "regulars"
 
-QUEUES_OF_USE: Final = 2
-ROUNDS_QUEUES: Final = 6
+QUEUES_OF_USE: Final = 4
+"""As many as a topic has that a send creates: one that a new master has not heard of is the same again."""
 
 DELAYS: Final = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 40)
 """Seconds of the levels 1, 2, ..., in place of hours."""
@@ -57,7 +57,7 @@ _KEPT: Final[dict[Use, tuple[Kept, ...]]] = {
         Kept(retry_topic(WORKERS), 1, WORKERS),
         Kept(dead_letter_topic(WORKERS), 1),
     ),
-    "static": (Kept(ROUNDS, ROUNDS_QUEUES, REGULARS),),
+    "static": (Kept(ROUNDS, QUEUES_OF_USE, REGULARS),),
 }
 TOPICS: Final[dict[Use, str]] = {use: kept[0].topic for use, kept in _KEPT.items()}
 

@@ -20,6 +20,8 @@ from rocketrio import Error, Message, MessageExt, Producer, TransactionState
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 SEND_PAUSE: Final = 1.2
+SEND_TIMEOUT: Final = 6.0
+"""Seconds; a half message is asked about before that, where its answer waits for a disk or slave."""
 AT_ONCE: Final = 2
 """Transactions under way at the same time."""
 PAYER: Final = "payer-0"
@@ -81,7 +83,9 @@ async def _live(world: World, books: _Books, host: str, life: int) -> None:
         try:
             async with (
                 client_at(world, host, f"payer/{life}") as client,
-                sender("payers", client, check_transaction=books.check) as producer,
+                sender(
+                    "payers", client, timeout=SEND_TIMEOUT, check_transaction=books.check
+                ) as producer,
                 background_nursery() as nursery,
             ):
                 for number in range(AT_ONCE):

@@ -6,7 +6,7 @@ import trio
 from tests.cluster.histories.events import Note, now
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.uses.events import Away, Owns
-from tests.cluster.histories.uses.names import REGULARS, ROUNDS, ROUNDS_QUEUES
+from tests.cluster.histories.uses.names import QUEUES_OF_USE, REGULARS, ROUNDS
 from tests.cluster.histories.uses.sending import post, sender
 from tests.cluster.histories.world import BROKER_NAME, World
 
@@ -37,7 +37,7 @@ def name_of(number: int) -> str:
 def fair_shares() -> dict[str, tuple[int, ...]]:
     """Whose queues are whose while nobody is gone for good."""
     names = [name_of(number) for number in range(COUNT)]
-    queues = [MessageQueue(ROUNDS, BROKER_NAME, queue_id) for queue_id in range(ROUNDS_QUEUES)]
+    queues = [MessageQueue(ROUNDS, BROKER_NAME, queue_id) for queue_id in range(QUEUES_OF_USE)]
     return {
         name: tuple(sorted(queue.queue_id for queue in allocate_averagely(name, names, queues)))
         for name in names

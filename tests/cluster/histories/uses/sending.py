@@ -23,10 +23,10 @@ SEND_TIMEOUT: Final = 3.0
 
 
 def sender(
-    group: str, client: ClientInstance, **options: Any
+    group: str, client: ClientInstance, *, timeout: float = SEND_TIMEOUT, **options: Any
 ) -> AbstractAsyncContextManager[Producer]:
     """A producer that tries once."""
-    return open_producer(group=group, client=client, timeout=SEND_TIMEOUT, retries=0, **options)
+    return open_producer(group=group, client=client, timeout=timeout, retries=0, **options)
 
 
 def note_offer(world: World, message: Message) -> float:
