@@ -74,6 +74,12 @@ class EndTransactionProcessor:
         elif is_commit and self._decisions.was_given_up(named):
             logger.info("transaction committed after it was given up message_id=%s", header.msg_id)
             result = self._decisions.commit_given_up(named)
+        elif is_commit and self._decisions.was_rolled_back(named):
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"{header.msg_id} was rolled back before, by its producer or by its answer to a check: "
+                "it will not be delivered",
+            )
         else:
             logger.info("transaction was decided before message_id=%s", header.msg_id)
             return request.response()

@@ -25,14 +25,22 @@ from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import committed, copied, given_up, operation
 from rocketrio_protocol.commands.transaction import TRANSACTION_COMMIT
 from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
+from rocketrio_protocol.properties import property_value
 from rocketrio_protocol.property_names import PROPERTY_REAL_TOPIC, PROPERTY_UNIQUE_KEY
 from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.topic_names import (
+    SCHEDULE_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+)
 
 logger = logging.getLogger("rocketrio_broker.transaction")
 
 COPIES_LIMIT: Final = 64
 """Records of one unique key that are looked at for the newest copy; a producer is asked 15 times at most by default."""
+
+COMMITS_REMEMBERED: Final = 10_000
+"""Keys of the last commits, some 1 MB: the index may not know them yet, as it is built in the background."""
 
 _END_OF_TIME_MS: Final = 2**62
 
@@ -56,6 +64,7 @@ class TransactionDecisions:
         self._topics = topics
         self._store_host = store_host
         self._wall_clock = wall_clock
+        self._last_committed: dict[str, None] = {}
 
     def standing(self, half: MessageExt) -> MessageExt | None:
         """The half message to decide where this one is named: itself, or its newest copy; None if all is decided."""
@@ -74,10 +83,22 @@ class TransactionDecisions:
 
     def was_given_up(self, half: MessageExt) -> bool:
         """Whether it went to TRANS_CHECK_MAX_TIME_TOPIC, and was not delivered since."""
-        topic = half.property_value(PROPERTY_REAL_TOPIC)
-        return bool(self._with_key_of(half, TRANS_CHECK_MAX_TIME_TOPIC)) and not any(
+        return bool(self._with_key_of(half, TRANS_CHECK_MAX_TIME_TOPIC)) and not self._is_committed(
+            half
+        )
+
+    def was_rolled_back(self, half: MessageExt) -> bool:
+        """Whether what was decided was no commit; False where nobody can know, as the message has no key."""
+        return half.property_value(PROPERTY_UNIQUE_KEY) is not None and not self._is_committed(half)
+
+    def _is_committed(self, half: MessageExt) -> bool:
+        if half.property_value(PROPERTY_UNIQUE_KEY) in self._last_committed:
+            return True
+        topic = half.property_value(PROPERTY_REAL_TOPIC) or ""
+        return any(
             message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
-            for message in self._with_key_of(half, topic or "")
+            for place in (topic, SCHEDULE_TOPIC)
+            for message in self._with_key_of(half, place)
         )
 
     def _with_key_of(self, half: MessageExt, topic: str) -> list[MessageExt]:
@@ -92,13 +113,22 @@ class TransactionDecisions:
         put = committed(half)
         if put is None:
             return AppendResult(PutStatus.MESSAGE_ILLEGAL, remark="it names no topic")
-        return self._then_operation(half, self._delayed_puts.put, put)
+        return self._then_operation(half, self._deliver, put)
 
     def commit_given_up(self, half: MessageExt) -> AppendResult:
         """Deliver what was given up: its producer decided at last."""
         put = committed(half)
         assert put is not None, "it was checked when it was parked"
-        return self._delayed_puts.put(put)
+        return self._deliver(put)
+
+    def _deliver(self, put: PutMessage) -> AppendResult:
+        result = self._delayed_puts.put(put)
+        key = property_value(put.properties, PROPERTY_UNIQUE_KEY)
+        if result.status is PutStatus.PUT_OK and key is not None:
+            if len(self._last_committed) >= COMMITS_REMEMBERED:
+                del self._last_committed[next(iter(self._last_committed))]
+            self._last_committed[key] = None
+        return result
 
     def roll_back(self, half: MessageExt) -> AppendResult:
         """Nobody will see it."""

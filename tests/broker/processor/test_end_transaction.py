@@ -17,6 +17,7 @@ from tests.cluster.support import bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.transaction import decisions
 from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.transaction import ResumeCheckHalfMessageRequestHeader
@@ -64,6 +65,39 @@ async def test_second_decision_changes_nothing(autojump_clock: MockClock, second
         assert (await producer.end(half, second)).code == ResponseCode.SUCCESS
         assert await producer.seen_bodies() == [b"once"]
         assert len(await producer.seen(OPERATIONS)) == 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_commit_of_what_was_rolled_back_is_refused(
+    autojump_clock: MockClock, restarts: bool
+) -> None:
+    """Its message will not come, and 0 would say that it is stored."""
+    async with producing() as producer:
+        half = await producer.send(b"never")
+        await producer.end(half, ROLLBACK)
+        if restarts:
+            await producer.cluster.kill_master()
+            await producer.cluster.restart_master()
+            await trio.sleep(1)
+        answer = await producer.end(half, COMMIT)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "rolled back before" in (answer.remark or "")
+        assert await producer.seen_bodies() == []
+
+
+@pytest.mark.parametrize("properties", ["", "DELAY\x012"])
+async def test_commits_beyond_those_remembered_are_found_by_their_keys(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, properties: str
+) -> None:
+    monkeypatch.setattr(decisions, "COMMITS_REMEMBERED", 1)
+    async with producing() as producer:
+        halves = [await producer.send(b"%d" % number, properties=properties) for number in range(3)]
+        for half in halves:
+            await producer.end(half, COMMIT)
+        await trio.sleep(10)
+        for half in halves:
+            assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        assert sorted(await producer.seen_bodies()) == [b"0", b"1", b"2"]
 
 
 async def test_second_decision_after_a_restart_changes_nothing(autojump_clock: MockClock) -> None:
