@@ -1,6 +1,7 @@
 """`from_rocketmq` in a real session: what it reads, and what it says of arguments before Spark is asked."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from tests.spark.load import (
     running_cluster,
 )
 
-from rocketrio.spark import from_rocketmq
+from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 from rocketrio.spark.errors import OptionError
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -75,6 +76,30 @@ def test_offsets_are_a_mapping_and_a_schema_chooses_columns(
     assert [(row.queueOffset, bytes(row.body)) for row in rows] == [(3, b"1/3"), (4, b"1/4")]
 
 
+def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
+    frame = stream_from_rocketmq(
+        spark,
+        "orders",
+        name_servers=cluster.name_server,
+        columns=["queueId", "body"],
+        starting_offsets={"orders": {"broker-a": {0: 10, 1: -2}}},
+        max_offsets_per_trigger=40,
+        commit_interval=0.5,
+        consumer_group="board",
+    )
+    assert frame.isStreaming
+    query = (
+        frame.writeStream.format("parquet")
+        .option("path", str(tmp_path / "rows"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60), query.status
+    rows = spark.read.parquet(str(tmp_path / "rows")).groupBy("queueId").count().collect()
+    assert {row.queueId: row["count"] for row in rows} == {0: COUNT - 10, 1: COUNT}
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -91,4 +116,33 @@ def test_wrong_arguments_are_refused_at_once_and_by_name(
 ) -> None:
     with pytest.raises(OptionError) as caught:
         from_rocketmq(spark, "orders", **arguments)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "arguments", "said"),
+    [
+        (
+            from_rocketmq,
+            {"commit_interval": 1.0},
+            "commit_interval is an option of a streaming read",
+        ),
+        (
+            stream_from_rocketmq,
+            {"ending_offsets": "latest"},
+            "ending_offsets is an option of a batch",
+        ),
+        (stream_from_rocketmq, {"max_trigger_delay": 5}, "give min_offsets_per_trigger"),
+        (
+            stream_from_rocketmq,
+            {"min_offsets_per_trigger": 5, "max_offsets_per_trigger": 3},
+            "min_offsets_per_trigger=5 is more than max_offsets_per_trigger=3",
+        ),
+    ],
+)
+def test_arguments_of_the_other_use_are_refused_as_such(
+    spark: SparkSession, read: Callable[..., object], arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        read(spark, "orders", **arguments)
     assert said in str(caught.value)

@@ -7,6 +7,7 @@ once and in Python, where Spark would tell of it later from inside the JVM.
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from rocketrio.spark.arguments import ARGUMENTS, BatchArguments, StreamArguments, option_texts
@@ -43,8 +44,10 @@ def from_rocketmq(
     ConfigError when workers on this machine run a Python without this package.
     """
     from rocketrio.spark.options import parse_read_options
+    from rocketrio.spark.stream_options import STREAM_OPTIONS
 
-    return _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse_read_options)
+    parse = partial(parse_read_options, other_options=STREAM_OPTIONS)
+    return _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse)
 
 
 def stream_from_rocketmq(

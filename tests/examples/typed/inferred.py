@@ -1,9 +1,11 @@
 """What type checkers know without being told: read by test_types.py, never run."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any, assert_type
 
 import attrs
+from pyspark.sql import DataFrame, SparkSession
 
 from rocketrio import (
     Consumer,
@@ -17,6 +19,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.aio import TrioSide
+from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 
 
 @attrs.define
@@ -63,3 +66,22 @@ async def from_asyncio(side: TrioSide, producer: Producer) -> None:
     async with side.open(open_consumer("orders", group="billing")) as consumer:
         assert_type(consumer, Consumer)
     assert_type(await side.on_asyncio(asyncio.sleep, 1.0, "value"), str)
+
+
+def frames(spark: SparkSession) -> None:
+    assert_type(from_rocketmq(spark, "orders"), DataFrame)
+    since = datetime(2026, 1, 2, tzinfo=UTC)
+    assert_type(
+        from_rocketmq(
+            spark,
+            ["orders", "returns"],
+            schema="body binary",
+            starting_timestamp=since,
+            ending_offsets={"orders": {"broker-a": {0: 17}}},
+            filter_pushdown=None,
+            pull_timeout=2.5,
+        ),
+        DataFrame,
+    )
+    orders = stream_from_rocketmq(spark, assign={"orders": {"broker-a": [0, 1]}}, read_from="slave")
+    assert_type(orders, DataFrame)

@@ -1,5 +1,7 @@
 """What type checkers refuse, on the lines that are marked and on no others: read by test_types.py, never run."""
 
+from pyspark.sql import SparkSession
+
 from rocketrio import (
     ConsumeLater,
     Consumer,
@@ -13,6 +15,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio.aio import TrioSide
+from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 
 
 def messages() -> None:
@@ -80,3 +83,16 @@ async def on_asyncio(side: TrioSide, producer: Producer, message: Message) -> No
     await side.run(producer.send)  # wrong: no message
     await side.run(producer.send, message, 3.0)  # wrong
     await side.open(open_producer())  # wrong: async with
+
+
+def frames(spark: SparkSession) -> None:
+    from_rocketmq("orders")  # wrong: no session
+    from_rocketmq(spark, "orders", "10.0.0.1:9876")  # wrong: name_servers= by name
+    from_rocketmq(spark, "orders", startingOffsets="latest")  # wrong: starting_offsets
+    from_rocketmq(spark, "orders", starting_offsets="frist")  # wrong
+    from_rocketmq(spark, "orders", starting_offsets={"orders": 3})  # wrong: by broker and queue
+    from_rocketmq(spark, "orders", starting_timestamp="2026-01-02")  # wrong: a datetime
+    from_rocketmq(spark, "orders", fail_on_data_loss="false")  # wrong: False
+    from_rocketmq(spark, "orders", pull_timeout="3s")  # wrong: seconds
+    from_rocketmq(spark, "orders", max_offsets_per_trigger=5)  # wrong: of a stream
+    stream_from_rocketmq(spark, "orders", ending_offsets="latest")  # wrong: of a batch
