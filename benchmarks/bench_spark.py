@@ -1,113 +1,70 @@
-"""Reading a topic: rows/s of the reader in one process, and of a Spark batch job on local[2].
+"""Reading a topic with Spark: rows/s of the reader in one process, and of batch jobs on local[2].
 
-The cluster runs in a process of its own on the same machine. Each case is read three times, the last counts.
-Beside Apache's limit of 32 messages an answer stands the same with answers of 1024. The control is a source that
-yields one ready batch again and again: what Spark itself allows on this machine at this moment.
-`small` as an argument makes it a matter of half a minute; without Java, or with `reader`, only the first part runs.
+The cluster runs in a process of its own on the same machine. Beside Apache's limit of 32 messages an answer stands the
+same with answers of 1024. Batch jobs are compared in one run, in turn, with a source that yields ready batches from
+memory, which is what Spark allows on this machine at this moment, and with one that makes rows one by one.
+At the end a backfill: how much each broker gave, and how much the master took meanwhile.
+
+`small` as an argument makes it a matter of a minute; without Java, or with `reader`, only the first part runs.
 """
 
-import json
-import os
 import shutil
-import subprocess
+import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import trio
+from spark_parts.cluster import Cluster, Writer, cluster, fill, report, session
+from spark_parts.control import generator_source, row_source
 
-from rocketrio_protocol.batch import encode_batch
-from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
-from rocketrio_protocol.commands.send import SendBatchMessageRequestHeader
-from rocketrio_protocol.message import Message
-from rocketrio_protocol.remoting.pool import ChannelPool, check, open_channel_pool
-from rocketrio_protocol.remoting.tcp import dial_tcp
+from rocketrio import open_admin
+from rocketrio.administration.served import Served, served
 
-QUEUES = 2
 ROUNDS = 3
 CHOICES = {"all": None, "keys,tags,body": "keys,tags,body", "body": "body"}
 LARGE_ANSWERS = (
     "store.max_transfer_count_on_message_in_memory=1024",
     "store.max_transfer_bytes_on_message_in_memory=1048576",
 )
+SMALL_MEMORY = (
+    "slave_read_enable=true",
+    "store.access_message_in_memory_max_bytes=4000000",
+    "store.max_transfer_count_on_message_in_disk=1024",
+    "store.max_transfer_bytes_on_message_in_disk=1048576",
+)
+ROW_BY_ROW_SHARE = 10
+"""The row-by-row source reads a tenth: it takes ten times as long."""
+MASTER = "local[2]"
+
+Sizes = tuple[tuple[int, int], ...]
+"""Bytes of a body, and rows."""
 
 
-def report(name: str, value: float, unit: str, **params: object) -> None:
-    """One figure."""
-    print(
-        json.dumps({"name": name, "value": round(value), "unit": unit, "params": params}),
-        flush=True,
-    )
+def rates(works: dict[str, Callable[[], int]]) -> dict[str, float]:
+    """Rows a second of each, the median of some rounds in turn after one that does not count."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for round_ in range(ROUNDS + 1):
+        for name, work in works.items():
+            started = time.perf_counter()
+            rows = work()
+            if round_:
+                found[name].append(rows / (time.perf_counter() - started))
+    return {name: statistics.median(values) for name, values in found.items()}
 
 
-@contextmanager
-def cluster(data: Path, settings: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """A cluster; its addresses by role."""
-    command = [
-        str(Path(sys.executable).with_name("rocketrio-broker")), "cluster", "--log-level", "error",
-        "--listen", "127.0.0.1:0", "--data", str(data), "--slaves", "0",
-        *(word for setting in settings for word in ("--set", setting)),
-    ]  # fmt: skip
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            lines = [process.stdout.readline().split() for _ in range(2)]
-            words = [dict(word.split("=", 1) for word in line[1:]) for line in lines]
-            yield {found["role"]: found["address"] for found in words}
-        finally:
-            process.terminate()
+def topic_of(size: int) -> str:
+    return f"bench{size}"
 
 
-async def fill(addresses: dict[str, str], topic: str, rows: int, body_size: int) -> None:
-    """Put messages with keys and tags into the topic."""
-    async with open_channel_pool(dial_tcp) as pool:
-        header = CreateTopicRequestHeader(
-            topic, "TBW102", QUEUES, QUEUES, perm=6, topic_filter_type="SINGLE_TAG", order=False
-        )
-        check(await pool.call(addresses["master"], header, timeout=30), "no topic")
-        async with trio.open_nursery() as nursery:
-            for queue_id in range(QUEUES):
-                nursery.start_soon(
-                    fill_queue,
-                    pool,
-                    addresses["master"],
-                    topic,
-                    queue_id,
-                    rows // QUEUES,
-                    body_size,
-                )
+def read_options(addresses: Cluster, size: int, columns: str | None) -> dict[str, str]:
+    options = {"nameServer": addresses.name_server, "subscribe": topic_of(size)}
+    return options if columns is None else {**options, "columns": columns}
 
 
-async def fill_queue(
-    pool: ChannelPool, addr: str, topic: str, queue_id: int, rows: int, body_size: int
-) -> None:
-    """One queue, in batches of 250."""
-    header = SendBatchMessageRequestHeader(
-        "bench", topic, "TBW102", 4, queue_id, 0, 1_700_000_000_000, 0, properties="", batch=True
-    )
-    entries = []
-    for number in range(250):
-        message = Message(topic, b"x" * body_size, keys=f"order-{number:08d}", tags="red")
-        properties = message.encoded_properties(unique_key=f"7F00000100002A139A5505D0{number:08X}")
-        entries.append((0, message.body, properties.encode()))
-    body = encode_batch(entries)
-    for _ in range(rows // 250):
-        check(await pool.call(addr, header, body, timeout=30), "not stored")
-
-
-def timed(work: Callable[[], int]) -> float:
-    """Rows a second of the last of some rounds."""
-    rate = 0.0
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        rows = work()
-        rate = rows / (time.perf_counter() - started)
-    return rate
+# --------------------------------------------------------------------------------------- in one process
 
 
 def read_here(options: dict[str, str]) -> int:
@@ -119,121 +76,107 @@ def read_here(options: dict[str, str]) -> int:
     return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
 
 
-@contextmanager
-def session() -> Iterator[Any]:
-    """A Spark session whose workers run this interpreter."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    try:
-        yield spark
-    finally:
-        spark.stop()
+def reader_cases(addresses: Cluster, sizes: Sizes, answer: int) -> None:
+    """The reader without Spark."""
+    for size, _ in sizes:
+        for name, columns in CHOICES.items():
+            work = partial(read_here, read_options(addresses, size, columns))
+            rate = rates({"reader": work})["reader"]
+            report("reader", rate, "rows/s", body=size, columns=name, answer=answer)
 
 
-def count_bytes(reader: Any) -> int:
+# --------------------------------------------------------------------------------------------- in Spark
+
+
+def count_bytes(frame: Any) -> int:
     """An aggregate that touches every row."""
     from pyspark.sql.functions import count, length
     from pyspark.sql.functions import sum as sum_of
 
-    row = reader.load().agg(sum_of(length("body")), count("*")).first()
+    row = frame.agg(sum_of(length("body")), count("*")).first()
     return int(row[1])
 
 
-def control_source() -> Any:
-    """A source that fetches and decodes nothing."""
-    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+def batch_cases(spark: Any, addresses: Cluster, sizes: Sizes, answer: int) -> None:
+    """Ours, the API's limit and row by row, in turn."""
+    spark.dataSource.register(generator_source())
+    spark.dataSource.register(row_source())
+    for size, rows in sizes:
+        for name, columns in CHOICES.items():
+            options = read_options(addresses, size, columns)
+            ours = spark.read.format("rocketmq").options(**options, minPartitions="2").load()
+            limit = spark.read.format("generator").options(rows=str(rows), size=str(size))
+            share = rows // ROW_BY_ROW_SHARE // 2
+            end = f'{{"{topic_of(size)}":{{"broker-a":{{"0":{share},"1":{share}}}}}}}'
+            slow = spark.read.format("rows").options(**options, endingOffsets=end)
+            found = rates(
+                {
+                    "spark batch": partial(count_bytes, ours),
+                    "spark generator": partial(count_bytes, limit.schema(ours.schema).load()),
+                    "spark row by row": partial(count_bytes, slow.schema(ours.schema).load()),
+                }
+            )
+            params = {"body": size, "columns": name, "answer": answer, "master": MASTER}
+            for what, rate in found.items():
+                report(what, rate, "rows/s", **params)
+            batch = found["spark batch"]
+            report("of the API's limit", 100 * batch / found["spark generator"], "%", **params)
+            report("over row by row", batch / found["spark row by row"], "times", **params)
 
-    class Reader(DataSourceReader):
-        def __init__(self, rows: int, size: int) -> None:
-            self.rows, self.size = rows, size
 
-        def partitions(self) -> list[InputPartition]:
-            return [InputPartition(number) for number in range(QUEUES)]
+def backfill_case(spark: Any, rows: int) -> None:
+    """History read with readFrom=auto while the master takes writes: bytes by broker."""
+    with cluster(SMALL_MEMORY, slaves=1) as addresses:
+        trio.run(fill, addresses.master, topic_of(1024), rows, 1024)
+        time.sleep(2)  # the slave copies it
+        end = f'{{"{topic_of(1024)}":{{"broker-a":{{"0":{rows // 2 - 3000},"1":{rows // 2 - 3000}}}}}}}'
+        options = read_options(addresses, 1024, "queueOffset,body")
+        frame = spark.read.format("rocketmq").options(
+            **options, endingOffsets=end, consumerGroup="backfill", minPartitions="8"
+        )
+        with Writer(addresses.name_server, topic_of(1024), 1024) as writer:
+            started = time.perf_counter()
+            count = count_bytes(frame.load())
+            seconds = time.perf_counter() - started
+        report("spark backfill", count / seconds, "rows/s", body=1024, master=MASTER)
+        report("sent meanwhile", writer.sent / seconds, "messages/s", body=1024)
+        for share in trio.run(shares, addresses.name_server, count):
+            role = "slave" if share.broker_id else "master"
+            report("served to the backfill", share.bytes or 0, "bytes", broker=role)
 
-        def read(self, partition: InputPartition) -> Iterator[Any]:
-            import pyarrow
 
-            body = pyarrow.array([b"x" * self.size] * 5000, pyarrow.binary())
-            batch = pyarrow.RecordBatch.from_arrays([body], names=["body"])
-            for _ in range(self.rows // QUEUES // 5000):
-                yield batch
-
-    class Control(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "control"
-
-        def schema(self) -> str:
-            return "body binary"
-
-        def reader(self, schema: Any) -> DataSourceReader:
-            return Reader(int(self.options["rows"]), int(self.options["size"]))
-
-    return Control
+async def shares(name_server: str, count: int) -> list[Served]:
+    """What each broker gave: they count in samples of ten seconds."""
+    async with open_admin(name_servers=name_server) as admin:
+        with trio.move_on_after(30):
+            while True:
+                found = await served(admin, topic_of(1024), "backfill")
+                if sum(share.messages or 0 for share in found) >= count:
+                    return found
+                await trio.sleep(1)
+    return found
 
 
 def main() -> int:
     """All cases."""
     small = "small" in sys.argv
-    with_spark = "reader" not in sys.argv
+    sizes = ((100, 20_000 if small else 500_000), (1024, 10_000 if small else 200_000))
     has_java = shutil.which("java") is not None
+    with_spark = "reader" not in sys.argv and has_java
     for settings, answer in (((), 32), (LARGE_ANSWERS, 1024)):
-        with tempfile.TemporaryDirectory() as folder, cluster(Path(folder), settings) as addresses:
-            sizes = ((100, 20_000 if small else 500_000), (1024, 10_000 if small else 100_000))
+        with cluster(settings) as addresses:
             for size, rows in sizes:
-                trio.run(fill, addresses, f"bench{size}", rows, size)
+                trio.run(fill, addresses.master, topic_of(size), rows, size)
             time.sleep(1)  # the last messages reach their queues
-            for size, _ in sizes:
-                for name, columns in CHOICES.items():
-                    options = {"nameServer": addresses["namesrv"], "subscribe": f"bench{size}"}
-                    if columns is not None:
-                        options["columns"] = columns
-                    params = {"body": size, "columns": name, "answer": answer}
-                    report(
-                        "reader",
-                        timed(partial(read_here, options)),
-                        "rows/s",
-                        **params,
-                    )
-            if with_spark and has_java:
+            reader_cases(addresses, sizes, answer)
+            if with_spark:
                 with session() as spark:
-                    spark_cases(spark, addresses["namesrv"], sizes, answer)
-    if with_spark and not has_java:
+                    batch_cases(spark, addresses, sizes, answer)
+                    if answer > 32:
+                        backfill_case(spark, sizes[1][1])
+    if not has_java:
         print("no java: the Spark part was left out", file=sys.stderr)
     return 0
-
-
-def spark_cases(spark: Any, name_server: str, sizes: Any, answer: int) -> None:
-    """The same through Spark, with the control beside it."""
-    spark.dataSource.register(control_source())
-    for size, rows in sizes:
-        for name, columns in CHOICES.items():
-            reader = spark.read.format("rocketmq").option("nameServer", name_server)
-            reader = reader.option("subscribe", f"bench{size}").option("minPartitions", "2")
-            if columns is not None:
-                reader = reader.option("columns", columns)
-            rate = timed(partial(count_bytes, reader))
-            report(
-                "spark batch",
-                rate,
-                "rows/s",
-                body=size,
-                columns=name,
-                answer=answer,
-                master="local[2]",
-            )
-        control = spark.read.format("control").option("rows", str(rows)).option("size", str(size))
-        rate = timed(partial(count_bytes, control))
-        report("spark control", rate, "rows/s", body=size, columns="body", master="local[2]")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What the benchmarks of Spark share: clusters, topics, sessions, and what they are compared with."""
