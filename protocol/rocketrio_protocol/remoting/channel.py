@@ -83,7 +83,7 @@ class Channel:
         self._parked_writer: trio.lowlevel.Task | None = None
         self._backlog: list[RemotingCommand] = []  # Received, and not acted on yet.
         self._ended = False  # The peer sends no more.
-        self._calls_come_together = False  # Several were answered by the last chunk.
+        self._woken_count = 0  # Calls that the last chunk answered, less those made since: they come together.
         self._in_round = False  # Requests are acted on, and what that queues is sent at its end.
         self._sending_size = 0  # Bytes the writer has taken from the connection and not sent yet.
         self._sending_answer_size = 0  # How many of these are answers,
@@ -146,7 +146,9 @@ class Channel:
         opaque = connection.start_call(request, call)
         if deadline < self._sweeper.next_look:
             self._sweeper.look_before(deadline)
-        if self._calls_come_together or len(connection.response_table) > 1 or self._sending_size:
+        self._woken_count -= 1
+        is_alone = self._woken_count < 0 and len(connection.response_table) == 1
+        if self._sending_size or not (is_alone or self._woken_count == 0):
             self._wake_writer()
         else:
             self._last_active = now
@@ -285,7 +287,7 @@ class Channel:
         self._backlog, finished = connection.receive(self._buffer[:size])
         for call, answer in finished:
             call.finish(answer)
-        self._calls_come_together = len(finished) > 1
+        self._woken_count = len(finished)
         if self._backlog:
             self._act()
         return not self._backlog and connection.error is None
@@ -330,7 +332,8 @@ class Channel:
     def _send_at_once(self) -> None:
         """Send what is queued without the writer, which takes over what the transport does not take.
 
-        A tick of the scheduler less; not for calls that come together, which then would not leave together.
+        A tick of the scheduler less; of calls that come together, because their tasks were woken together, the last
+        one sends all.
         """
         connection = self._connection
         data = connection.take_output()
