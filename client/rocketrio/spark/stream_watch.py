@@ -100,6 +100,12 @@ class StreamWatch:
         if silent or not self._is_discovered:
             who = f"the brokers of {len(silent)} queues" if silent else "the name servers"
             raise NotReachable(f"{who} did not answer")
+        read = self.options.read
+        unrouted = {*read.topics, *(queue.topic for queue in read.assigned)}.difference(
+            queue.topic for queue in self._listed
+        )
+        if unrouted:  # Deleted, or its brokers are all away: to end with nothing read would look like success.
+            raise NotReachable(f"the brokers of {', '.join(sorted(unrouted))} did not answer")
         self._discover_at = -inf  # Those that are gone are known only with a start.
         return view
 
@@ -222,11 +228,13 @@ class StreamWatch:
         for name in sorted(silent):
             silence = self._silent.get(name)
             if silence is None:
-                self._silent[name] = _Silence(now, now + FIRST_RETRY)
-                continue
-            if now >= silence.retry_at:
+                logger.warning("broker silent: its queues wait name=%s", name)
+                silence = self._silent[name] = _Silence(now, now + FIRST_RETRY)
+            elif now >= silence.retry_at:
                 silence.pause = min(2 * silence.pause, MAX_RETRY)
                 silence.retry_at = now + silence.pause
+            # Its routes were perhaps taken back, or it comes back elsewhere.
+            self._discover_at = min(self._discover_at, silence.retry_at)
             if now - silence.since >= self.options.failure_timeout:
                 raise BrokerUnreachable(
                     f"no broker named {name} has answered for {now - silence.since:.0f} s"
