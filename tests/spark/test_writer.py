@@ -1,0 +1,222 @@
+"""`df.write.format("rocketmq")` in a real Spark session, to a cluster in a process of its own."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import spark_partition_id
+from tests.spark.load import Running, channel_pool, create_topic, running_cluster
+
+from rocketrio.producing.publish_route import queue_for_key
+from rocketrio.spark.repeats import drop_repeated_rows
+from rocketrio_protocol.message import MessageQueue
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+QUEUES = 4
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+
+        async def create() -> None:
+            async with channel_pool() as pool:
+                for topic in ("columns", "keyed", "aimed", "numbered", "kafka"):
+                    await create_topic(pool, running.master, topic, QUEUES)
+
+        trio.run(create)
+        yield running
+
+
+def write(frame: DataFrame, cluster: Running, topic: str | None, **given: str) -> None:
+    options = {"nameServer": cluster.name_server, **({"topic": topic} if topic else {}), **given}
+    frame.write.format("rocketmq").options(**options).mode("append").save()
+
+
+def read(spark: SparkSession, cluster: Running, topic: str, **given: str) -> DataFrame:
+    options = {"nameServer": cluster.name_server, "subscribe": topic, **given}
+    return spark.read.format("rocketmq").options(**options).load()
+
+
+def rows_of(spark: SparkSession, cluster: Running, topic: str, **given: str) -> list[Row]:
+    return read(spark, cluster, topic, **given).orderBy("queueId", "queueOffset").collect()
+
+
+def test_every_column_arrives(spark: SparkSession, cluster: Running) -> None:
+    frame = spark.range(1000).selectExpr(
+        "concat('body-', id) AS body",
+        "concat('key-', id) AS keys",
+        "if(id % 2 = 0, 'even', null) AS tags",
+        "map('number', cast(id AS string), 'empty', '', 'KEYS', 'not this') AS properties",
+        "cast(id AS int) AS flag",
+        "cast(0 AS int) AS delayLevel",
+    )
+    write(frame, cluster, "columns")
+    columns = "body,keys,tags,properties,flag,uniqueKey"
+    rows = read(spark, cluster, "columns", columns=columns).collect()
+    assert len({row.uniqueKey for row in rows}) == len(rows) == 1000
+    by_flag = {row.flag: row for row in rows}
+    row = by_flag[41]
+    assert (bytes(row.body), row.keys, row.tags) == (b"body-41", "key-41", None)
+    assert by_flag[40].tags == "even"
+    own = {name: row.properties.get(name) for name in ("number", "empty", "KEYS", "SPARK_ROW")}
+    assert own == {"number": "41", "empty": None, "KEYS": "key-41", "SPARK_ROW": None}
+
+
+def test_each_row_may_have_its_topic_unless_the_option_says_it(
+    spark: SparkSession, cluster: Running
+) -> None:
+    frame = spark.range(60).selectExpr("concat('t', id % 3) AS topic", "cast(id AS string) AS body")
+    write(frame, cluster, None)
+    for topic in range(3):
+        found = sorted(int(bytes(row.body)) for row in rows_of(spark, cluster, f"t{topic}"))
+        assert found == list(range(topic, 60, 3))
+    write(frame, cluster, "t-all")
+    assert read(spark, cluster, "t-all").count() == 60
+
+
+def test_a_frame_of_kafkas_shape_is_written(spark: SparkSession, cluster: Running) -> None:
+    frame = spark.range(8).selectExpr(
+        "'kafka' AS topic",
+        "cast(concat('k', id) AS binary) AS key",
+        "cast(cast(id AS string) AS binary) AS value",
+        "cast(id % 4 AS int) AS partition",
+        "id AS offset",
+        "current_timestamp() AS timestamp",
+        "0 AS timestampType",
+        "array(named_struct('key', 'h', 'value', cast('v' AS binary))) AS headers",
+    )
+    write(frame, cluster, None)
+    rows = rows_of(spark, cluster, "kafka")
+    assert {(row.queueId, row.keys, bytes(row.body)) for row in rows} == {
+        (number % 4, f"k{number}", b"%d" % number) for number in range(8)
+    }
+    assert {row.properties["h"] for row in rows} == {"v"}
+    again = read(spark, cluster, "kafka", schemaMode="kafka", includeHeaders="true")
+    write(again, cluster, None)
+    assert len(rows_of(spark, cluster, "kafka")) == 16
+
+
+def test_rows_of_a_sharding_key_keep_their_order(spark: SparkSession, cluster: Running) -> None:
+    frame = (
+        spark.range(0, 4000, numPartitions=2)
+        .withColumn("task", spark_partition_id())
+        .selectExpr(
+            "concat(task, '/', id % 10) AS shardingKey",
+            "concat(task, '/', id % 10) AS keys",
+            "cast(id AS string) AS body",
+        )
+    )
+    write(frame, cluster, "keyed", sendBatchBytes="2000")
+    queues = [MessageQueue("keyed", "broker-a", number) for number in range(QUEUES)]
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for row in rows_of(spark, cluster, "keyed"):
+        assert queue_for_key(row.keys, queues).queue_id == row.queueId
+        by_key[row.keys].append(int(bytes(row.body)))
+    assert sum(map(len, by_key.values())) == 4000
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def test_rows_choose_their_queue(spark: SparkSession, cluster: Running) -> None:
+    frame = spark.range(40).selectExpr(
+        "cast(id % 4 AS int) AS queueId", "'broker-a' AS brokerName", "cast(id AS string) AS body"
+    )
+    write(frame, cluster, "aimed")
+    write(frame.drop("brokerName").withColumnRenamed("queueId", "partition"), cluster, "numbered")
+    for topic in ("aimed", "numbered"):
+        for row in rows_of(spark, cluster, topic):
+            assert int(bytes(row.body)) % 4 == row.queueId
+
+
+def test_a_delayed_row_comes_later(spark: SparkSession, cluster: Running) -> None:
+    frame = spark.createDataFrame([("now", 0), ("later", 2)], "body string, delayLevel int")
+    write(frame, cluster, "delayed")
+    deadline = time.monotonic() + 30
+    while read(spark, cluster, "delayed").count() < 2 and time.monotonic() < deadline:
+        time.sleep(0.5)
+    born = "cast(bornTimestamp AS double) AS born", "cast(storeTimestamp AS double) AS stored"
+    found = read(spark, cluster, "delayed").selectExpr("cast(body AS string) AS body", *born)
+    waited = {row.body: row.stored - row.born for row in found.collect()}
+    assert waited["now"] < 4
+    assert waited["later"] >= 4.9
+
+
+def test_what_was_read_is_written_back_as_it_is(spark: SparkSession, cluster: Running) -> None:
+    frame = spark.range(100).selectExpr(
+        "cast(id AS string) AS body", "concat('k', id) AS keys", "'red' AS tags",
+        "map('n', cast(id AS string)) AS properties",
+    )  # fmt: skip
+    write(frame, cluster, "original")
+    write(read(spark, cluster, "original").drop("queueId", "brokerName"), cluster, "copy")
+    columns = ["body", "keys", "tags", "properties['n']"]
+    found = [
+        sorted(read(spark, cluster, topic).selectExpr(*columns).collect())
+        for topic in ("original", "copy")
+    ]
+    assert found[0] == found[1]
+    assert len(found[0]) == 100
+
+
+def test_a_batch_that_is_run_again_under_its_id_repeats_itself(
+    spark: SparkSession, cluster: Running
+) -> None:
+    frame = spark.range(0, 500, numPartitions=2).selectExpr("cast(id AS string) AS body")
+    for job in ("monday", "monday", "tuesday"):
+        write(frame, cluster, "again", dedupProperties="true", dedupId=job)
+    write(frame, cluster, "again", dedupProperties="true")
+    write(frame, cluster, "again", dedupProperties="true")
+    write(frame.limit(5), cluster, "again")
+    stored = read(spark, cluster, "again")
+    assert stored.count() == 2505
+    once = stored.transform(drop_repeated_rows)
+    assert once.columns == stored.columns
+    assert once.count() == 2005  # Without an id each run is a job of its own.
+
+
+def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW source AS SELECT cast(id AS string) AS body FROM range(7)"
+    )
+    write(spark.table("source"), cluster, "sql", nameServer=cluster.name_server)
+    assert read(spark, cluster, "sql").count() == 7
+
+
+@pytest.mark.parametrize(
+    ("expressions", "given", "said"),
+    [
+        (["id AS body"], {}, r"\[ROCKETMQ_SCHEMA\] column body is bigint; binary or string is wanted"),
+        (["'x' AS body", "id AS price"], {}, r"\[ROCKETMQ_SCHEMA\] column 'price' is none of a message"),
+        (["'x' AS body"], {"maxInFligth": "3"}, "unknown option 'maxinfligth'; did you mean maxInFlight"),
+        (["'x' AS body"], {"startingOffsets": "latest"}, "is an option of a read"),
+        (["'x' AS body"], {"secretKey": "s"}, "secretkey: not yet: authentication"),
+        (["if(id = 3, null, 'x') AS body"], {}, r"\[ROCKETMQ_ROW\] row \d+ of task \d+ .*its body is null"),
+        (["repeat('x', 2000) AS body"], {"maxMessageBytes": "1999"}, "its body has 2000 bytes; maxMessageBytes=1999"),
+        (["'x' AS body", "cast(19 AS int) AS delayLevel"], {}, "its delayLevel is 19, none of 0 to 18"),
+        (["'x' AS body", "cast(9 AS int) AS partition"], {}, "wants partition 9 of topic wrong, which has"),
+        (["'x' AS body"], {"nameServer": "127.0.0.1:1", "sendRetries": "0"}, r"\[ROCKETMQ_BROKER_UNREACHABLE\]"),
+        (["'x' AS body"], {"topic": "nowhere", "autoCreateTopic": "false"}, r"\[ROCKETMQ_TOPIC_NOT_FOUND\].*nowhere"),
+    ],
+)  # fmt: skip
+def test_errors_reach_the_user_with_their_code(
+    spark: SparkSession, cluster: Running, expressions: list[str], given: dict[str, Any], said: str
+) -> None:
+    frame = spark.range(5).selectExpr(*expressions)
+    with pytest.raises(Exception, match=said):
+        write(frame, cluster, given.pop("topic", "wrong"), **given)
+
+
+def test_the_mode_append_must_be_given(spark: SparkSession, cluster: Running) -> None:
+    frame = spark.range(5).selectExpr("cast(id AS string) AS body")
+    options = {"nameServer": cluster.name_server, "topic": "modes"}
+    writer = frame.write.format("rocketmq").options(**options)
+    with pytest.raises(Exception, match='cannot be written in the "ErrorIfExists" mode'):
+        writer.save()
+    with pytest.raises(Exception, match=r"mode overwrite: .*give .mode\('append'\)"):
+        writer.mode("overwrite").save()
+    with pytest.raises(Exception, match="a path is given; the topic is"):
+        frame.write.format("rocketmq").options(**options).mode("append").save("modes")
