@@ -14,11 +14,12 @@ from tests.cluster.histories.uses.events import (
     Away,
     Began,
     Finished,
+    Noticed,
     Offered,
     Owns,
     Worked,
 )
-from tests.cluster.histories.uses.names import LEDGER, PAYMENTS, REMINDERS, TASKS
+from tests.cluster.histories.uses.names import LEDGER, NOTICES, PAYMENTS, REMINDERS, TASKS
 from tests.cluster.histories.uses.playing import Stored
 
 BODY = b"1"
@@ -65,10 +66,17 @@ def switched(at: float, *, kept: int = 200) -> list[Event]:
 
 
 def broken(
-    use: Use, events: list[Event], *used: Stored, faults: tuple[Fault, ...] = (), **mode: Any
+    use: Use,
+    events: list[Event],
+    *used: Stored,
+    faults: tuple[Fault, ...] = (),
+    readers: int = 0,
+    **mode: Any,
 ) -> set[str]:
     """The names of the promises that such a story breaks."""
-    schedule = attrs.evolve(schedule_of(*faults), uses=(use,), consumers=(), producers=0)
+    schedule = attrs.evolve(
+        schedule_of(*faults), uses=(use,), consumers=((),) * readers, producers=0
+    )
     schedule = attrs.evolve(schedule, mode=attrs.evolve(schedule.mode, **mode))
     master = BrokerState(0, 0, b"", ((), (), (), ()), (), ((), ()), (), (), (), "", used=used)
     ends = (master, attrs.evolve(master, broker=1))
@@ -155,6 +163,20 @@ def test_task_comes_again_when_it_failed_and_its_delay_is_over() -> None:
     assert broken("retries", [*done, *again]) == {"tried again without a failure"}
     letter = stored("%DLQ%workers", 20.0)
     assert broken("retries", failed, letter) == {"dead too soon"}
+
+
+def test_every_reader_gets_all_notices() -> None:
+    def read(who: int, *offsets: int) -> list[Event]:
+        return [
+            Noticed(at=10.0, who=f"consumer-{who}", queue_id=0, queue_offset=offset, body=BODY)
+            for offset in offsets
+        ]
+
+    both = stored(NOTICES, 5.0), stored(NOTICES, 6.0, queue_offset=1)
+    assert broken("broadcast", [*read(0, 0, 1), *read(1, 0, 0, 1)], *both, readers=2) == set()
+    told = {"a reader was left out"}
+    assert broken("broadcast", [*read(0, 0, 1), *read(1, 0)], *both, readers=2) == told
+    assert broken("broadcast", read(0, 1, 0), readers=1) == told
 
 
 def test_static_member_has_its_own_queues_whenever_it_is_there() -> None:

@@ -1,5 +1,7 @@
 """Delayed messages, transactions, order, retries and static members under faults: what is broken on purpose is seen."""
 
+from typing import get_args
+
 import attrs
 import pytest
 from tests.cluster.histories.chosen import broken_promises, schedule_of
@@ -9,6 +11,7 @@ from tests.cluster.histories.uses.names import RECONSUME_LIMIT
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.hands import Hand
 from rocketrio.consuming.in_work import Unit
+from rocketrio.consuming.offset_file import OffsetFile
 from rocketrio.consuming.running import HandlerRun
 from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.parked import DelayedPuts
@@ -19,7 +22,7 @@ from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.transaction.check import TransactionCheckService
 from rocketrio_broker.transaction.decisions import TransactionDecisions
 from rocketrio_protocol.commands.consumer import QueueName
-from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message import MessageExt, MessageQueue
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +47,7 @@ KILL = Fault(10.0, 3.0, "kill", "master")
 POWER_CUT = Fault(14.0, 2.0, "power cut", "master")
 
 
-@pytest.mark.parametrize("use", ["delayed", "transactions", "ledger", "retries", "static"])
+@pytest.mark.parametrize("use", get_args(Use))
 def test_chosen_faults_break_nothing(use: Use) -> None:
     assert broken_promises(using(use)) == set()
     assert broken_promises(using(use, KILL, POWER_CUT, switches=(SWITCH,))) == set()
@@ -154,3 +157,13 @@ def test_place_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(AwayMembers, "leave", gone)
     assert broken_promises(using("static")) == {"a static member's queues moved"}
+
+
+def test_reader_that_forgets_where_it_was_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = OffsetFile.read
+
+    def further(file: OffsetFile) -> dict[MessageQueue, int]:
+        return {queue: offset + 1 for queue, offset in read(file).items()}
+
+    monkeypatch.setattr(OffsetFile, "read", further)
+    assert "a reader was left out" in broken_promises(using("broadcast"))

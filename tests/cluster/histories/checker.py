@@ -38,7 +38,7 @@ from tests.cluster.histories.tail_losses import (
     reigns,
     tail_losses,
 )
-from tests.cluster.histories.uses.check_handling import check_ledger, check_retries
+from tests.cluster.histories.uses.check_handling import check_ledger, check_notices, check_retries
 from tests.cluster.histories.uses.check_parked import check_delayed, check_transactions
 from tests.cluster.histories.uses.check_regulars import check_regulars
 from tests.cluster.histories.violation import Violation, events_of
@@ -303,6 +303,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     check_transactions,
     check_ledger,
     check_retries,
+    check_notices,
     check_regulars,
     metadata_converges,
     created_topics_are_there,

@@ -1,6 +1,6 @@
-"""What a broker needs to have its replication closed to strangers: a secret, or certificates.
+"""Real files: what a broker needs to have its replication closed to strangers, a secret or certificates, and folders.
 
-The files are real ones, made once in a process. What is random in a handshake changes bytes, not when anything
+The former are made once in a process. What is random in a handshake changes bytes, not when anything
 happens: histories stay equal.
 """
 
@@ -27,11 +27,21 @@ def link_settings(mode: Mode) -> dict[str, Any]:
     }
 
 
+def new_folder() -> Path:
+    """An empty folder for one run, which goes with the process."""
+    return Path(tempfile.mkdtemp(dir=_root()))
+
+
 @cache
-def _files() -> Path:
+def _root() -> Path:
     kept = tempfile.TemporaryDirectory(prefix="rocketrio-histories-")
     atexit.register(kept.cleanup)
-    directory = Path(kept.name)
+    return Path(kept.name)
+
+
+@cache
+def _files() -> Path:
+    directory = _root()
     (directory / "secret").write_text("a secret of more than sixteen bytes\n")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(directory / "authority.pem")

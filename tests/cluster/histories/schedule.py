@@ -23,7 +23,7 @@ PAIR_FAULTS = Literal["partition", "one way", "delay", "cut", "half close"]
 HOST_FAULTS = Literal["silence"]
 OTHER_FAULTS = Literal["name server down"]
 MISTAKES = Literal["rival"]
-Use = Literal["delayed", "transactions", "ledger", "retries", "static"]
+Use = Literal["delayed", "transactions", "ledger", "retries", "static", "broadcast"]
 FaultKind = BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS | MISTAKES
 
 _WEIGHTS: Final[dict[str, int]] = {"kill": 4, "stop": 2, "power cut": 2, "partition": 3}

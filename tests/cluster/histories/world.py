@@ -4,6 +4,7 @@
 """
 
 import random
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -19,7 +20,7 @@ from tests.cluster.histories.events import (
     StartFailed,
     now,
 )
-from tests.cluster.histories.link_files import link_settings
+from tests.cluster.histories.link_files import link_settings, new_folder
 from tests.cluster.histories.schedule import QUEUES, Schedule
 from tests.cluster.histories.uses.names import level_table
 
@@ -92,6 +93,8 @@ class World:
     name_server_is_running: bool = True
     is_ending: bool = False
     """The faults are over: nothing is lowered any more."""
+    folder: Path = attrs.Factory(new_folder)
+    """For the files of its clients, which are real ones."""
     _hosts: dict[str, str] = attrs.Factory(dict)
     _starting: set[int] = attrs.Factory(
         set

@@ -11,12 +11,13 @@ from typing import Final
 from tests.cluster.histories.events import Event, ReignBegan, ReignEnded
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import any_divergent, first_tail_loss, tail_losses
-from tests.cluster.histories.uses.events import Began, Finished
+from tests.cluster.histories.uses.events import Began, Finished, Noticed
 from tests.cluster.histories.uses.handling import LONGEST
 from tests.cluster.histories.uses.names import (
     CLERKS,
     DELAYS,
     LEDGER,
+    NOTICES,
     RECONSUME_LIMIT,
     ROUNDING,
     TASKS,
@@ -49,6 +50,25 @@ def check_retries(story: Story) -> Iterator[Violation]:
     yield from retries_follow_failures(story)
     yield from all_was_handled(story, TASKS, WORKERS)
     yield from only_the_hopeless_are_dead(story, TASKS, WORKERS)
+
+
+def check_notices(story: Story) -> Iterator[Violation]:
+    """Every reader gets all of each queue, and leaves nothing out on its way, over all its lives."""
+    if any_divergent(story):
+        return
+    expected: dict[tuple[str, int], int] = defaultdict(int)
+    for event in _until_a_loss(story):
+        if isinstance(event, Noticed):
+            place = event.who, event.queue_id
+            if event.queue_offset > expected[place]:
+                yield Violation("a reader was left out", f"before {expected[place]}", event)
+            expected[place] = max(expected[place], event.queue_offset + 1)
+    if tail_losses(story):
+        return
+    for notice in _left(story, NOTICES):
+        for number in range(len(story.schedule.consumers)):
+            if notice.queue_offset >= expected[f"consumer-{number}", notice.queue_id]:
+                yield Violation("a reader was left out", f"consumer-{number}: {notice}")
 
 
 def handled_in_order(story: Story) -> Iterator[Violation]:

@@ -79,3 +79,14 @@ class Away(Event):
     """A static member ended, and will be back within its grace time."""
 
     who: str
+
+
+@attrs.frozen(kw_only=True)
+class Noticed(Event):
+    """A reader for whom everything is sent was handed a message."""
+
+    who: str
+    """The reader, in whichever life."""
+    queue_id: int
+    queue_offset: int
+    body: bytes

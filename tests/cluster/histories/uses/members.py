@@ -8,11 +8,20 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import trio
-from tests.cluster.histories.events import Note, now
+from tests.cluster.histories.events import Event, Note, now
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.schedule import Use, Visit
+from tests.cluster.histories.uses.events import Noticed
 from tests.cluster.histories.uses.handling import LONGEST, NotingHandler
-from tests.cluster.histories.uses.names import CLERKS, LEDGER, RECONSUME_LIMIT, TASKS, WORKERS
+from tests.cluster.histories.uses.names import (
+    CLERKS,
+    LEDGER,
+    NOTICES,
+    READERS,
+    RECONSUME_LIMIT,
+    TASKS,
+    WORKERS,
+)
 from tests.cluster.histories.uses.sending import post, sender
 from tests.cluster.histories.world import World
 
@@ -35,7 +44,63 @@ async def do_tasks(world: World, host: str, who: str, stay: Visit) -> None:
     await _handle(world, TASKS, WORKERS, host, who, stay)
 
 
-MEMBERS: Final[dict[Use, Member]] = {"ledger": keep_ledger, "retries": do_tasks}
+async def read_notices(world: World, host: str, who: str, stay: Visit) -> None:
+    """A reader, for one stay; its next one goes on with the same file."""
+    name = who.partition("/")[0]
+    while True:
+        try:
+            async with (
+                client_at(world, host, f"notices {who}") as client,
+                open_consumer(
+                    NOTICES,
+                    group=READERS,
+                    client=client,
+                    mode="broadcasting",
+                    offsets_path=world.folder / f"{name}.json",
+                    start_from="first",
+                    auto_commit_interval=2.0,
+                ) as consumer,
+            ):
+                async for message in consumer:
+                    noticed = Noticed(
+                        at=now(),
+                        who=name,
+                        queue_id=message.queue_id,
+                        queue_offset=message.queue_offset,
+                        body=message.body,
+                    )
+                    world.history.add(noticed)
+        except Error as error:
+            world.history.add(Note(at=now(), who=who, text=f"cannot read: {error}"))
+            await trio.sleep(OPEN_AGAIN_PAUSE)
+
+
+def has_everybody_read(world: World) -> bool:
+    """Whether every reader has come to the end of the notices."""
+    read = notices_read(world.history.events)
+    queues = world.master.broker.store.queues().get(NOTICES, {})
+    return all(
+        read.get((f"consumer-{number}", queue_id), 0) >= queue.max_offset
+        for number in range(len(world.schedule.consumers))
+        for queue_id, queue in queues.items()
+    )
+
+
+def notices_read(events: list[Event]) -> dict[tuple[str, int], int]:
+    """Reader and queue id to the offset after the last notice read."""
+    read: dict[tuple[str, int], int] = {}
+    for event in events:
+        if isinstance(event, Noticed):
+            place = event.who, event.queue_id
+            read[place] = max(read.get(place, 0), event.queue_offset + 1)
+    return read
+
+
+MEMBERS: Final[dict[Use, Member]] = {
+    "ledger": keep_ledger,
+    "retries": do_tasks,
+    "broadcast": read_notices,
+}
 
 
 async def _handle(
@@ -74,6 +139,11 @@ async def write_ledger(world: World) -> None:
 async def give_tasks(world: World) -> None:
     """What workers do."""
     await _write(world, TASKS)
+
+
+async def post_notices(world: World) -> None:
+    """What readers read."""
+    await _write(world, NOTICES)
 
 
 async def _write(world: World, topic: str) -> None:

@@ -24,6 +24,8 @@ TASKS: Final = "tasks"
 WORKERS: Final = "workers"
 ROUNDS: Final = "rounds"
 REGULARS: Final = "regulars"
+NOTICES: Final = "notices"
+READERS: Final = "readers"
 
 QUEUES_OF_USE: Final = 4
 """As many as a topic has that a send creates: one that a new master has not heard of is the same again."""
@@ -58,6 +60,7 @@ _KEPT: Final[dict[Use, tuple[Kept, ...]]] = {
         Kept(dead_letter_topic(WORKERS), 1),
     ),
     "static": (Kept(ROUNDS, QUEUES_OF_USE, REGULARS),),
+    "broadcast": (Kept(NOTICES, QUEUES_OF_USE),),
 }
 TOPICS: Final[dict[Use, str]] = {use: kept[0].topic for use, kept in _KEPT.items()}
 

@@ -7,7 +7,12 @@ import attrs
 from tests.broker.store.support import read_all
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.schedule import Use
-from tests.cluster.histories.uses.members import give_tasks, write_ledger
+from tests.cluster.histories.uses.members import (
+    give_tasks,
+    has_everybody_read,
+    post_notices,
+    write_ledger,
+)
 from tests.cluster.histories.uses.names import TOPICS, Kept, kept_of
 from tests.cluster.histories.uses.payments import pay_in_lives
 from tests.cluster.histories.uses.regulars import (
@@ -30,6 +35,7 @@ SENDERS: Final[dict[Use, Actor]] = {
     "ledger": write_ledger,
     "retries": give_tasks,
     "static": make_rounds,
+    "broadcast": post_notices,
 }
 """They end when sending ends."""
 STAYERS: Final[dict[Use, Actor]] = {"transactions": pay_in_lives, "static": be_regulars}
@@ -69,6 +75,7 @@ def is_all_done(world: World) -> bool:
         and _is_all_decided(world.master)
         and all(_is_read(world.master, kept) for kept in kept_of(world.schedule.uses))
         and ("static" not in world.schedule.uses or all_have_their_share(world))
+        and has_everybody_read(world)
     )
 
 
