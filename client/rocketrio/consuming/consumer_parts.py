@@ -26,7 +26,8 @@ from rocketrio.consuming.subscription import ALL, Subscription
 from rocketrio.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.routing import FindBrokerResult
-from rocketrio_protocol.errors import ConfigError, RouteNotFound
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import BrokerError, ConfigError, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.route import TopicRouteData
@@ -124,7 +125,15 @@ async def _check_subscription(
     data = subscription.data(topic, sub_version=client.wall_clock.now_ms())
 
     async def ask(found: FindBrokerResult) -> None:
-        await client.api.check_subscription(found.addr, client.client_id, group, data)
+        try:
+            await client.api.check_subscription(found.addr, client.client_id, group, data)
+        except BrokerError as error:
+            if error.code == ResponseCode.SYSTEM_ERROR:  # Not that of an expression it cannot read.
+                error.advice = (
+                    "Set enablePropertyFilter=true in that broker's settings and start it again,"
+                    " or choose by tags="
+                )
+            raise
 
     for broker in route.broker_datas:
         await client.ask_broker(MessageQueue(topic, broker.broker_name, 0), ask)

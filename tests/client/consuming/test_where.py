@@ -10,9 +10,11 @@ from rocketrio import (
     Message,
     MessageQueue,
     open_admin,
+    open_client,
     open_consumer,
     open_producer,
 )
+from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 
 
@@ -60,6 +62,22 @@ async def test_expression_that_the_broker_does_not_take_is_an_error_at_once(
         async with open_consumer(TOPIC, group="g", where="amount >>> 1", client=client):
             pass
     assert client.heartbeat.consumers == {}
+
+
+async def test_broker_that_may_not_filter_says_which_setting_lets_it() -> None:
+    async with (
+        EmbeddedCluster(enable_property_filter=False) as cluster,
+        open_client(
+            name_servers=cluster.name_servers, dial=cluster.dial, wall_clock=cluster.wall_clock
+        ) as client,
+    ):
+        await send_amounts(client, 1)
+        with pytest.raises(BrokerError, match="Set enablePropertyFilter=true") as told:
+            async with open_consumer(TOPIC, group="g", where="amount > 1", client=client):
+                pass
+        assert told.value.remark == "The broker does not support consumer to filter message by SQL92"
+        async with open_consumer(TOPIC, group="g", client=client) as consumer:
+            assert await receive(consumer, 1) == [0]
 
 
 async def test_topics_may_have_expressions_of_their_own(client: ClientInstance) -> None:
