@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, length, lit
 from pyspark.sql.functions import sum as sum_of
 
-LIMIT = 60
+LIMIT = 240
 """Seconds for a streaming query to come to its end."""
 
 
@@ -48,7 +48,7 @@ def stream(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str
         .options(**cluster)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "150")
+        .option("maxOffsetsPerTrigger", "250")
         .option("columns", "queueId,body")
         .load()
     )

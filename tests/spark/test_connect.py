@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 2, 200
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 JOB = Path(__file__).with_name("connect_job.py")
-TIME_LIMIT = 300.0
+TIME_LIMIT = 400.0
 """Seconds for a client; the first one waits for the server's start, too."""
 
 
@@ -101,3 +101,16 @@ def test_a_wrong_option_is_told_to_the_client(
 ) -> None:
     said = str(client("wrong", remote, cluster, "orders", tmp_path))
     assert "[ROCKETMQ_OPTION] unknown option 'subscribed'; did you mean subscribe?" in said
+
+
+def test_a_stream_is_read_by_the_server(remote: str, cluster: Running, tmp_path: Path) -> None:
+    assert client("stream", remote, cluster, "orders", tmp_path) == _bytes()
+
+
+@pytest.mark.parametrize(("kind", "letter"), [("write", "w"), ("stream-write", "s")])
+def test_rows_are_written_by_the_server(
+    remote: str, cluster: Running, tmp_path: Path, kind: str, letter: str
+) -> None:
+    topic = "written" if kind == "write" else "streamed"
+    written = client(kind, remote, cluster, topic, tmp_path)
+    assert written == [f"{letter}{number}" for number in range(10)]
