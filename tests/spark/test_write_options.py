@@ -1,5 +1,6 @@
 """Every option of a write, what it means, and what is said of a wrong one."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +141,9 @@ def test_what_spark_adds_to_a_stream_is_no_option() -> None:
 def test_a_stream_has_its_id_from_its_checkpoint() -> None:
     with pytest.raises(OptionError, match="dedupId names a batch"):
         parse_stream(dedupid="x", dedupproperties="true")
+
+
+def test_the_documentation_has_every_option() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "spark-writing.md").read_text()
+    for name, row in WRITE_OPTION_TABLE.items():
+        assert f"| `{name}` | {row.default} | {row.meaning} |" in text
