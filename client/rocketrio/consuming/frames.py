@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from rocketrio.arguments import list_of
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
 from rocketrio_protocol.errors import ConfigError
@@ -83,12 +84,16 @@ async def _receive(
     convert: Callable[[Any], Any],
 ) -> Any:
     known = _known_columns()
+    if not isinstance(columns, str):
+        columns = list_of(str, "columns", columns)
     unknown = [name for name in columns if name not in known]
+    if len(set(columns)) < len(columns) and not unknown:
+        raise ConfigError(f"columns={columns!r} names one of them twice")
     if unknown or not columns:
         raise ConfigError(
             f"columns={columns!r}: {', '.join(unknown) or 'nothing'} is no column; there are {', '.join(known)}"
         )
-    await hand_out.wait_batch(max_messages, max_wait)
+    await hand_out.wait_table(max_messages, max_wait)
     hand_out.want_columns()
     frame = convert(table_of(hand_out.peek(max_messages), columns))
     hand_out.pass_over(max_messages)

@@ -22,6 +22,8 @@ from rocketrio.live import Live
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt
 
+TABLE_WAIT: Final = 0.01
+"""Seconds that a table waits for the next pulls of queues that are behind: Apache's brokers answer 32 at a time."""
 CHECKPOINT_EVERY: Final = 64
 """Messages handed out without waiting after which other tasks get a turn."""
 
@@ -76,6 +78,20 @@ class HandOut(Live):
                     await self._wait_arrival()
             if not self._at_hand():  # Lost in a rebalance meanwhile.
                 await self._wait_message()
+
+    async def wait_table(self, max_messages: int, max_wait: float) -> None:
+        """As `wait_batch`; also waits a moment for what is surely on its way: a small table costs what a large does."""
+        await self.wait_batch(max_messages, max_wait)
+        if max_wait >= TABLE_WAIT or not self._is_more_coming(max_messages):
+            return
+        with trio.move_on_after(TABLE_WAIT):
+            while self._is_more_coming(max_messages):
+                await self._wait_arrival()
+        if not self._at_hand():
+            await self._wait_message()
+
+    def _is_more_coming(self, max_messages: int) -> bool:
+        return self._may_grow(max_messages) and any(queue.is_lagging for queue in self.ready)
 
     def _may_grow(self, max_messages: int) -> bool:
         """Whether waiting for a larger batch holds up no queue that has pulled all it may."""

@@ -194,6 +194,36 @@ async def test_missing_library_names_what_to_install(
         assert (await consumer.receive()).queue_offset == 0
 
 
+@pytest.mark.parametrize("columns", [5, [5], ("body", "body"), None])
+async def test_columns_that_no_frame_could_have_are_refused(columns: Any) -> None:
+    with pytest.raises(ConfigError, match="columns="):
+        await receive_table(HandOut("g"), columns, 10, 0.0)
+
+
+async def test_no_rows_make_a_frame_of_all_columns() -> None:
+    every = ("broker_name", *COLUMN_TYPES)
+    for rows in (0, 5):
+        table = table_of([decode_messages(stored(rows))] if rows else [], every)
+        assert table.to_pandas().shape == polars.from_arrow(table).shape == (rows, len(every))  # type: ignore[union-attr]
+
+
+async def test_table_waits_for_what_is_on_its_way_and_for_nothing_else(
+    client: ClientInstance,
+) -> None:
+    await send(client, 400, queues=1)
+    async with open_consumer(
+        TOPIC, group="g", pull_batch_size=8, pull_threshold_for_queue=300, client=client
+    ) as consumer:
+        first = await consumer.read_arrow(columns=("queue_offset",))
+        assert 290 <= first.num_rows <= 310  # All that may be pulled ahead.
+        second = await consumer.read_arrow(columns=("queue_offset",))
+        assert first.num_rows + second.num_rows == 400
+        await send(client, 1, start=400, queues=1)
+        begun = trio.current_time()
+        third = await consumer.read_arrow(columns=("queue_offset",))
+        assert (third.num_rows, trio.current_time()) == (1, begun)
+
+
 @pytest.mark.parametrize("columns", [("body", "bodi"), (), "body"])
 async def test_wrong_columns_are_refused_before_anything_is_received(columns: Any) -> None:
     with pytest.raises(ConfigError, match="no column; there are broker_name, topic"):
