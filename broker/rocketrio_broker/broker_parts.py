@@ -39,6 +39,7 @@ from rocketrio_broker.processor.resent import ResentMessages
 from rocketrio_broker.processor.send import SendMessageProcessor
 from rocketrio_broker.processor.special_sends import SpecialSends
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.schedule import ScheduleMessageService
@@ -151,6 +152,7 @@ class BrokerParts:
             store_host=store_host,
             wall_clock=wall_clock,
         )
+        self.pull_offsets = PullOffsets()
         self.pull = PullMessageProcessor(
             store,
             config=self.config,
@@ -162,6 +164,7 @@ class BrokerParts:
             stats=self.stats,
             live_slaves=self.live_slaves,
             level_clock=self.level_clock,
+            pull_offsets=self.pull_offsets,
         )
         self._consumer_table = consumer_processors(
             store,
@@ -256,6 +259,7 @@ class BrokerParts:
             consumers=self.consumers,
             producers=self.producers,
             stats=self.stats,
+            pull_offsets=self.pull_offsets,
             registration=registration,
             delay_offsets=self.delay_offsets,
             waiting=self.waiting_answers,

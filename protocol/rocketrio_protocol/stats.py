@@ -50,11 +50,15 @@ class TopicStatsTable(msgspec.Struct, rename="camel"):
 
 
 class OffsetWrapper(msgspec.Struct, rename="camel"):
-    """Progress on one queue; `last_timestamp` is the store time of the last message consumed (epoch ms)."""
+    """Progress on one queue; `last_timestamp` is the store time of the last message consumed (epoch ms).
+
+    `pull_offset`, of 5.x alone: how far the group was handed messages; 4.x does not tell.
+    """
 
     broker_offset: int
     consumer_offset: int
     last_timestamp: int = 0
+    pull_offset: int | None = None
 
 
 class ConsumeStats(msgspec.Struct, rename="camel"):

@@ -25,6 +25,7 @@ from rocketrio_broker.processor.group_admin import GroupAdminProcessor
 from rocketrio_broker.processor.looking import LookingProcessor
 from rocketrio_broker.processor.topic_admin import TopicAdminProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
@@ -42,6 +43,7 @@ def admin_processors(
     consumers: ConsumerManager,
     producers: ProducerManager,
     stats: BrokerStatsManager,
+    pull_offsets: PullOffsets,
     registration: BrokerRegistration,
     delay_offsets: DelayOffsets,
     waiting: WaitingAnswers,
@@ -83,6 +85,7 @@ def admin_processors(
         consumer_offsets=consumer_offsets,
         consumers=consumers,
         stats=stats,
+        pull_offsets=pull_offsets,
         broker_addr=broker_addr,
         wall_clock=wall_clock,
     )

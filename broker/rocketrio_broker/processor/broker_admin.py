@@ -34,7 +34,7 @@ _STATUS_NAMES: Final = {
     ResponseCode.SLAVE_NOT_AVAILABLE: "SlaveNotAvailable",
 }
 
-_POOLS: Final = ("send", "pull", "query")
+_POOLS: Final = ("send", "pull", "litePull", "query", "ack")
 
 
 class BrokerAdminProcessor:
@@ -110,6 +110,7 @@ class BrokerAdminProcessor:
             "startAcceptSendRequestTimeStamp": "0",
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
+            "brokerActive": "true",
         }
         # There are no thread pools here: requests are acted on as they arrive.
         for pool in _POOLS:

@@ -10,6 +10,7 @@ from rocketrio_broker.clients import ConsumerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import RequestCode, ResponseCode
@@ -45,6 +46,7 @@ class ConsumeStatsProcessor:
         consumer_offsets: ConsumerOffsetManager,
         consumers: ConsumerManager,
         stats: BrokerStatsManager,
+        pull_offsets: PullOffsets,
         broker_addr: str,
         wall_clock: WallClock,
     ) -> None:
@@ -55,6 +57,7 @@ class ConsumeStatsProcessor:
         self._consumer_offsets = consumer_offsets
         self._consumers = consumers
         self._stats = stats
+        self._pull_offsets = pull_offsets
         self._broker_addr = broker_addr
         self._wall_clock = wall_clock
 
@@ -162,6 +165,9 @@ class ConsumeStatsProcessor:
                 broker_offset=high,
                 consumer_offset=consumed,
                 last_timestamp=self._store_time(topic, queue_id, consumed - 1, missing=0),
+                pull_offset=self._pull_offsets.of(
+                    group, topic, queue_id, committed=consumed, end=high
+                ),
             )
         return table
 

@@ -31,6 +31,7 @@ from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.sql_expression import sql_filter
 from rocketrio_broker.processor.tag_expression import ALL, is_tag_type, tags_codes
+from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
@@ -96,6 +97,7 @@ class PullMessageProcessor:
         stats: BrokerStatsManager,
         live_slaves: LiveSlaves,
         level_clock: LevelClock,
+        pull_offsets: PullOffsets,
     ) -> None:
         self._store = store
         self._config = config
@@ -107,6 +109,7 @@ class PullMessageProcessor:
         self._stats = stats
         self._live_slaves = live_slaves
         self._level_clock = level_clock
+        self._pull_offsets = pull_offsets
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
@@ -177,6 +180,9 @@ class PullMessageProcessor:
             self._stats.got(
                 header.topic, header.consumer_group, result.message_count, result.body_size
             )
+        self._pull_offsets.pulled(
+            header.consumer_group, header.topic, header.queue_id, result.next_begin_offset
+        )
         answer = PullMessageResponseHeader(
             suggested, result.next_begin_offset, result.min_offset, result.max_offset
         )

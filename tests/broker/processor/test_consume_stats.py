@@ -6,10 +6,12 @@ from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands import admin, client
 from rocketrio_protocol.commands.client import ConsumerData, HeartbeatData, SubscriptionData
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.stats import (
     BrokerStatsData,
@@ -56,12 +58,32 @@ async def test_progress_of_a_group(autojump_clock: MockClock) -> None:
         answer = await one.ask(admin.GetConsumeStatsRequestHeader("G"))
         stats = ConsumeStats.from_json(answer.body)
         assert stats.offset_table == {
-            FIRST: OffsetWrapper(3, 2, times[1]),
-            SECOND: OffsetWrapper(0, 0, 0),
+            FIRST: OffsetWrapper(3, 2, times[1], pull_offset=2),
+            SECOND: OffsetWrapper(0, 0, 0, pull_offset=0),
         }
         assert stats.total_diff == 1
         nobody = await one.ask(admin.GetConsumeStatsRequestHeader("H", "T"))
         assert ConsumeStats.from_json(nobody.body).total_diff == 3
+
+
+async def test_what_was_pulled_and_not_committed_is_in_flight(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        await three_messages(one)
+        everything = PullMessageRequestHeader(
+            "G", "T", 0, 0, 32, PullSysFlag.SUBSCRIPTION, 0, 0, 0, subscription="*"
+        )
+        await one.ask(everything)
+        answer = await one.ask(admin.GetConsumeStatsRequestHeader("G", "T"))
+        first = ConsumeStats.from_json(answer.body).offset_table[FIRST]
+        assert (first.consumer_offset, first.pull_offset) == (0, 3)
+
+
+def test_a_queue_that_began_anew_has_no_more_in_flight_than_it_holds() -> None:
+    offsets = PullOffsets()
+    offsets.pulled("G", "T", 0, 90)
+    assert offsets.of("G", "T", 0, committed=0, end=5) == 5
+    assert offsets.of("G", "T", 0, committed=7, end=5) == 7
+    assert offsets.of("G", "T", 1, committed=2, end=5) == 2
 
 
 async def test_topics_that_a_connected_group_left_are_no_part_of_its_progress(
