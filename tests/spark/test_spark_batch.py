@@ -1,0 +1,309 @@
+"""Every option of a batch read in a real Spark session, against a real broker: what it does to the rows."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.types import StructType
+from tests.spark.load import (
+    Running,
+    channel_pool,
+    create_topic,
+    load_queue,
+    numbered,
+    running_cluster,
+)
+
+from rocketrio.api import ClientAPI
+from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.properties import tags_code
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+QUEUES, COUNT = 3, 400
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class Times:
+    """When the second half of queue 0 was stored."""
+
+    middle_ms = 0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    settings = ("enable_property_filter=true",)
+    with running_cluster(tmp_path_factory.mktemp("cluster"), settings=settings) as running:
+        trio.run(_load, running)
+        yield running
+
+
+async def _load(running: Running) -> None:
+    async with channel_pool() as pool:
+        master = running.master
+        await create_topic(pool, master, "orders", QUEUES)
+        await create_topic(pool, master, "bills", 1)
+        for queue_id in range(QUEUES):
+            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, COUNT))
+        await load_queue(pool, master, "bills", 0, numbered(0, 10))
+        await create_topic(pool, master, "twins", 1)  # of tags with one hash
+        assert tags_code("Aa") == tags_code("BB")
+        twins = [Message("", b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)]
+        await load_queue(pool, master, "twins", 0, twins)
+        await create_topic(pool, master, "timed", 2)
+        await load_queue(pool, master, "timed", 0, numbered(0, 50))
+        await load_queue(pool, master, "timed", 1, numbered(1, 50))
+        await trio.sleep(0.05)
+        Times.middle_ms = await _last_stored_ms(running) + 1
+        await load_queue(pool, master, "timed", 0, numbered(0, 50))
+        api = ClientAPI(pool)
+        queue = MessageQueue("orders", "broker-a", 1)
+        await api.update_consumer_offset(master, "billing", queue, 300)
+
+
+async def _last_stored_ms(running: Running) -> int:
+    from rocketrio.connect import open_client
+    from rocketrio.consuming.pull import PullAPIWrapper
+
+    async with open_client(name_servers=[running.name_server]) as client:
+        queue = MessageQueue("timed", "broker-a", 1)
+        result = await PullAPIWrapper(client, "x").pull_kernel(queue, 49, suspend_timeout=0)
+        return result.messages()[0].store_timestamp_ms
+
+
+def _frame(
+    spark: SparkSession, cluster: Running, subscribe: str | None = "orders", **given: str
+) -> DataFrame:
+    way = {} if subscribe is None else {"subscribe": subscribe}
+    options = {"nameServer": cluster.name_server, **way, **given}
+    return spark.read.format("rocketmq").options(**options).load()
+
+
+def _counts(frame: DataFrame) -> dict[int, int]:
+    return Counter(row.queueId for row in frame.select("queueId").collect())
+
+
+def _table(**queues: int) -> str:
+    return json.dumps({"orders": {"broker-a": {name[1:]: at for name, at in queues.items()}}})
+
+
+@pytest.mark.parametrize(
+    ("given", "counts"),
+    [
+        ({"startingOffsets": "latest"}, {}),
+        ({"startingOffsets": "group", "consumerGroup": "billing"}, {0: COUNT, 1: 100, 2: COUNT}),
+        (
+            {
+                "startingOffsets": "group",
+                "consumerGroup": "billing",
+                "startingOffsetsFallback": "latest",
+            },
+            {1: 100},
+        ),
+        (
+            {
+                "startingOffsets": _table(q0=-2, q1=-1, q2=390),
+                "endingOffsets": _table(q0=7, q1=-1, q2=-1),
+            },
+            {0: 7, 2: 10},
+        ),
+    ],
+)
+def test_offsets(
+    spark: SparkSession, cluster: Running, given: dict[str, str], counts: dict[int, int]
+) -> None:
+    assert _counts(_frame(spark, cluster, columns="queueId", **given)) == counts
+
+
+def test_times(spark: SparkSession, cluster: Running) -> None:
+    middle = Times.middle_ms
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+
+    def counts(**given: str) -> dict[int, int]:
+        return _counts(_frame(spark, cluster, "timed", columns="queueId", **given))
+
+    def times(first: int, second: int) -> str:
+        return json.dumps({"timed": {"broker-a": {"0": first, "1": second}}})
+
+    assert counts(startingTimestamp=str(middle), **latest) == {0: 50}
+    assert counts(endingTimestamp=str(middle)) == {0: 50, 1: 50}
+    assert counts(startingOffsetsByTimestamp=times(middle, 0)) == {0: 50, 1: 50}
+    assert counts(endingOffsetsByTimestamp=times(0, middle)) == {1: 50}
+    with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\] no message of timed@broker-a:1"):
+        counts(startingTimestamp=str(middle))
+
+
+@pytest.mark.parametrize(
+    ("given", "topics"),
+    [
+        ({"Subscribe": "orders,bills"}, {"orders": QUEUES * COUNT, "bills": 10}),
+        ({"topic": "bills"}, {"bills": 10}),
+        ({"subscribePattern": "orders|bil.*"}, {"orders": QUEUES * COUNT, "bills": 10}),
+        ({"assign": '{"orders":{"broker-a":[2]},"bills":{"broker-a":[0]}}'}, {"orders": COUNT, "bills": 10}),
+    ],
+)  # fmt: skip
+def test_ways_to_name_what_is_read(
+    spark: SparkSession, cluster: Running, given: dict[str, str], topics: dict[str, int]
+) -> None:
+    frame = _frame(spark, cluster, None, columns="topic", **given)
+    assert Counter(row.topic for row in frame.collect()) == topics
+
+
+def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
+    even = _frame(spark, cluster, subExpression="even", columns="queueId,tags")
+    assert _counts(even) == dict.fromkeys(range(QUEUES), COUNT // 2)
+    sql = {"subExpression": "number > 100 AND number <= 110", "subExpressionType": "SQL92"}
+    assert _counts(_frame(spark, cluster, columns="queueId", **sql)) == dict.fromkeys(
+        range(QUEUES), 10
+    )
+    assert _frame(spark, cluster, "twins", subExpression="Aa").count() == 10
+    assert _frame(spark, cluster, subExpression="neither").count() == 0
+
+
+def test_columns_of_kafka(spark: SparkSession, cluster: Running) -> None:
+    frame = _frame(spark, cluster, schemaMode="kafka", includeHeaders="true")
+    assert frame.columns == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    ]  # fmt: skip
+    ported = frame.selectExpr(
+        "CAST(key AS STRING)", "CAST(value AS STRING)", "partition", "offset",
+        "element_at(filter(headers, h -> h.key = 'number'), 1).value AS number",
+    ).where("partition = 2 AND offset = 123")  # fmt: skip
+    row = ported.first()
+    assert row is not None
+    assert (row.key, row.value, bytes(row.number)) == ("key-2-123", "2/123", b"123")
+
+
+def test_forms_of_properties_and_columns_on_demand(spark: SparkSession, cluster: Running) -> None:
+    columns = "queueId,queueOffset,properties,messageId,reconsumeTimes,deliverTimestamp,bodyCrc"
+    frame = _frame(spark, cluster, columns=columns, properties="string")
+    row = frame.where("queueId = 1 AND queueOffset = 5").first()
+    assert row is not None
+    assert "number\x015\x02" in row.properties
+    assert (row.messageId, row.reconsumeTimes, row.deliverTimestamp) == ("U1-5", 0, None)
+    assert "properties" not in _frame(spark, cluster, properties="none").columns
+
+
+def test_a_users_schema_in_kafkas_mode(spark: SparkSession, cluster: Running) -> None:
+    reader = spark.read.format("rocketmq").option("nameServer", cluster.name_server)
+    reader = reader.option("subscribe", "bills").option("schemaMode", "kafka")
+    schema = StructType().add("offset", "long").add("value", "binary").add("brokerName", "string")
+    rows = reader.schema(schema).load().collect()
+    assert [(row.offset, bytes(row.value)) for row in sorted(rows)] == [
+        (n, b"0/%d" % n) for n in range(10)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "partitions"),
+    [
+        ({}, 1),
+        ({"minPartitions": "5"}, 5),
+        ({"minRecordsPerPartition": "400"}, 3),
+        ({"minRecordsPerPartition": "1", "maxPartitions": "2"}, 2),
+        ({"maxRecordsPerPartition": "100"}, 12),
+        ({"maxRecordsPerPartition": "100", "maxPartitions": "4"}, 4),
+        ({"maxRecordsPerPartition": "1000"}, 3),
+    ],
+)
+def test_ranges_become_partitions(
+    spark: SparkSession, cluster: Running, given: dict[str, str], partitions: int
+) -> None:
+    frame = _frame(spark, cluster, columns="queueId,queueOffset", **given)
+    rows = frame.withColumn("p", spark_partition_id()).collect()
+    assert len({(row.queueId, row.queueOffset) for row in rows}) == len(rows) == QUEUES * COUNT
+    sizes = Counter(row.p for row in rows).values()
+    assert len(sizes) == partitions
+    assert max(sizes) - min(sizes) <= COUNT
+    if "maxRecordsPerPartition" in given and "maxPartitions" not in given:
+        assert max(sizes) <= int(given["maxRecordsPerPartition"])
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    spark.conf.set(PUSHDOWN, "true")
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+
+
+# Each of these loads anew: Spark plans a frame once, whatever is asked of it later (docs/spark.md).
+def test_conditions_are_pushed(pushing: SparkSession, cluster: Running) -> None:
+    frame = _frame(pushing, cluster, filterPushdown="true")
+    some = frame.where("queueId = 1 AND queueOffset >= 100 AND queueOffset < 120 AND tags = 'even'")
+    assert {row.queueOffset for row in some.collect()} == set(range(100, 120, 2))
+    # Pushed exactly: Spark does not look again. Tags by hash only: it does.
+    condition = _plan(some).partition("Filter")[2].partition("\n")[0]
+    assert "queueOffset" not in condition
+    assert "tags" in condition
+
+
+@pytest.mark.parametrize(
+    ("topic", "condition", "counts"),
+    [
+        ("orders", "topic = 'bills'", {}),
+        ("orders", "length(body) > 100 OR queueId = 1", {1: COUNT}),
+        ("timed", "storeTimestamp >= timestamp_millis({middle_ms})", {0: 50}),
+    ],
+)
+def test_rows_are_those_that_meet_the_condition(
+    pushing: SparkSession, cluster: Running, topic: str, condition: str, counts: dict[int, int]
+) -> None:
+    frame = _frame(pushing, cluster, topic, filterPushdown="true")
+    assert _counts(frame.where(condition.format(middle_ms=Times.middle_ms))) == counts
+
+
+def test_conditions_that_push_tags_of_one_hash(pushing: SparkSession, cluster: Running) -> None:
+    for condition, count in [("tags = 'Aa'", 10), ("tags IN ('Aa', 'BB')", 20)]:
+        twins = _frame(pushing, cluster, "twins", filterPushdown="true", columns="tags")
+        assert twins.where(condition).count() == count
+
+
+def test_pushdown_of_kafkas_columns(pushing: SparkSession, cluster: Running) -> None:
+    frame = _frame(pushing, cluster, filterPushdown="true", schemaMode="kafka")
+    assert frame.where("partition = 2 AND offset > 390").count() == 9
+
+
+def test_without_the_option_the_conf_of_pushdown_changes_nothing(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    assert _frame(pushing, cluster).where("queueId = 1 AND queueOffset < 10").count() == 10
+
+
+def test_with_the_option_a_missing_conf_is_named(spark: SparkSession, cluster: Running) -> None:
+    frame = _frame(spark, cluster, filterPushdown="true")
+    with pytest.raises(Exception, match=PUSHDOWN):
+        frame.where("queueId = 1").count()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"subExpression": "number >", "subExpressionType": "SQL92"}, "subExpression='number >' is refused"),
+        ({"secretKey": "hush"}, "secretkey: not yet: authentication"),
+        ({"tls.enable": "true"}, "tls.enable: not yet"),
+        ({"startingOffsets": "group"}, "wants consumerGroup"),
+        ({"startingTimestamp": "9", "endingTimestamp": "8"}, "later than endingTimestamp"),
+        ({"startingOffsetsByTimestamp": '{"orders":{"broker-a":{"0":1}}}'}, "says nothing about orders@broker-a:1"),
+        ({"schemaMode": "kafka", "columns": "headers"}, "not includeHeaders=true"),
+        ({"onCorruptMessage": "drop"}, "none of: fail, skip, null"),
+        ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries='-1'"),
+        ({"maxOffsetsPerTrigger": "5"}, "is an option of a streaming read"),
+        ({"assign": "{}"}, "give one of subscribe"),
+    ],
+)  # fmt: skip
+def test_wrong_options_fail_on_the_driver(
+    spark: SparkSession, cluster: Running, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\]") as caught:
+        _frame(spark, cluster, **given).count()
+    assert said.lower() in str(caught.value).lower()
+    assert "hush" not in str(caught.value)
+
+
+def _plan(frame: DataFrame) -> str:
+    plan: str = frame._jdf.queryExecution().executedPlan().toString()
+    return plan
