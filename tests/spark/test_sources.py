@@ -136,7 +136,7 @@ async def test_a_bound_is_kept_while_the_master_is_away(autojump_clock: MockCloc
         await cluster.kill_master()
         await trio.sleep(5)
         with pytest.raises(
-            BrokerUnreachable, match=r"only slaves within maxStaleness=2s may be read.*10\.0\.0\.10"
+            BrokerUnreachable, match="only slaves within maxStaleness=2s may be read"
         ):
             await fetch(cluster, strict, task)
         # It has all that was planned, and more the master was never known to have.

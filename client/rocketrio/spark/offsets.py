@@ -76,7 +76,7 @@ class Bounds:
     max_offset: int
 
 
-@attrs.frozen(order=True)
+@attrs.frozen(order=True, cache_hash=True)  # each pull looks something up by it
 class QueueRange:
     """Messages of one queue from `start` to before `end`."""
 

@@ -37,6 +37,10 @@ class Replicas:
     max_staleness: MaxStaleness | None = None
     _suggested: dict[QueueRange, int] = attrs.Factory(dict)
     _views: dict[MessageQueue, ReplicaViews] = attrs.Factory(dict)
+    _views_of: dict[QueueRange, ReplicaViews] = attrs.Factory(dict)
+    """The same, by range."""
+    _usual: dict[QueueRange, FindBrokerResult] = attrs.Factory(dict)
+    """Whom choosing has found for a range, where that holds until something else is suggested."""
 
     def begin(self, part: QueueRange, broker_id: int, now: float) -> None:
         """A range is to be read, at first from that id. Its end was the queue's end once: the master has it."""
@@ -47,19 +51,29 @@ class Replicas:
         self, part: QueueRange, offset: int, now: float, *, tried: Collection[str] = ()
     ) -> FindBrokerResult | None:
         """Where the next pull at `offset` goes; None when nobody is left who may be asked."""
+        usual = self._usual.get(part)
+        if (
+            usual is not None
+            and not tried
+            and not self.router.is_avoided(usual.addr)
+            and (not usual.is_slave or self._serves(part, usual, offset, now))
+        ):
+            return usual
         known = self.router.candidates(part.broker_name)  # the master first, recent failures last
         left = [found for found in known if found.addr not in tried]
         master = next((found for found in left if not found.is_slave), None)
         if self.read_from == "master":
-            return master
+            return master  # also if it failed a moment ago
         allowed = [f for f in left if f.is_slave and self._is_fresh_enough(part, f, now)]
         serving = [
             found
             for found in allowed
             if not self.router.is_avoided(found.addr) and self._serves(part, found, offset, now)
         ]
-        wanted = self._wanted(part, serving)
+        wanted = self._wanted(part, serving, master)
         if wanted is not None:
+            if self.max_staleness is None and not self.router.is_avoided(wanted.addr):
+                self._usual[part] = wanted
             return wanted
         if master is not None and not self.router.is_avoided(master.addr):
             return master
@@ -96,7 +110,14 @@ class Replicas:
 
     def suggested(self, part: QueueRange, broker_id: int) -> None:
         """An answer for the range said where to ask next."""
-        self._suggested[part] = broker_id
+        if self._suggested.get(part) != broker_id:
+            self._suggested[part] = broker_id
+            self._usual.pop(part, None)
+
+    def moved(self, broker_name: str, addrs: Mapping[int, str]) -> None:
+        """A name server says where the replicas are now."""
+        self.router.broker_addr_table[broker_name] = dict(addrs)
+        self._usual.clear()
 
     def lacks(self, part: QueueRange, found: FindBrokerResult, now: float) -> None:
         """A slave knows nothing of the queue, for now."""
@@ -104,8 +125,11 @@ class Replicas:
 
     def views(self, part: QueueRange) -> ReplicaViews:
         """What replicas said of the range's queue."""
-        queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
-        return self._views.setdefault(queue, ReplicaViews())
+        views = self._views_of.get(part)
+        if views is None:
+            queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
+            views = self._views_of[part] = self._views.setdefault(queue, ReplicaViews())
+        return views
 
     def has_master(self, broker_name: str, *, tried: Collection[str] = ()) -> bool:
         """Whether a master is known that did not fail a moment ago."""
@@ -122,14 +146,17 @@ class Replicas:
             now,
         )
 
-    def _wanted(self, part: QueueRange, serving: list[FindBrokerResult]) -> FindBrokerResult | None:
+    def _wanted(
+        self, part: QueueRange, serving: list[FindBrokerResult], master: FindBrokerResult | None
+    ) -> FindBrokerResult | None:
+        """Whom the option or the last suggestion names, if that one can be asked."""
+        broker_id = self._suggested.get(part, MASTER_ID)
+        if self.read_from == "auto" and broker_id == MASTER_ID:
+            return None if master is None or self.router.is_avoided(master.addr) else master
         if not serving:
             return None
         if self.read_from == "slave":
             return _spread(part, serving)
-        broker_id = self._suggested.get(part, MASTER_ID)
-        if broker_id == MASTER_ID:
-            return None
         # Apache's masters suggest id 1 whether there is one or not.
         return next((f for f in serving if f.broker_id == broker_id), _spread(part, serving))
 

@@ -228,7 +228,7 @@ class TaskSource:
             return
         for broker in [] if route is None else route.broker_datas:
             if broker.broker_name == part.broker_name and broker.broker_addrs:
-                self._router.broker_addr_table[broker.broker_name] = dict(broker.broker_addrs)
+                self.replicas.moved(broker.broker_name, broker.broker_addrs)
 
     # ----------------------------------------------------------------------------------------- loss
 
