@@ -81,7 +81,9 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             options.start_from,
             consumer.hand_out.arrived,
             consumer.hand_out.lost,
+            consumer.hand_out.position,
             starts,
+            is_shared=member is not None and not options.is_broadcasting,
             max_messages=options.pull_batch_size,
         )
 

@@ -2,8 +2,11 @@
 
 Invariant: only an answer of "not found" starts a queue from scratch; while nobody answers, it waits.
 Invariant: the bounds of a slave never move a consumer: it may be behind.
+Invariant: a member whose pull nobody answered asks where the group is before it pulls again: it may have been counted
+out, and others have had the queue.
 Answers to: PullMessageService, DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
-Unlike Java: an illegal offset is corrected at once, without ten seconds of pause.
+Unlike Java: an illegal offset is corrected at once, without ten seconds of pause; and Java's member that was cut off
+goes on from its own position, however far others have come.
 """
 
 import logging
@@ -61,8 +64,12 @@ class QueueFetcher:
     """Called, synchronously, when there is something to hand out."""
     lost: Callable[[ProcessQueue], None]
     """Called, synchronously, before what was pulled is forgotten."""
+    position: Callable[[ProcessQueue], int | None]
+    """What is handed out next."""
     starts: trio.Semaphore
     """Of all queues of the consumer."""
+    is_shared: bool = True
+    """Whether other members of the group may get the queue."""
     max_messages: int = PULL_BATCH_SIZE
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     """Cancelled when the queue is lost."""
@@ -138,27 +145,38 @@ class QueueFetcher:
         return await client.ask_broker(queue, ask, insist_on_master=True)
 
     async def _catch_up(self) -> None:
-        """When a lost lock is ours again: go where another member, if one had it, has come to."""
+        """When a lost lock is ours again, or brokers answer again: go where another member, if any had it, is."""
         process_queue = self.process_queue
         while process_queue.may_be_behind:
             if not process_queue.is_locked:
                 await process_queue.room.wait(ROOM_LOOK)
                 continue
             try:
-                stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)
+                stored, own = await self._where_the_group_is()
             except Error as error:
                 logger.warning("not caught up yet queue=%s error=%s", process_queue.queue, error)
                 await trio.sleep(PULL_ERROR_PAUSE)
                 continue
             if process_queue.is_locked and process_queue.may_be_behind:  # Still, and no `seek`.
                 process_queue.may_be_behind = False
-                self._go_on_behind(stored.offset)
+                if own is not None and stored is not NOT_FOUND and stored > own:
+                    logger.info(
+                        "others have come further queue=%s group=%s from=%d to=%d",
+                        process_queue.queue, self.wrapper.group, own, stored,
+                    )  # fmt: skip
+                    self.lost(process_queue)
+                    process_queue.start(stored)
 
-    def _go_on_behind(self, offset: Offset) -> None:
-        done = self.process_queue.done_offset
-        if done is not None and offset is not NOT_FOUND and offset > done:
-            self.lost(self.process_queue)
-            self.process_queue.start(offset)
+    async def _where_the_group_is(self) -> tuple[Offset, int | None]:
+        """What is stored, and what of ours it is compared with."""
+        process_queue = self.process_queue
+        if process_queue.needs_lock:
+            stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)
+            return stored.offset, process_queue.done_offset
+        # No claim: another member may own the queue by now, which the next rebalance says. What handlers have in work
+        # they have, whoever else had it.
+        committed = await self.offsets.committed(process_queue.queue)
+        return committed, self.position(process_queue)
 
     async def _pull_forever(self) -> NoReturn:
         while True:
@@ -191,9 +209,16 @@ class QueueFetcher:
             logger.warning(
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
             )
+            if isinstance(error, NotReachable) and process_queue.epoch == epoch:
+                self._lost_sight()
             return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
         finally:
             process_queue.budget.give(reserved)
+
+    def _lost_sight(self) -> None:
+        # A queue that is locked for us is nobody else's; when the lock runs out that is seen to.
+        if self.is_shared and not self.process_queue.needs_lock:
+            self.process_queue.may_be_behind = True
 
     async def _room(self) -> tuple[int, int]:
         """Wait until more may be pulled; how many bytes at once, and how many of them are reserved."""

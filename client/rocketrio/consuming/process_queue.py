@@ -65,7 +65,7 @@ class ProcessQueue:
     """Whether it is known to be this member's alone, where order counts."""
     locked_until: float = math.inf
     may_be_behind: bool = False
-    """Its lock was lost for a while: another member may have had it, and be further."""
+    """Its lock was lost for a while, or no broker answered: another member may have had it, and be further."""
     is_dropped: bool = False
     """Another member owns it now: nothing more is handed out."""
     epoch: int = 0
@@ -119,6 +119,11 @@ class ProcessQueue:
         if chunk.is_held:
             chunk.is_held = False
             self.budget.give(chunk.size)
+
+    @property
+    def needs_lock(self) -> bool:
+        """Whether it is kept for one member alone, by a lock that may run out."""
+        return self.locked_until < math.inf
 
     @property
     def is_retry(self) -> bool:
