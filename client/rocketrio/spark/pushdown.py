@@ -5,7 +5,8 @@
     storeTimestamp (kafka: timestamp)               = < <= > >= by the offsets of those times, widened by 1 ms
     tags                                            = IN        as the broker's filter, which compares hashes
 
-Why a reader of its own: Spark refuses one that has `pushFilters` unless spark.sql.python.filterPushdown.enabled is true.
+Why a reader of its own: Spark refuses one that has `pushFilters` where its conf for that is not set.
+Not for a DataFrame that several queries use: Spark gives each what the last one pushed (docs/decisions/0031).
 """
 
 from collections.abc import Iterable, Iterator

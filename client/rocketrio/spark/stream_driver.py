@@ -14,6 +14,7 @@ import trio
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.asking import Retries, repeated, source_errors
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, TopicNotFound
+from rocketrio.spark.filters import check_filter
 from rocketrio.spark.group_commit import GroupCommit
 from rocketrio.spark.offsets import (
     LATEST_OFFSET,
@@ -23,7 +24,7 @@ from rocketrio.spark.offsets import (
     resolve_ranges,
 )
 from rocketrio.spark.positions import offsets_at
-from rocketrio.spark.queues import addresses_of, bounds_of, subscribed_queues
+from rocketrio.spark.queues import addresses_of, bounds_of, first_partitions, subscribed_queues
 from rocketrio.spark.stream_options import StreamOptions
 from rocketrio.spark.stream_position import StreamPosition
 from rocketrio.spark.stream_sizes import MessageSizes
@@ -80,6 +81,7 @@ class StreamDriver:
             logger.warning("no topic matches yet pattern=%s", read.topic_pattern)
             queues = []
         check_covers(read.starting, dict.fromkeys(queues), option="startingOffsets")
+        await check_filter(client, read, queues, retries=retries)
         bounds = await bounds_of(client, queues, retries=retries)
         starts = await offsets_at(
             client, read.starting, bounds, group=read.consumer_group, retries=retries
@@ -185,6 +187,13 @@ class StreamDriver:
                 ) from failure
             logger.warning("brokers not known names=%s error=%s", ",".join(missing), failure)
             await trio.sleep(1.0)
+
+    async def first_partitions(
+        self, client: ClientInstance, topics: Sequence[str]
+    ) -> dict[str, dict[str, int]]:
+        """By what the column `partition` counts. Raises SparkSourceError."""
+        with source_errors():
+            return await repeated(partial(first_partitions, client, topics), self._retries)
 
     # ------------------------------------------------------------------------------------- inside
 

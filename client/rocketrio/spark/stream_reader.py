@@ -112,6 +112,10 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         addresses = self._ask(
             StreamDriver.addresses, queues, timeout=self._options.failure_timeout + POLL_TIMEOUT
         )
+        topics = tuple(dict.fromkeys(part.topic for part in ranges))
+        firsts = {}
+        if read.schema_mode == "kafka":
+            firsts = self._ask(StreamDriver.first_partitions, topics)
         planned = plan_partitions(
             ranges,
             min_partitions=read.min_partitions,
@@ -122,7 +126,11 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         return [
             InputPartition(
                 ReadTask(
-                    tuple(parts), {part.broker_name: addresses[part.broker_name] for part in parts}
+                    tuple(parts),
+                    {part.broker_name: addresses[part.broker_name] for part in parts},
+                    first_partitions={
+                        part.topic: firsts[part.topic] for part in parts if part.topic in firsts
+                    },
                 ).to_value()
             )
             for parts in planned
