@@ -97,6 +97,11 @@ class QueueLocks:
         if not locks:
             del self._table[group]
 
+    def clear(self) -> None:
+        """Another broker locks from now on."""
+        self._table.clear()
+        self._size = 0
+
     def holder(self, group: str, queue: QueueName, *, now: float) -> str | None:
         """The client id of who has the queue."""
         lock = self._table.get(group, {}).get(queue)

@@ -138,6 +138,7 @@ class RoleService:
 
     async def _follow(self) -> None:
         self._store.is_slave = True
+        self._parts.queue_locks.clear()
         self._expect_acknowledgements()
         self.slave = self._make_slave()
         try:

@@ -70,7 +70,7 @@ def consumer_processors(
     )
     return {
         **send_back.processors(),
-        **QueueLockProcessor(locks).processors(),
+        **QueueLockProcessor(locks, config=config).processors(),
         **client_calls.processors(),
         **reply.processors(),
     }

@@ -1,14 +1,18 @@
 """Queue locks of orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
+Invariant: only a master locks: its successor knows nothing of what a former one would go on renewing.
 Answers to: AdminBrokerProcessor's lockBatchMQ and unlockBatchMQ; RocketMQ reference, section 2.7.
-Unlike Java (5.x): there is no strict mode, by which a majority of a broker's replicas must agree.
+Unlike Java: a slave refuses, where 4.x locks in any role; and there is no strict mode (5.x), by which a majority of a
+broker's replicas must agree.
 """
 
 import trio
 
+from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.consumer import LockBatch, LockedBatch
 from rocketrio_protocol.remoting.channel import Channel
@@ -16,10 +20,11 @@ from rocketrio_protocol.remoting.dispatch import Processor
 
 
 class QueueLockProcessor:
-    """Locks and unlocks by request, in any role."""
+    """Locks and unlocks by request."""
 
-    def __init__(self, locks: QueueLocks) -> None:
+    def __init__(self, locks: QueueLocks, *, config: LiveConfig) -> None:
         self._locks = locks
+        self._config = config
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -30,6 +35,11 @@ class QueueLockProcessor:
 
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = fastjson.loads(request.body, LockBatch, what="queues to lock")
+        if self._config.broker.is_slave:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                "this broker is a slave: the master of its name locks queues",
+            )
         held = self._locks.lock(
             wanted.consumer_group, wanted.mq_set, wanted.client_id, now=trio.current_time()
         )

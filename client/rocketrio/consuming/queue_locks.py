@@ -18,6 +18,7 @@ import attrs
 import trio
 
 from rocketrio.consuming.process_queue import ProcessQueue
+from rocketrio.consuming.pull import ROUTE_MAX_AGE
 from rocketrio.instance import ClientInstance
 from rocketrio.wakeup import Wakeup
 from rocketrio_protocol import fastjson
@@ -156,9 +157,31 @@ class QueueLocks:
         header: LockBatchMqRequestHeader | UnlockBatchMqRequestHeader,
         queues: list[MessageQueue],
     ) -> bytes:
+        addr = self._master(broker_name)
+        try:
+            return await self._call_at(addr, header, queues)
+        except Error as error:
+            if not error.stale_route:
+                raise
+            # A former master renews nothing; who has the route of yesterday would come to its successor too late.
+            await self.client.refresh_topic_route(queues[0].topic, max_age=ROUTE_MAX_AGE)
+            successor = self._master(broker_name)
+            if successor == addr:
+                raise
+        return await self._call_at(successor, header, queues)
+
+    def _master(self, broker_name: str) -> str:
         addr = self.client.routing.find_broker_address_in_publish(broker_name)
         if addr is None:
             raise NotReachable(f"no master of {broker_name} is known, and only it locks queues")
+        return addr
+
+    async def _call_at(
+        self,
+        addr: str,
+        header: LockBatchMqRequestHeader | UnlockBatchMqRequestHeader,
+        queues: list[MessageQueue],
+    ) -> bytes:
         body = LockBatch(self.group, self.client.client_id, [QueueName.of(q) for q in queues])
         what = f"queue locks of group {self.group}"
         answer = await self.client.api.call(addr, header, fastjson.dumps(body), what=what)

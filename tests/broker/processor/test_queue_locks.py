@@ -3,10 +3,14 @@
 import trio
 from tests.broker.parts import exchanges_of
 from tests.broker.processor.asking import asking
+from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
+from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
 from rocketrio_protocol.commands.consumer import (
     LockBatch,
     LockBatchMqRequestHeader,
@@ -53,6 +57,31 @@ async def test_a_queue_is_free_a_minute_after_its_holder_was_last_heard(
             await trio.sleep(seconds)
             answer = await one.ask(LockBatchMqRequestHeader(), batch("b"))
             assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == held
+
+
+async def test_a_slave_locks_nothing_and_a_former_master_knows_no_locks(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        master, slave = (member.broker.address for member in cluster.members)
+
+        async def lock(addr: str, client_id: str) -> RemotingCommand:
+            return await call.pool.call(addr, LockBatchMqRequestHeader(), batch(client_id))
+
+        async def change(addr: str, role: str, broker_id: int) -> None:
+            header = ChangeBrokerRoleRequestHeader(role, broker_id)
+            answer = await call.pool.call(addr, header, timeout=70.0)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+        assert (await lock(slave, "a")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await lock(master, "a")).code == ResponseCode.SUCCESS
+        await change(master, "slave", 2)
+        answer = await lock(master, "a")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "is a slave" in (answer.remark or "")
+        await change(master, "async-master", 0)
+        answer = await lock(master, "b")
+        assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == [Q0]
 
 
 async def test_a_body_that_is_none_is_refused(autojump_clock: MockClock) -> None:

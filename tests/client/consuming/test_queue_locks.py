@@ -12,6 +12,7 @@ from rocketrio import (
     MessageExt,
     MessageQueue,
     open_admin,
+    open_client,
     open_consumer,
 )
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME
@@ -30,11 +31,14 @@ from rocketrio_protocol.topic_names import dead_letter_topic
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 
 
-async def lock(client: ClientInstance, cluster: EmbeddedCluster, owner: str) -> bool:
+async def lock(
+    client: ClientInstance, cluster: EmbeddedCluster, owner: str, *, member: int = 0
+) -> bool:
     """Whether `owner` has the first queue for itself now."""
     body = LockBatch("g", owner, [QueueName.of(QUEUE)])
+    address = cluster.members[member].broker.address
     answer = await client.api.call(
-        cluster.master.broker.address, LockBatchMqRequestHeader(), fastjson.dumps(body), what="lock"
+        address, LockBatchMqRequestHeader(), fastjson.dumps(body), what="lock"
     )
     return bool(fastjson.loads(answer.body, LockedBatch, what="locked").lock_ok_mq_set)
 
@@ -54,6 +58,29 @@ async def test_queue_of_an_orderly_consumer_is_locked_and_kept_so(
         await trio.sleep(300)  # Far beyond what a lock lasts.
         assert not await lock(client, cluster, "somebody else")
     assert await lock(client, cluster, "somebody else")
+
+
+async def test_queue_stays_locked_when_masters_change_places() -> None:
+    """The member's route still names the former one, which would renew the lock for ever."""
+    async with (
+        EmbeddedCluster(slaves=1) as cluster,
+        open_client(
+            name_servers=cluster.name_servers,
+            dial=cluster.dial,
+            wall_clock=cluster.wall_clock,
+            poll_name_server_interval=3600,
+        ) as client,
+        open_admin(client=client) as admin,
+    ):
+        await send(client, 4, queues=1)
+        async with open_consumer(TOPIC, group="g", orderly=True, client=client) as consumer:
+            assert await receive(consumer, 1) == [0]
+            former, new = (member.broker.address for member in cluster.members)
+            await admin.change_role(former, "slave", 2)
+            await admin.change_role(new, "async-master", 0)
+            await trio.sleep(LOCK_LIFETIME)
+            assert not await lock(client, cluster, "somebody else", member=1)
+            assert await receive(consumer, 3) == [1, 2, 3]
 
 
 async def test_nothing_is_read_while_another_member_has_the_lock(
