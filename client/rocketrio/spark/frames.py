@@ -37,8 +37,8 @@ def from_rocketmq(
     docs/spark.md in snake_case, with Python's values: lists, mappings, datetimes (with a zone), booleans; those
     that end in `Ms` are seconds and called without it. None is as good as left out.
 
-    Nothing is read, nobody asked, before an action wants rows; a frame that is used twice is read twice, and its
-    `latest` then lies further on.
+    Nothing is read, nobody asked, before an action wants rows. Spark plans a frame once: whatever is done with it
+    later reads the same offsets again, so call this anew to see what came since.
 
     Raises OptionError naming the argument for a value that cannot be, TypeError for an argument that is none,
     ConfigError when workers on this machine run a Python without this package.

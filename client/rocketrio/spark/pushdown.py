@@ -6,7 +6,7 @@
     tags                                            = IN        as the broker's filter, which compares hashes
 
 Why a reader of its own: Spark refuses one that has `pushFilters` where its conf for that is not set.
-Not for a DataFrame that several queries use: Spark gives each what the last one pushed (docs/decisions/0031).
+Not for a DataFrame that several queries use: Spark gives each what the last one pushed (docs/decisions/0032).
 """
 
 from collections.abc import Iterable, Iterator
