@@ -12,6 +12,8 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
+import trio
+
 from rocketrio.consuming.subscription import ALL
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.asking import for_each
@@ -19,7 +21,7 @@ from rocketrio.spark.offsets import QueueRange
 from rocketrio.spark.options import ReadOptions
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
-from rocketrio_protocol.errors import Error
+from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageQueue
 
 LOOK_FROM: Final = 1000
@@ -81,9 +83,14 @@ async def _look(
         expression_type=ALL.expression_type,
     )
     addr = client.routing.broker_addr_table[queue.broker_name][MASTER_ID]
+    if client.routing.is_avoided(addr):
+        return MASTER_ID
+    started = trio.current_time()
     try:
         result = await client.api.pull_message(addr, header, timeout=LOOK_TIMEOUT)
     except Error as error:
         logger.info("no look queue=%s offset=%d error=%s", queue, offset, error)
+        if isinstance(error, NotReachable):
+            client.mark_unreachable(addr, spent=trio.current_time() - started)
         return MASTER_ID
     return result.suggest_which_broker_id

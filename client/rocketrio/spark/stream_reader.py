@@ -8,6 +8,7 @@ Unlike the Python API's example: nothing is kept for `stop`, which Spark calls r
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +16,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rocketrio.instance import ClientInstance
+from rocketrio.spark.cold import cold_starts
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.offsets import MAX_OFFSET, OffsetTable, format_offsets, parse_offset_table
-from rocketrio.spark.plan import ReadTask, plan_partitions
+from rocketrio.spark.offsets import (
+    MAX_OFFSET,
+    OffsetTable,
+    QueueRange,
+    format_offsets,
+    parse_offset_table,
+)
+from rocketrio.spark.options import ReadOptions
+from rocketrio.spark.planning import partitioned, read_task
 from rocketrio.spark.reader import RocketMQBatchReader
 from rocketrio.spark.runtime import process_runtime
 from rocketrio.spark.stream_driver import Limit, StreamDriver
@@ -116,23 +126,10 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         firsts = {}
         if read.schema_mode == "kafka":
             firsts = self._ask(StreamDriver.first_partitions, topics)
-        planned = plan_partitions(
-            ranges,
-            min_partitions=read.min_partitions,
-            max_records_per_partition=read.max_records_per_partition,
-            min_records_per_partition=read.min_records_per_partition,
-            max_partitions=read.max_partitions,
-        )
+        planned = partitioned(ranges, read)
+        cold = self._ask(_cold_starts, planned, read)
         return [
-            InputPartition(
-                ReadTask(
-                    tuple(parts),
-                    {part.broker_name: addresses[part.broker_name] for part in parts},
-                    first_partitions={
-                        part.topic: firsts[part.topic] for part in parts if part.topic in firsts
-                    },
-                ).to_value()
-            )
+            InputPartition(read_task(parts, addresses, cold, firsts).to_value())
             for parts in planned
         ]
 
@@ -181,3 +178,10 @@ def _table(value: dict[str, Any]) -> dict[MessageQueue, int]:
 def _value(table: OffsetTable) -> dict[str, Any]:
     value: dict[str, Any] = msgspec.json.decode(format_offsets(table))
     return value
+
+
+async def _cold_starts(
+    driver: StreamDriver, client: ClientInstance, planned: list[list[QueueRange]], read: ReadOptions
+) -> dict[QueueRange, int]:
+    """What a stream that catches up reads from a slave; nothing is asked for small batches."""
+    return await cold_starts(client, chain.from_iterable(planned), read)
