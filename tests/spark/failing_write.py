@@ -1,0 +1,68 @@
+"""A job whose tasks fail on the way, in a session that repeats them: run by test_write_failures.py.
+
+python failing_write.py NAME_SERVER once|always
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+ROWS = 1000
+FAILING_ROW = 900
+
+
+def session() -> SparkSession:
+    return (
+        SparkSession.builder.master("local[2,2]")  # two slots, two attempts
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        .config("spark.log.level", "OFF")
+        .getOrCreate()
+    )
+
+
+def fail(batches: Iterator[Any]) -> Iterator[Any]:
+    """Let partition 1 fail near its end, in its first attempt or in each."""
+    task = TaskContext.get()
+    assert task is not None
+    is_failing = task.partitionId() == 1 and (HOW == "always" or task.attemptNumber() == 0)
+    sent = 0
+    for batch in batches:
+        yield batch
+        sent += batch.num_rows
+        if is_failing and sent >= FAILING_ROW:
+            time.sleep(3)  # What was given before is written, and the other task is over.
+            raise RuntimeError("a fault of the job's own")
+
+
+HOW = sys.argv[2]
+
+
+def main() -> int:
+    spark = session()
+    # Large enough that no buffer on the way holds all of them back.
+    body = "concat(id, repeat(' ', 1000)) AS body"
+    frame = spark.range(0, 2 * ROWS, numPartitions=2).selectExpr(body)
+    writer = frame.mapInArrow(fail, frame.schema).write.format("rocketmq").mode("append")
+    try:
+        writer.options(
+            nameServer=sys.argv[1], topic="failing", dedupProperties="true", maxInFlight="2"
+        ).save()
+    except Exception as error:
+        print("failed", "a fault of the job's own" in str(error))
+    else:
+        print("written")
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
