@@ -83,7 +83,7 @@ class Channel:
         self._parked_writer: trio.lowlevel.Task | None = None
         self._backlog: list[RemotingCommand] = []  # Received, and not acted on yet.
         self._ended = False  # The peer sends no more.
-        self._woken_count = 0  # Calls that the last chunk answered, less those made since: they come together.
+        self._woken_count = 0  # Calls that the last chunk answered, less those made since.
         self._in_round = False  # Requests are acted on, and what that queues is sent at its end.
         self._sending_size = 0  # Bytes the writer has taken from the connection and not sent yet.
         self._sending_answer_size = 0  # How many of these are answers,

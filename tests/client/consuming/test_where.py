@@ -75,7 +75,9 @@ async def test_broker_that_may_not_filter_says_which_setting_lets_it() -> None:
         with pytest.raises(BrokerError, match="Set enablePropertyFilter=true") as told:
             async with open_consumer(TOPIC, group="g", where="amount > 1", client=client):
                 pass
-        assert told.value.remark == "The broker does not support consumer to filter message by SQL92"
+        assert (
+            told.value.remark == "The broker does not support consumer to filter message by SQL92"
+        )
         async with open_consumer(TOPIC, group="g", client=client) as consumer:
             assert await receive(consumer, 1) == [0]
 
