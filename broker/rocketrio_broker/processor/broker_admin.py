@@ -110,7 +110,7 @@ class BrokerAdminProcessor:
             "startAcceptSendRequestTimeStamp": "0",
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",
-            "brokerActive": "true",
+            "brokerActive": "false" if self._store.is_slave else "true",
         }
         # There are no thread pools here: requests are acted on as they arrive.
         for pool in _POOLS:

@@ -1,10 +1,16 @@
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
  * What an operator asks. Answers of both versions' types: their packages differ, so `var` names none.
@@ -28,6 +34,7 @@ final class Admin {
         ops.put("group_members", this::groupMembers);
         ops.put("view_message", this::viewMessage);
         ops.put("query_key", this::queryKey);
+        ops.put("mqadmin", this::mqadmin);
     }
 
     private DefaultMQAdminExt admin() throws Exception {
@@ -39,6 +46,24 @@ final class Admin {
             admin.start();
         }
         return admin;
+    }
+
+    /** What the tool prints for these words. 4.9 wants a file for its logs in its home. */
+    private Object mqadmin(JSONObject request) throws Exception {
+        Path home = Path.of(System.getProperty("user.home"));
+        Path logging = Files.createDirectories(home.resolve("conf")).resolve("logback_tools.xml");
+        Files.writeString(logging, "<configuration><root level=\"OFF\"/></configuration>");
+        System.setProperty("rocketmq.home.dir", home.toString());
+        System.setProperty("rocketmq.namesrv.addr", nameServer);
+        PrintStream before = System.out;
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+        try {
+            MQAdminStartup.main0(request.getJSONArray("words").toArray(new String[0]), null);
+        } finally {
+            System.setOut(before);
+        }
+        return printed.toString(StandardCharsets.UTF_8);
     }
 
     private Object createTopic(JSONObject request) throws Exception {
