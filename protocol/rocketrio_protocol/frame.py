@@ -37,6 +37,14 @@ _PREFIX_SIZE = _PREFIX.size
 _LENGTH_SIZE = _LENGTH.size
 _LEAST_LENGTH = _PREFIX_SIZE - _LENGTH_SIZE
 
+GRPC_REMEDY: Final = "gRPC is not supported: give a remoting port (8080 of a proxy, 10911 of a broker, 9876 of a name server)"
+_REMEDY = "Is the peer a RocketMQ server or client, and the port the right one?"
+_OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS"}
+"""First bytes of an HTTP/1 answer and of a TLS alert; their owners wonder what we are."""
+_HTTP2_SETTINGS = 4
+"""The type of the frame that an HTTP/2 server begins with: `00 00 LL 04`, no flags, stream 0. As a frame of ours it
+would have a header of no bytes, which nobody sends."""
+
 
 def encode_frame(
     serialize_type: int,
@@ -129,6 +137,11 @@ class FrameDecoder:
                     f"A frame of {length} bytes claims a header of {body_start - header_start} bytes"
                 )
                 return frames
+            if not type_and_header and length & ~0xFF00 == _HTTP2_SETTINGS:
+                self._fail(
+                    "The peer speaks HTTP/2, as the gRPC port of a 5.x proxy does", GRPC_REMEDY
+                )
+                return frames
             if frame_end > end:
                 self._wanted = frame_end - position
                 break
@@ -150,11 +163,13 @@ class FrameDecoder:
         return frames
 
     def _fail_length(self, length: int) -> None:
+        for start, spoken in _OTHER_PROTOCOLS.items():
+            if length.to_bytes(4, signed=True).startswith(start):
+                self._fail(f"The peer speaks {spoken}")
+                return
         self._fail(
             f"A frame claims {length} bytes; allowed are {_LEAST_LENGTH} to {self._length_limit}"
         )
 
-    def _fail(self, what: str) -> None:
-        self.error = RemoteProtocolError(
-            what, remedy="Is the peer a RocketMQ server or client, and the port the right one?"
-        )
+    def _fail(self, what: str, remedy: str = _REMEDY) -> None:
+        self.error = RemoteProtocolError(what, remedy=remedy)

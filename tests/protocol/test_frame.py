@@ -174,3 +174,18 @@ def test_recorded_connections_are_cut_alike_in_chunks_of_any_size(run: str) -> N
             found, error = cut(pieces)
             assert error is None
             assert [encode_frame(*frame) for frame in found] == frames
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (bytes.fromhex("000012 04 00 00000000 000300000064"), "HTTP/2, as the gRPC port"),
+        (bytes.fromhex("000000 04 00 00000000"), "HTTP/2, as the gRPC port"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "speaks HTTP."),
+        (bytes.fromhex("15030300020246"), "speaks TLS."),
+    ],
+)
+def test_peers_of_other_protocols_are_told_by_name(first: bytes, said: str) -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(first) == []
+    assert said in str(decoder.error)
