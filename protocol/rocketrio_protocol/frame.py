@@ -37,7 +37,10 @@ _PREFIX_SIZE = _PREFIX.size
 _LENGTH_SIZE = _LENGTH.size
 _LEAST_LENGTH = _PREFIX_SIZE - _LENGTH_SIZE
 
-GRPC_REMEDY: Final = "gRPC is not supported: give a remoting port (8080 of a proxy, 10911 of a broker, 9876 of a name server)"
+GRPC_REMEDY: Final = (
+    "gRPC is not supported; give a remoting port:"
+    " 8080 of a proxy, 10911 of a broker, 9876 of a name server"
+)
 _REMEDY = "Is the peer a RocketMQ server or client, and the port the right one?"
 _OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS"}
 """First bytes of an HTTP/1 answer and of a TLS alert; their owners wonder what we are."""
