@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -302,6 +303,23 @@ def test_wrong_options_fail_on_the_driver(
         _frame(spark, cluster, **given).count()
     assert said.lower() in str(caught.value).lower()
     assert "hush" not in str(caught.value)
+
+
+def test_a_stream_has_kafkas_columns_and_filters_too(
+    spark: SparkSession, cluster: Running, tmp_path: Path
+) -> None:
+    options = {
+        "nameServer": cluster.name_server, "subscribe": "orders", "startingOffsets": "earliest",
+        "schemaMode": "kafka", "subExpression": "number >= 390", "subExpressionType": "SQL92",
+    }  # fmt: skip
+    frame = spark.readStream.format("rocketmq").options(**options).load()
+    query = frame.writeStream.format("memory").queryName("ported").trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(tmp_path))
+    assert query.start().awaitTermination(120)
+    rows = spark.table("ported").collect()
+    assert {(row.partition, row.offset, bytes(row.value)) for row in rows} == {
+        (q, n, b"%d/%d" % (q, n)) for q in range(QUEUES) for n in range(390, COUNT)
+    }
 
 
 def _plan(frame: DataFrame) -> str:
