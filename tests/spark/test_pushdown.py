@@ -192,7 +192,7 @@ async def test_no_row_that_meets_the_conditions_is_left_out(autojump_clock: Mock
     rng = random.Random(7)
     async with loaded(queues=1, count=1) as cluster, channel_pool(cluster.dial) as pool:
         times = [cluster.wall_clock.now_ms()]
-        for number in range(40):
+        for _ in range(40):
             await trio.sleep(rng.choice((0, 0.001, 0.002, 0.5)))
             times.append(cluster.wall_clock.now_ms())
             await load_queue(pool, cluster.master.broker.address, "orders", 0, numbered(0, 1))
