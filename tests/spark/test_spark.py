@@ -146,9 +146,3 @@ def test_errors_reach_the_user_with_their_code(
     options: dict[str, Any] = {"nameServer": cluster.name_server, "subscribe": "orders", **given}
     with pytest.raises(Exception, match=said):
         spark.read.format("rocketmq").options(**options).load().count()
-
-
-def test_writes_are_refused(spark: SparkSession, cluster: Running) -> None:
-    options = {"nameServer": cluster.name_server, "subscribe": "orders"}
-    with pytest.raises(Exception, match=r"send with rocketrio.open_producer"):
-        spark.range(3).write.format("rocketmq").mode("append").options(**options).save()
