@@ -25,7 +25,7 @@ from tests.cluster.histories.events import (
 from tests.cluster.histories.readers import RecordingAPI, client_at
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, QUEUES, Visit
 from tests.cluster.histories.uses.members import MEMBERS
-from tests.cluster.histories.world import BROKER_NAME, FILL, GROUP, TOPIC, World
+from tests.cluster.histories.world import BODY_AT, BROKER_NAME, FILL, GROUP, TOPIC, World
 
 from rocketrio import (
     CommitRefused,
@@ -135,7 +135,7 @@ async def _send(
             started=started,
             status=result.status.name,
             queue_offset=result.queue_offset,
-            end_offset=physical_offset + last_size,
+            end_offset=physical_offset + BODY_AT + last_size,
             held_by=world.log_ends(),
         )
     )

@@ -34,6 +34,9 @@ GROUP: Final = "billing"
 BROKER_NAME: Final = "broker-a"
 FILL: Final = b" "
 """What bodies are filled up with; histories leave it out."""
+BODY_AT: Final = 88
+"""Where in a record its body is, with IPv4 hosts. Before it stands what tells records apart: two of one size that are
+stored at one address have their first eight bytes in common."""
 SLAVE_SYNC_PERIOD: Final = 5.0
 LOOK_PERIOD: Final = 0.5
 """Seconds between two looks at the offsets of all brokers."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 from tests.cluster.histories.events import Note, now
 from tests.cluster.histories.uses.events import Accepted, Offered
 from tests.cluster.histories.uses.names import DELAYS
-from tests.cluster.histories.world import BROKER_NAME, World
+from tests.cluster.histories.world import BODY_AT, BROKER_NAME, World
 
 from rocketrio import (
     ClientInstance,
@@ -48,7 +48,7 @@ def note_answer(world: World, message: Message, result: SendResult, started: flo
             started=started,
             broker=world.number(host),
             status=result.status.name,
-            end_offset=physical_offset + len(message.body),
+            end_offset=physical_offset + BODY_AT + len(message.body),
         )
     )
 
