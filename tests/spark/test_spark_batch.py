@@ -293,6 +293,7 @@ def test_with_the_option_a_missing_conf_is_named(spark: SparkSession, cluster: R
         ({"onCorruptMessage": "drop"}, "none of: fail, skip, null"),
         ({"fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries='-1'"),
         ({"maxOffsetsPerTrigger": "5"}, "is an option of a streaming read"),
+        ({"sendTimeoutMs": "5"}, "is an option of a write"),
         ({"assign": "{}"}, "give one of subscribe"),
     ],
 )  # fmt: skip

@@ -69,7 +69,7 @@ def suggestion(wrong: str, known: Sequence[str]) -> str:
     return f"; did you mean {by_lower[near[0]]}?" if near else "."
 
 
-_DURATION: Final = re.compile(r"([0-9]{1,18})\s*([a-z]*)")
+_DURATION: Final = re.compile(r"([0-9]{1,12})\s*([a-z]*)")
 _UNITS: Final = {
     "": 0.001,
     "ms": 0.001,
@@ -86,6 +86,5 @@ def duration(text: str, *, option: str) -> float:
     found = _DURATION.fullmatch(text.strip().lower())
     unit = None if found is None else _UNITS.get(found[2])
     if found is None or unit is None:
-        units = ", ".join(word for word in _UNITS if word)
-        raise OptionError(f"{option}={shown(text)} is no duration like 15m; units are {units}")
+        raise OptionError(f"{option}={shown(text)} is no duration like 500ms, 30s, 15m, 1h")
     return int(found[1]) * unit

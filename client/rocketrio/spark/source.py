@@ -9,6 +9,8 @@
 Every part is made on the driver, refuses what is wrong there, and does no I/O before it is used.
 """
 
+from typing import Final
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -19,14 +21,21 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_names import OPTION_HELP, WRITE
 from rocketrio.spark.options import ReadOptions, parse_read_options
 from rocketrio.spark.reader import RocketMQBatchReader
 from rocketrio.spark.schema import table_schema
 from rocketrio.spark.sink import batch_writer, stream_writer
 from rocketrio.spark.stream_options import STREAM_OPTIONS, StreamOptions, parse_stream_options
 from rocketrio.spark.stream_reader import RocketMQStreamReader
+from rocketrio.spark.write_options import WRITE_OPTION_TABLE
 
 FORMAT_NAME = "rocketmq"
+
+_OF_OTHER_USES: Final = {
+    **{name: WRITE for name in WRITE_OPTION_TABLE if name not in OPTION_HELP},
+    **STREAM_OPTIONS,
+}
 
 
 class RocketMQDataSource(DataSource):
@@ -38,7 +47,7 @@ class RocketMQDataSource(DataSource):
         return FORMAT_NAME
 
     def _read_options(self) -> ReadOptions:
-        return parse_read_options(dict(self.options), other_options=STREAM_OPTIONS)
+        return parse_read_options(dict(self.options), other_options=_OF_OTHER_USES)
 
     def _stream_options(self) -> StreamOptions:
         return parse_stream_options(dict(self.options))

@@ -1,6 +1,5 @@
 """The options of a stream: those of a read without an end, and those that only a stream has."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from rocketrio.spark.option_names import (
     OptionHelp,
     known_texts,
 )
-from rocketrio.spark.option_values import shown, truth, whole_number
+from rocketrio.spark.option_values import duration, truth, whole_number
 from rocketrio.spark.options import ReadOptions, parse_read_options
 
 STREAM_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
@@ -58,17 +57,6 @@ _KNOWN: Final = tuple(
     name for name in (*READ_OPTION_TABLE, *STREAM_OPTION_TABLE) if name not in BATCH_ONLY_OPTIONS
 )
 _BATCH_OPTIONS: Final = dict.fromkeys(BATCH_ONLY_OPTIONS, BATCH_READ)
-
-_DURATION: Final = re.compile(r"([0-9]{1,12}) *(ms|s|m|min|h|d|)", re.IGNORECASE)
-_UNITS: Final = {
-    "": 0.001,
-    "ms": 0.001,
-    "s": 1.0,
-    "m": 60.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-}
 
 
 @attrs.frozen
@@ -112,7 +100,7 @@ def parse_stream_options(
         if option in own:
             fields[name] = whole_number(own[option], option=option, least=least) / 1000
     if "maxTriggerDelay" in own:
-        fields["max_trigger_delay"] = _duration(own["maxTriggerDelay"], option="maxTriggerDelay")
+        fields["max_trigger_delay"] = duration(own["maxTriggerDelay"], option="maxTriggerDelay")
     fields["commit_group"] = _commit_group(own, texts.get("consumerGroup", "").strip())
     options = StreamOptions(**fields)
     _check_together(options, own)
@@ -131,13 +119,6 @@ _MILLISECONDS: Final = (
     ("failure_timeout", "offsetFailureTimeoutMs", 1),
     ("commit_interval", "commitIntervalMs", 1),
 )
-
-
-def _duration(text: str, *, option: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise OptionError(f"{option}={shown(text)} is no duration like 500ms, 30s, 15m, 1h")
-    return int(match[1]) * _UNITS[match[2].lower()]
 
 
 def _commit_group(own: Mapping[str, str], group: str) -> str | None:
