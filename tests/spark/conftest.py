@@ -7,15 +7,17 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from tests.spark.quick_start import JAVA_OPTIONS, quick_home
 
 settings.register_profile("rocketrio", deadline=None)
 settings.load_profile("rocketrio")
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session of two slots, in a time zone that is not UTC; a start costs seconds, so there is one."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    quick_home(tmp_path_factory.mktemp("spark"))
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -23,6 +25,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .getOrCreate()
     )
     yield session
