@@ -1,4 +1,4 @@
-"""One data directory, served in turn by Apache 4.9 and by us, after clean stops and after kill -9."""
+"""One data directory, served in turn by Apache and by us, after clean stops and after kill -9."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,6 @@ from tests.interop.processes import free_port, wait_until
 
 pytestmark = pytest.mark.interop
 
-VERSION = "4.9.7"
 PADDING = "." * 3000
 PERSIST_TIMEOUT = 15.0
 """Seconds; Apache writes consumerOffset.json every 5."""
@@ -23,14 +22,16 @@ Broker = ApacheBroker | OurBroker
 
 
 @pytest.mark.parametrize("ending", ["stop", "kill"])
-def test_apache_and_we_take_turns_on_one_directory(ending: Ending, tmp_path: Path) -> None:
+def test_apache_and_we_take_turns_on_one_directory(
+    version: str, ending: Ending, tmp_path: Path
+) -> None:
     store, port = tmp_path / "store", free_port(-2, 1)
     with (
         OurNameServer(tmp_path / "namesrv") as names,
-        JavaClient(VERSION, names.address, tmp_path / "java") as java,
+        JavaClient(version, names.address, tmp_path / "java") as java,
     ):
         apache = ApacheBroker(
-            VERSION, tmp_path / "apache", names.address, name="mover", store=store, port=port
+            version, tmp_path / "apache", names.address, name="mover", store=store, port=port
         )
         ours = OurBroker(tmp_path / "ours", names.address, name="mover", store=store, port=port)
         expected: list[str] = []
