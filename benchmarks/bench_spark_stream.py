@@ -1,0 +1,148 @@
+"""Reading a topic with Spark as a stream: rows/s of large micro-batches, and how long the smallest ones take.
+
+Rows/s are those of AvailableNow queries over a full topic into Spark's no-op sink, by the time of their batches. The
+floor is the time of micro-batches of a hundred messages, of a topic of one queue and of sixteen, without the wait for
+the next poll; beside it stand those of a source of the JVM's own, which is what Spark costs without Python.
+
+`small` as an argument makes it a matter of a minute. Needs Java.
+"""
+
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any
+
+import trio
+from spark_parts.cluster import cluster, fill, report, session
+
+from rocketrio import Message, open_admin, open_producer
+
+ROUNDS = 3
+CHOICES = {"all": None, "keys,tags,body": "keys,tags,body", "body": "body"}
+LARGE_ANSWERS = (
+    "store.max_transfer_count_on_message_in_memory=1024",
+    "store.max_transfer_bytes_on_message_in_memory=1048576",
+)
+ROWS_A_BATCH = 100
+MASTER = "local[2]"
+STARTS = 5
+"""Spark gives the Python process of a stream ten seconds to start, which a busy machine may not."""
+
+
+def started(frame: Any, folder: str, **trigger: Any) -> Any:
+    """A query into nothing."""
+    for _ in range(STARTS):
+        writer = frame.writeStream.format("noop").option("checkpointLocation", folder)
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.01)
+        if "failed to connect back" not in str(query.exception()):
+            break
+    return query
+
+
+def stream(spark: Any, name_server: str, topic: str, **options: str) -> Any:
+    """The topic as a stream."""
+    reader = spark.readStream.format("rocketmq").option("nameServer", name_server)
+    return reader.options(subscribe=topic, startingOffsets="earliest", **options).load()
+
+
+def batch_seconds(progress: Any) -> float:
+    """What a batch took without waiting for its data."""
+    took = progress["durationMs"]
+    return float(took["triggerExecution"] - took["latestOffset"]) / 1000
+
+
+def throughput(spark: Any, name_server: str, size: int, rows: int) -> None:
+    """Rows/s of batches of half the topic."""
+    for name, columns in CHOICES.items():
+        options = {"maxOffsetsPerTrigger": str(rows // 2), "minPartitions": "2"}
+        if columns is not None:
+            options["columns"] = columns
+        rates: list[float] = []
+        for _ in range(ROUNDS):
+            with tempfile.TemporaryDirectory() as folder:
+                frame = stream(spark, name_server, f"bench{size}", **options)
+                query = started(frame, folder, availableNow=True)
+                query.awaitTermination()
+                full = [found for found in query.recentProgress if found["numInputRows"]]
+                rates += [found["numInputRows"] / batch_seconds(found) for found in full[1:]]
+        rate = statistics.median(rates)
+        report("spark stream", rate, "rows/s", body=size, columns=name, master=MASTER)
+
+
+def floor(spark: Any, name_server: str, topic: str, queues: int, batches: int) -> None:
+    """How long the smallest batches take, and how old messages are when they are done."""
+    with tempfile.TemporaryDirectory() as folder:
+        frame = stream(spark, name_server, topic, offsetPollIntervalMs="10", columns="queueId,body")
+        query = started(frame, folder)
+        for batch in range(1, batches + 1):
+            trio.run(send, name_server, topic)
+            while query.isActive and rows_of(query) < batch * ROWS_A_BATCH:
+                time.sleep(0.005)
+        query.stop()
+    report_floor("spark stream floor", query, queues=queues)
+
+
+def rows_of(query: Any) -> int:
+    """How many it has read."""
+    return sum(progress["numInputRows"] for progress in query.recentProgress)
+
+
+async def send(name_server: str, topic: str) -> None:
+    """A hundred messages at once."""
+    async with open_producer(name_servers=name_server) as producer, trio.open_nursery() as nursery:
+        for _ in range(ROWS_A_BATCH):
+            nursery.start_soon(producer.send, Message(topic, b"x" * 100))
+
+
+def control_floor(spark: Any, batches: int) -> None:
+    """The same of a source that is Spark's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_A_BATCH)
+        query = started(reader.option("numPartitions", 1).load(), folder)
+        while query.isActive and len(query.recentProgress) < batches:
+            time.sleep(0.05)
+        query.stop()
+    report_floor("spark control floor", query, queues=0)
+
+
+def report_floor(name: str, query: Any, *, queues: int) -> None:
+    """The median of the later half: batches get faster as the JVM warms up."""
+    found = [batch_seconds(p) * 1000 for p in query.recentProgress if p["numInputRows"]]
+    late = found[len(found) // 2 :]
+    report(name, statistics.median(late), "ms", queues=queues, batches=len(late), master=MASTER)
+
+
+async def prepare(name_server: str) -> None:
+    """The topics of the floor."""
+    async with open_admin(name_servers=name_server) as admin:
+        await admin.create_topic("floor1", queues=1)
+        await admin.create_topic("floor16", queues=16)
+
+
+def main() -> int:
+    """All cases."""
+    if shutil.which("java") is None:
+        print("no java: nothing to measure", file=sys.stderr)
+        return 0
+    small = "small" in sys.argv
+    sizes = ((100, 20_000 if small else 1_000_000), (1024, 10_000 if small else 200_000))
+    batches = 6 if small else 60
+    with cluster(LARGE_ANSWERS) as addresses:
+        for size, rows in sizes:
+            trio.run(fill, addresses.master, f"bench{size}", rows, size)
+        trio.run(prepare, addresses.name_server)
+        with session() as spark:
+            control_floor(spark, batches)
+            for queues in (1, 16):
+                floor(spark, addresses.name_server, f"floor{queues}", queues, batches)
+            for size, rows in sizes:
+                throughput(spark, addresses.name_server, size, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

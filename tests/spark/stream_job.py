@@ -1,0 +1,71 @@
+"""A Spark driver of its own, to be killed: reads a topic as a stream into Parquet files.
+
+    python -m tests.spark.stream_job NAME_SERVER TOPIC FOLDER run        says `reading` after its first batch, goes on
+    python -m tests.spark.stream_job NAME_SERVER TOPIC FOLDER finish     reads to the end, writes what the sink holds
+
+FOLDER keeps the checkpoint and the sink; `finish` leaves `rows.json` there: queue, offset, body of every row.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+
+STARTS: int = 5
+"""Spark gives a Python process ten seconds to start, which a busy machine may not."""
+
+
+def main(name_server: str, topic: str, folder: str, mode: str) -> int:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    home = Path(folder)
+    quick_home(home / "spark")
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
+        .getOrCreate()
+    )
+    query = _started(spark, name_server, topic, home, mode)
+    print("reading", flush=True)
+    query.awaitTermination()
+    rows = spark.read.parquet(str(home / "sink")).collect()
+    (home / "rows.json").write_text(
+        json.dumps([[row.queueId, row.queueOffset, bytes(row.body).decode()] for row in rows])
+    )
+    spark.stop()
+    return 0
+
+
+def _started(spark: Any, name_server: str, topic: str, home: Path, mode: str) -> Any:
+    frame = (
+        spark.readStream.format("rocketmq")
+        .option("nameServer", name_server)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", "400")
+        .option("offsetPollIntervalMs", "50")
+        .option("columns", "queueId,queueOffset,body")
+        .load()
+    )
+    for _ in range(STARTS):
+        writer = frame.writeStream.format("parquet").option("path", str(home / "sink"))
+        writer = writer.option("checkpointLocation", str(home / "checkpoint"))
+        query = (writer.trigger(availableNow=True) if mode == "finish" else writer).start()
+        while query.isActive and query.lastProgress is None:
+            time.sleep(0.05)
+        failure = query.exception()
+        if failure is None or "failed to connect back" not in str(failure):
+            return query
+    raise TimeoutError("no Python process came up")
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
