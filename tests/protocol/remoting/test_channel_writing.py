@@ -149,3 +149,55 @@ async def test_requests_left_over_are_acted_on_when_the_end_of_a_round_sent_all(
     assert acted_on == list(range(count))
     answers = FrameDecoder().feed(bytes(transport.received))
     assert [len(answer.body) for answer in answers] == [answer_size] * count
+
+
+class PairingTransport(AnsweringTransport):
+    """A peer that answers two requests at a time, in one chunk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self._waiting: list[RemotingCommand] = []
+        self._decoder = FrameDecoder()
+
+    def send_nowait(self, data: Body) -> int:
+        requests = [RemotingCommand.decode(frame) for frame in self._decoder.feed(bytes(data))]
+        self.asked += len(requests)
+        self._waiting += requests
+        if len(self._waiting) == 2:
+            self._chunk = b"".join(request.response().encode() for request in self._waiting)
+            self._waiting = []
+            self._answered.set()
+        return len(data)
+
+
+async def test_calls_woken_together_leave_before_anybody_else_has_a_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    transport = PairingTransport()
+    rounds = 20
+    seen: list[int] = []
+    turn = trio.Event()
+
+    async def dial(addr: str, *, timeout: float = 3.0) -> PairingTransport:
+        return transport
+
+    async def ask(channel: Channel) -> None:
+        for _ in range(rounds):
+            await channel.call(RemotingCommand(ECHO), timeout=3)
+            turn.set()
+
+    async def watch() -> None:
+        nonlocal turn
+        for _ in range(rounds):
+            await turn.wait()
+            turn = trio.Event()
+            seen.append(transport.asked)
+
+    async with open_channel_pool(dial) as pool:
+        channel = await pool.channel("10.0.0.1:10911")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            nursery.start_soon(ask, channel)
+            nursery.start_soon(ask, channel)
+    assert seen[:-1] == [*range(4, 2 * rounds + 1, 2)]
