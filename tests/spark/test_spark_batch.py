@@ -21,8 +21,10 @@ from tests.spark.load import (
 )
 
 from rocketrio.api import ClientAPI
-from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
+from rocketrio_protocol.message import Message, MessageQueue, SysFlag
 from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.remoting.pool import check
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
@@ -61,6 +63,13 @@ async def _load(running: Running) -> None:
         await trio.sleep(0.05)
         Times.middle_ms = await _last_stored_ms(running) + 1
         await load_queue(pool, master, "timed", 0, numbered(0, 50))
+        await create_topic(pool, master, "broken", 1)
+        await load_queue(pool, master, "broken", 0, numbered(0, 5))
+        header = SendMessageRequestHeader(
+            "loader", "broken", AUTO_CREATE_TOPIC_KEY, 4, 0, int(SysFlag.COMPRESSED), 1, 0
+        )
+        check(await pool.call(master, header, b"no zlib", timeout=30), "not sent")
+        await load_queue(pool, master, "broken", 0, numbered(0, 5))
         api = ClientAPI(pool)
         queue = MessageQueue("orders", "broker-a", 1)
         await api.update_consumer_offset(master, "billing", queue, 300)
@@ -163,6 +172,34 @@ def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
     )
     assert _frame(spark, cluster, "twins", subExpression="Aa").count() == 10
     assert _frame(spark, cluster, subExpression="neither").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "count", "nulls"),
+    [
+        ({"onCorruptMessage": "skip"}, 10, 0),
+        ({"onCorruptMessage": "null", "verifyCrc": "true"}, 11, 1),
+        ({"decompress": "false"}, 11, 0),
+    ],
+)
+def test_one_bad_message_does_not_poison_a_query(
+    spark: SparkSession, cluster: Running, given: dict[str, str], count: int, nulls: int
+) -> None:
+    rows = _frame(spark, cluster, "broken", columns="queueOffset,body", **given).collect()
+    assert len(rows) == count
+    assert [row.queueOffset for row in rows if row.body is None] == [5] * nulls
+
+
+def test_a_bad_message_that_nobody_tolerates_is_named(
+    spark: SparkSession, cluster: Running
+) -> None:
+    with pytest.raises(
+        Exception, match=r"\[ROCKETMQ_DECODE\].*broken@broker-a:0.*offset 5"
+    ) as caught:
+        _frame(spark, cluster, "broken").collect()
+    assert "onCorruptMessage" in str(caught.value)
+    # Who wants no bodies is not troubled.
+    assert _frame(spark, cluster, "broken", columns="queueOffset").count() == 11
 
 
 def test_columns_of_kafka(spark: SparkSession, cluster: Running) -> None:
