@@ -283,7 +283,10 @@ async def test_statistics_and_lag_add_up(client: ClientInstance) -> None:
         assert consumer.pull_from_which_node_table == {queue: 0}
 
 
-async def test_queue_is_pulled_ahead_no_further_than_its_threshold(client: ClientInstance) -> None:
+async def test_queue_is_pulled_ahead_to_its_threshold_and_no_further(
+    client: ClientInstance,
+) -> None:
+    """However little an answer brings, the next pull is under way while nobody takes what came."""
     await send(client, 1000, queues=1)
     queue = MessageQueue(TOPIC, "broker-a", 0)
     async with open_consumer(
@@ -291,7 +294,7 @@ async def test_queue_is_pulled_ahead_no_further_than_its_threshold(client: Clien
     ) as consumer:
         await receive(consumer, 1)
         await trio.sleep(5)
-        assert consumer.statistics().queues[queue].cached_messages <= 60
+        assert 50 <= consumer.statistics().queues[queue].cached_messages <= 60
         assert await receive(consumer, 999) == list(range(1, 1000))
 
 
