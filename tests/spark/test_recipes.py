@@ -1,4 +1,4 @@
-"""Every recipe of docs/spark-recipes.md, run as it stands but for the address of the name server."""
+"""Every recipe of docs/spark-recipes.md, and what the README says of Spark, run but for the name server's address."""
 
 import json
 import re
@@ -12,12 +12,15 @@ import trio
 from pyspark.sql import SparkSession
 from tests.spark.load import Running, channel_pool, create_topic, load_queue, running_cluster
 
+from rocketrio.spark import from_rocketmq
 from rocketrio_protocol.message import Message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 RECIPES = Path(__file__).parents[2] / "docs" / "spark-recipes.md"
+README = RECIPES.parents[1] / "README.md"
 LISTED_ADDRESS = "10.0.0.1:9876"
+LISTED_IN_README = "127.0.0.1:9876"
 ORDERS = 6
 
 
@@ -55,6 +58,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
                 ],
             }
             async with channel_pool() as pool:
+                await create_topic(pool, running.master, "paid-orders", 1)
                 for topic, messages in topics.items():
                     await create_topic(pool, running.master, topic, 1)
                     await load_queue(pool, running.master, topic, 0, messages)
@@ -123,3 +127,19 @@ def test_a_day_is_a_range(named: dict[str, Any]) -> None:
 def test_sql_does_it_too(named: dict[str, Any]) -> None:
     rows = sorted(_rows(named["paid"]))
     assert rows == [(1, 999, True), (2, 800, True), (4, 1600, True), (6, 2400, True)]
+
+
+def test_readme_reads_orders_and_writes_those_that_are_paid(
+    spark: SparkSession, cluster: Running, tmp_path: Path
+) -> None:
+    block = re.search(
+        r"```python\n(from pyspark[^`]*from_rocketmq.*?)```", README.read_text(), re.DOTALL
+    )
+    assert block is not None
+    names: dict[str, Any] = {"spark": spark}
+    code = block[1].replace('checkpoint"', f'{tmp_path}/checkpoint"')
+    exec(code.replace(LISTED_IN_README, cluster.name_server), names)
+    assert names["query"].awaitTermination(200), names["query"].status
+    found = from_rocketmq(spark, "paid-orders", name_servers=cluster.name_server).collect()
+    orders = sorted((row.keys, json.loads(bytes(row.body))["cents"]) for row in found)
+    assert orders == [("order-1", 999), ("order-2", 800), ("order-4", 1600), ("order-6", 2400)]
