@@ -141,6 +141,14 @@ async def test_receiving_and_running_name_the_argument(client: ClientInstance) -
                         await run(noop, **{name: value})
 
 
+async def test_as_many_as_there_are_may_be_asked_for(client: ClientInstance) -> None:
+    await send(client, 3, queues=1)
+    async with open_consumer(group="g", queues=[QUEUE], client=client) as consumer:
+        assert (await consumer.read_arrow(10**30)).num_rows == 3
+        await send(client, 2, start=3, queues=1)
+        assert len(await consumer.receive_batch(10**30)) == 2
+
+
 async def test_numbers_of_numpy_and_lists_of_any_kind_are_taken(client: ClientInstance) -> None:
     await send(client, 1)
     assert parse_subscription(tag for tag in ("a", "b")).tags == {"a", "b"}
