@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_names import OPTION_HELP, WRITE
+from rocketrio.spark.option_names import OPTION_HELP, WRITE, known_texts
 from rocketrio.spark.options import ReadOptions, parse_read_options
 from rocketrio.spark.reader import RocketMQBatchReader
 from rocketrio.spark.schema import table_schema
@@ -32,10 +32,8 @@ from rocketrio.spark.write_options import WRITE_OPTION_TABLE
 
 FORMAT_NAME = "rocketmq"
 
-_OF_OTHER_USES: Final = {
-    **{name: WRITE for name in WRITE_OPTION_TABLE if name not in OPTION_HELP},
-    **STREAM_OPTIONS,
-}
+_OF_WRITES: Final = {name: WRITE for name in WRITE_OPTION_TABLE if name not in OPTION_HELP}
+_OF_OTHER_USES: Final = {**_OF_WRITES, **STREAM_OPTIONS}
 
 
 class RocketMQDataSource(DataSource):
@@ -50,11 +48,17 @@ class RocketMQDataSource(DataSource):
         return parse_read_options(dict(self.options), other_options=_OF_OTHER_USES)
 
     def _stream_options(self) -> StreamOptions:
-        return parse_stream_options(dict(self.options))
+        return parse_stream_options(dict(self.options), other_options=_OF_WRITES)
 
     def schema(self) -> StructType:
         """The columns of a read for which the user gave no schema. Raises OptionError."""
         # Spark does not say whether a batch or a stream will follow; the reader of either refuses what is not its own.
+        known_texts(
+            dict(self.options),
+            known=(*OPTION_HELP, *STREAM_OPTIONS),
+            what="a read (spark.read, spark.readStream)",
+            other_options=_OF_WRITES,
+        )
         streams = {name.lower() for name in STREAM_OPTIONS}
         if streams & {name.lower() for name in self.options}:
             return table_schema(self._stream_options().read)
