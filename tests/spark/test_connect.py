@@ -20,6 +20,7 @@ from tests.spark.load import (
     numbered,
     running_cluster,
 )
+from tests.spark.quick_start import JAVA_OPTIONS, quick_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -51,11 +52,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server whose Python has rocketrio."""
     folder, port = tmp_path_factory.mktemp("connect"), free_port()
+    quick_home(tmp_path_factory.mktemp("spark"))
     command = [
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
         *("--class", SERVER, "--master", "local[2]", "--name", "connect"),
         *("--conf", f"spark.connect.grpc.binding.port={port}"),
         *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
+        *("--driver-java-options", JAVA_OPTIONS),
         *("--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.sql.shuffle.partitions=2"),
     ]
