@@ -53,6 +53,14 @@ async def test_depth_and_sizes_change_nothing_but_the_cuts(
     )
 
 
+async def test_rows_leave_in_the_same_order_each_time(autojump_clock: MockClock) -> None:
+    async with loaded(queues=RANGES_AT_ONCE + 1) as cluster:
+        taken = await read(cluster, pullBatchSize="7", batchRows="40")
+    order = [part.queue_id for block in taken.blocks for part, _, _ in block.pieces]
+    assert order == sorted(order)
+    assert len(order) > 100
+
+
 async def test_assigned_queues_and_explicit_offsets_bound_what_is_read(
     autojump_clock: MockClock,
 ) -> None:

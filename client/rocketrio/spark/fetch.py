@@ -1,9 +1,11 @@
 """Fetching what one Spark task reads: pipelined pulls, answers joined to blocks worth decoding.
 
-Each range has `pullPipelineDepth` pulls under way; what they bring is put together, whichever range it is
-of, until a block is large enough: answers of 32 messages decoded one by one would be ten times slower.
+Each range has `pullPipelineDepth` pulls under way; what they bring is put together, one range after the other,
+until a block is large enough: answers of 32 messages decoded one by one would be ten times slower. Ranges whose
+turn has not come fetch ahead as far as their pulls reach.
 
-Invariant: the rows of one range leave in offset order.
+Invariant: rows leave in the order of the task's ranges and of their offsets: a task that is run again, or a micro-batch
+that is replayed, gives the same rows in the same order. A write's stamps count on it.
 Invariant: an answer is handed on at most once, and nothing beyond a range's end is.
 """
 
@@ -52,9 +54,13 @@ async def fetch_task(
     async with background_nursery() as background:
         background.start_soon(source.run)
         async with trio.open_nursery() as nursery:
+            turn = trio.Event()
+            turn.set()
             for part in task.ranges:
                 await limiter.acquire_on_behalf_of(part)
-                nursery.start_soon(fetcher.fetch, part, source, limiter)
+                over = trio.Event()
+                nursery.start_soon(fetcher.fetch, part, source, limiter, turn, over)
+                turn = over
         await fetcher.flush()
     for addr, served in source.served.items():
         logger.info(
@@ -73,11 +79,17 @@ class Fetcher:
         self._flushing = trio.Lock()  # first come, first served: it keeps blocks in order
 
     async def fetch(
-        self, part: QueueRange, source: TaskSource, limiter: trio.CapacityLimiter
+        self,
+        part: QueueRange,
+        source: TaskSource,
+        limiter: trio.CapacityLimiter,
+        turn: trio.Event,
+        over: trio.Event,
     ) -> None:
-        """One range, from its start to its end."""
+        """One range, from its start to its end; its rows leave once it is its turn."""
         try:
-            await _RangeFetch(self, part, source, self._options).run()
+            await _RangeFetch(self, part, source, self._options, turn).run()
+            over.set()
         finally:
             limiter.release_on_behalf_of(part)
 
@@ -101,9 +113,15 @@ class _RangeFetch:
     """The tasks of one range: each pulls, and hands on what is next in order if nobody else is at it."""
 
     def __init__(
-        self, fetcher: Fetcher, part: QueueRange, source: TaskSource, options: ReadOptions
+        self,
+        fetcher: Fetcher,
+        part: QueueRange,
+        source: TaskSource,
+        options: ReadOptions,
+        turn: trio.Event,
     ) -> None:
         self._fetcher = fetcher
+        self._turn = turn
         self._part = part
         self._source = source
         self._depth = options.pull_pipeline_depth
@@ -140,6 +158,8 @@ class _RangeFetch:
     async def _hand_on(self) -> None:
         # What arrives meanwhile is seen by this same loop: between its end and the flag nobody else runs.
         self._handing_on = True
+        if not self._turn.is_set():
+            await self._turn.wait()
         for rows, body in self._pipeline.take_ready():
             if self._fetcher.add(self._part, rows, body):
                 await self._fetcher.flush()
