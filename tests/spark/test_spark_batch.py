@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, datasource
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 from tests.spark.load import (
@@ -263,6 +263,8 @@ def test_ranges_become_partitions(
 
 @pytest.fixture
 def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    if not hasattr(datasource, "EqualTo"):
+        pytest.skip("PySpark 4.0 pushes nothing")
     spark.conf.set(PUSHDOWN, "true")
     yield spark
     spark.conf.unset(PUSHDOWN)
@@ -313,7 +315,7 @@ def test_without_the_option_the_conf_of_pushdown_changes_nothing(
 
 def test_with_the_option_a_missing_conf_is_named(spark: SparkSession, cluster: Running) -> None:
     frame = _frame(spark, cluster, filterPushdown="true")
-    with pytest.raises(Exception, match=PUSHDOWN):
+    with pytest.raises(Exception, match=rf"{PUSHDOWN}|needs PySpark 4\.1"):
         frame.where("queueId = 1").count()
 
 
