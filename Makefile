@@ -2,7 +2,8 @@
 # make test    sets everything up and runs every test: quick, slow, real processes, Spark
 # make quick   the quick tests alone, under two minutes
 # make interop the same stories with the real Apache RocketMQ (from Maven Central)
-# make soak    fault schedules for ten minutes, then the Spark tests on the other PySpark versions (450 MB each)
+# make soak    fault schedules for ten minutes, Spark drivers killed over and over, then the Spark tests on the other PySpark
+#              versions (450 MB each)
 # make bench   the benchmarks, one JSON object a line
 # make check   format, lint, types
 PYTHON ?= python3
@@ -44,6 +45,7 @@ interop: $(INSTALLED)
 
 soak: $(INSTALLED)
 	$(RUN) -m tests.cluster.soak
+	$(RUN) -m tests.spark.exactly_once --lives 20
 	$(RUN) -m tests.spark.versions
 
 bench: $(INSTALLED)

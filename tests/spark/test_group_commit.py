@@ -95,3 +95,20 @@ async def test_tools_find_the_groups_retry_topic(autojump_clock: MockClock) -> N
         await trio.sleep(1)
         assert await story.client.name_servers.topic_route(f"%RETRY%{GROUP}") is not None
         assert GROUP in await story.admin.groups()
+
+
+async def test_a_master_that_returns_with_an_older_state_is_told_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_story(queues=1, count=10) as story:
+        stream = story.stream(consumerGroup=GROUP)
+        end = {queue(0): 10}
+        await stream.latest(story.client, end, Limit())
+        assert await _lags(story) == [0]
+        await story.cluster.kill_master()
+        await stream.latest(story.client, end, Limit())
+        await story.cluster.restart_master()
+        await story.client.api.update_consumer_offset(story.master, GROUP, queue(0), 2)
+        for _ in range(40):
+            await stream.latest(story.client, end, Limit())
+        assert await _lags(story) == [0]
