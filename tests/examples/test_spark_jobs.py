@@ -1,0 +1,121 @@
+"""The Spark jobs among the examples, run as a user would run them, on a pair of brokers."""
+
+import os
+import re
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import trio
+from tests.examples.programs import EXAMPLES, environment, run, started
+from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+
+from rocketrio_broker.embedded import EmbeddedCluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+TIME_LIMIT = 400.0
+"""Seconds for one job; Spark alone takes ten to start, and many on a busy machine."""
+BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> None:
+    quick_home(tmp_path_factory.mktemp("spark"))
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(slaves=1, network="loopback", slave_read_enable=True) as running:
+        yield running
+
+
+async def shell(cluster: EmbeddedCluster, line: str) -> str:
+    """A line of a shell in which `python` and `rocketrio` are ours; what it prints."""
+    variables = environment(cluster)
+    variables.pop("PYSPARK_PYTHON", None)
+    variables["JDK_JAVA_OPTIONS"] = JAVA_OPTIONS
+    with trio.fail_after(TIME_LIMIT):
+        done = await trio.run_process(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=EXAMPLES.parent,
+            env={**variables, "PATH": f"{BIN}{os.pathsep}{variables['PATH']}"},
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return done.stdout.decode()
+
+
+async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    await shell(cluster, "rocketrio produce orders --count 20000 --size 200")
+    async with trio.open_nursery() as nursery:
+        produce = "rocketrio produce orders --count 5000 --size 200 && sleep 0.2"
+        ends = trio.Event()
+
+        async def keep_writing() -> None:
+            while not ends.is_set():
+                await shell(cluster, produce)
+
+        nursery.start_soon(keep_writing)
+        said = await shell(cluster, f"python examples/spark_backfill.py orders {tmp_path}/orders")
+        ends.set()
+    copied = re.search(r"copied (\d+) messages", said)
+    gave = {role: int(n) for role, n in re.findall(r"(the \w+) at \S+ gave (\d+) messages", said)}
+    assert copied is not None, said
+    table = pq.read_table(tmp_path / "orders", columns=["queueId", "queueOffset"])
+    assert int(copied[1]) == table.num_rows >= 20000
+    assert table.group_by(["queueId", "queueOffset"]).aggregate([]).num_rows == table.num_rows
+    # What the slave lacked when it was asked came from the master: the last few, at most.
+    assert gave["the slave"] + gave["the master"] >= table.num_rows
+    assert gave["the master"] < table.num_rows / 4, said
+
+
+async def test_dead_letters_are_told_apart_by_sql(cluster: EmbeddedCluster) -> None:
+    async with started(cluster, "order_service.py", "serve") as service:
+        await service.has_said("billed 0 ")
+        await run(cluster, "order_service.py", "order", "30")
+        with trio.fail_after(TIME_LIMIT):
+            while "3 dead letters" not in await run(cluster, "order_service.py", "dead"):  # noqa: ASYNC110
+                await trio.sleep(0.2)
+    said = await shell(cluster, "python examples/spark_dead_letters.py billing")
+    assert said.splitlines() == [
+        "3 of shop-orders: no amount, tried 1 times at most",
+        '  no amount: order-10 {"number": 10}',
+        '  no amount: order-20 {"number": 20}',
+        '  no amount: order-30 {"number": 30}',
+    ]
+
+
+async def test_hourly_delays_are_those_of_pandas_over_two_runs(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    lines = await shell(cluster, "python examples/demo/flights.py 15000")
+    source = tmp_path / "flights.jsonl"
+    source.write_text(lines)
+    for part in (f"head -n 9000 {source}", f"tail -n +9001 {source}"):
+        await shell(cluster, f"{part} | rocketrio produce flights")
+        said = await shell(cluster, f"python examples/spark_hourly_delays.py {tmp_path}/delays")
+    flights = await trio.to_thread.run_sync(partial(pd.read_json, source, lines=True))
+    flights["hour"] = pd.to_datetime(flights["time_hour"])
+    expected = flights.groupby(["hour", "origin"])["dep_delay"].agg(["size", "count", "mean"])
+    last = expected.index.get_level_values("hour").max()
+    found = pd.read_parquet(tmp_path / "delays" / "hours")
+    found["hour"] = pd.to_datetime(found["hour"], utc=True)
+    found = found.set_index(["hour", "origin"])
+    assert found.index.is_unique
+    assert f"{len(found)} hours are over" in said
+    is_over = expected.index.get_level_values("hour") < last - timedelta(days=8)
+    assert set(expected.index[is_over]) <= set(found.index)
+    same = expected.loc[found.index]
+    assert (same["size"] == found["flights"]).all()
+    assert (same["count"] == found["departures"]).all()
+    assert (same["mean"] - found["mean_delay"]).abs().max() < 1e-9
