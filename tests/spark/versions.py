@@ -20,7 +20,11 @@ VERSIONS: Final = ("4.0.5", "4.1.4", "4.3.0")
 """The newest of each minor version; the suite itself runs on the one in constraints.txt, a 4.2."""
 
 LACKS: Final = {
-    "4.0": ("test_pushdown.py", "test_registration.py"),
+    "4.0": (
+        "--ignore=tests/spark/test_pushdown.py",
+        "--ignore=tests/spark/test_registration.py",
+        "--deselect=tests/spark/test_travelling.py::test_readers_and_writers_hold_nothing_live[stream writer]",
+    ),
 }
 """Tests of what a minor version does not have: filters that are pushed down, writers of streams."""
 
@@ -49,9 +53,7 @@ def _run(version: str, arguments: list[str]) -> int:
     for name in ("SPARK_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         environment.pop(name, None)
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not interop", "tests/spark"]
-    command += [
-        f"--ignore=tests/spark/{name}" for name in LACKS.get(version.rpartition(".")[0], ())
-    ]
+    command += LACKS.get(version.rpartition(".")[0], ())
     done = subprocess.run([*command, *arguments], cwd=ROOT, env=environment, check=False)
     return done.returncode
 
