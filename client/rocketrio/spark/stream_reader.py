@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.cold import cold_starts
-from rocketrio.spark.errors import OptionError
+from rocketrio.spark.errors import OptionError, SparkSourceError
 from rocketrio.spark.offsets import (
     MAX_OFFSET,
     OffsetTable,
@@ -50,7 +50,8 @@ else:
     _Ends = SupportsTriggerAvailableNow
 
 POLL_TIMEOUT: Final = 60.0
-"""Seconds for one question of Spark's; what is asked in it has limits of its own, whose sum is less."""
+"""Seconds for one question of Spark's, beside waits that the options set; what is asked has limits of its own, whose
+sum is less."""
 
 
 class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]  # object on PySpark 4.0
@@ -74,11 +75,11 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a fresh query starts. Raises SparkSourceError."""
-        return self._told(self._ask(StreamDriver.initial))
+        return self._told(self._ask(StreamDriver.initial, patience=self._options.failure_timeout))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read what is there now and end. Raises BrokerUnreachable."""
-        self._ask(StreamDriver.aim)
+        self._ask(StreamDriver.aim, patience=self._options.failure_timeout)
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
         """How much a batch may be. Never ReadAllAvailable: that is what Spark says for Trigger.Once."""
@@ -93,10 +94,11 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         The same as `start` when there is nothing new. Raises SparkSourceError for a loss or a long outage.
         """
         start, limit = args if args else (self._last, None)
-        if start is None:  # 4.0 after a restart, which names the last end only while planning.
-            return self.initialOffset()
+        if start is None:  # To begin anew would lose what lies between.
+            raise SparkSourceError("Spark did not say how far the query has come; PySpark 4.2 does")
         table = _table(start)
-        end = self._ask(StreamDriver.latest, table, self._limit(limit))
+        patience = self._options.poll_interval
+        end = self._ask(StreamDriver.latest, table, self._limit(limit), patience=patience)
         return self._told(end) if end != table else self._kept(start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -119,9 +121,8 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
             return []
         read = self._options.read
         queues = [MessageQueue(part.topic, part.broker_name, part.queue_id) for part in ranges]
-        addresses = self._ask(
-            StreamDriver.addresses, queues, timeout=self._options.failure_timeout + POLL_TIMEOUT
-        )
+        patience = self._options.failure_timeout
+        addresses = self._ask(StreamDriver.addresses, queues, patience=patience)
         topics = tuple(dict.fromkeys(part.topic for part in ranges))
         firsts = {}
         if read.schema_mode == "kafka":
@@ -144,7 +145,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
             self._driver = StreamDriver(self._options)
         return self._driver
 
-    def _ask(self, question: Any, *args: Any, timeout: float = POLL_TIMEOUT) -> Any:
+    def _ask(self, question: Any, *args: Any, patience: float = 0.0) -> Any:
         driver = self._state()
         runtime = process_runtime()
 
@@ -152,7 +153,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
             client = await runtime.client(self._options.read.name_servers)
             return await question(driver, client, *args)
 
-        return runtime.call(ask, timeout=timeout)
+        return runtime.call(ask, timeout=POLL_TIMEOUT + patience)
 
     def _limit(self, limit: Any) -> Limit:
         options = self._options
