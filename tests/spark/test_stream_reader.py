@@ -5,7 +5,6 @@ import pickle
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
 from rocketrio.spark import stream_reader
@@ -15,6 +14,10 @@ from rocketrio.spark.stream_driver import Limit
 from rocketrio.spark.stream_options import parse_stream_options
 from rocketrio.spark.stream_reader import RocketMQStreamReader
 from rocketrio_protocol.message import MessageQueue
+
+_limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 has limits")
+ReadAllAvailable, ReadMaxRows = _limits.ReadAllAvailable, _limits.ReadMaxRows
+ReadMaxBytes = _limits.ReadMaxBytes
 
 SCHEMA = StructType([StructField("queueOffset", LongType())])
 

@@ -27,12 +27,14 @@ from tests.spark.load import (
 
 from rocketrio import open_admin
 from rocketrio.spark import lag_by_queue
+from rocketrio.spark.stream_reader import HAS_LIMITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 PATIENCE = 120.0
 """Seconds that anything may take where many share a machine; on a quiet one all of it is there within one."""
 NOW = {"availableNow": True}
+needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.2 has limits and AvailableNow")
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +192,7 @@ def _broker_lags(topic: Topic, group: str) -> list[int]:
     return sorted(-1 if row["lag"] is None else row["lag"] for row in json.loads(done.stdout))
 
 
+@needs_limits
 def test_small_queues_share_a_task(topic: Topic, start: Start) -> None:
     topic.write(dict.fromkeys(range(16), 20), queues=16)
     reading = start(NOW, startingOffsets="earliest").ended()
@@ -217,6 +220,7 @@ def test_a_topic_that_a_pattern_finds_later_is_read_whole(topic: Topic, start: S
 # ------------------------------------------------------------------------------------- limits, triggers
 
 
+@needs_limits
 def test_available_now_reads_in_limited_batches_ends_and_goes_on_exactly(
     topic: Topic, start: Start
 ) -> None:
@@ -230,6 +234,7 @@ def test_available_now_reads_in_limited_batches_ends_and_goes_on_exactly(
     assert start(NOW, startingOffsets="earliest").ended().batches == {}, "nothing from start to end"
 
 
+@needs_limits
 def test_bytes_limit_batches_too(topic: Topic, start: Start) -> None:
     topic.write({0: 100}, queues=1, body_size=1000)
     reading = start(NOW, startingOffsets="earliest", maxBytesPerTrigger="30000").ended()
@@ -237,6 +242,7 @@ def test_bytes_limit_batches_too(topic: Topic, start: Start) -> None:
     assert 4 <= len([rows for rows in reading.batches.values() if rows]) <= 6
 
 
+@needs_limits
 def test_a_batch_waits_for_enough_messages_or_long_enough(topic: Topic, start: Start) -> None:
     topic.write({0: 5}, queues=1)
     given = {"startingOffsets": "earliest", "minOffsetsPerTrigger": "50"}
@@ -255,6 +261,7 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(topic: Topic, start: S
     impatient.wait(lambda: impatient.rows[-1:] == [(0, 56)])
 
 
+@needs_limits
 def test_once_reads_everything_at_once_from_a_stable_start(topic: Topic, start: Start) -> None:
     topic.write({0: 20}, queues=1)
     reading = start({"once": True}, startingOffsets="earliest", maxOffsetsPerTrigger="3").ended()
@@ -264,6 +271,7 @@ def test_once_reads_everything_at_once_from_a_stable_start(topic: Topic, start: 
 # -------------------------------------------------------------------------------------- crashes, replays
 
 
+@needs_limits
 def test_a_crash_in_batch_0_of_a_start_at_the_end_loses_nothing(topic: Topic, start: Start) -> None:
     topic.write({0: 100}, queues=1)
     assert start(NOW, startingOffsets="latest").ended().rows == []
@@ -274,6 +282,7 @@ def test_a_crash_in_batch_0_of_a_start_at_the_end_loses_nothing(topic: Topic, st
     assert after.batches[0] == []
 
 
+@needs_limits
 def test_a_batch_that_was_planned_and_not_committed_is_replayed_as_it_was(
     topic: Topic, start: Start
 ) -> None:
@@ -291,6 +300,7 @@ def test_a_batch_that_was_planned_and_not_committed_is_replayed_as_it_was(
 # ------------------------------------------------------------------------------------------------ losses
 
 
+@needs_limits
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_topic_made_anew_is_a_loss(topic: Topic, start: Start, fails: bool) -> None:
     topic.write({0: 50}, queues=1)
