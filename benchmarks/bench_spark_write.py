@@ -17,11 +17,11 @@ from typing import Any
 import pyarrow as pa
 from spark_parts.cluster import cluster, report, session
 
-from rocketrio.spark.stamps import TaskStamp
-from rocketrio.spark.write_options import SEND_BATCH_BYTES, WriteOptions
-from rocketrio.spark.write_rows import RowEncoder
-from rocketrio.spark.write_schema import WriteColumns
-from rocketrio.spark.writer import write_rows
+from rocketrio.spark.writing.options import SEND_BATCH_BYTES, WriteOptions
+from rocketrio.spark.writing.rows import RowEncoder
+from rocketrio.spark.writing.schema import WriteColumns
+from rocketrio.spark.writing.stamps import TaskStamp
+from rocketrio.spark.writing.writer import write_rows
 from rocketrio_protocol.message_id import UniqueIdGenerator
 
 ROWS_PER_BATCH = 10_000  # as Spark hands them over (maxRecordsPerBatch)

@@ -73,9 +73,9 @@ def row_source() -> Any:
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
             from datetime import UTC, datetime
 
-            from rocketrio.spark.fetch import fetch_task
-            from rocketrio.spark.options import parse_read_options
-            from rocketrio.spark.plan import ReadTask
+            from rocketrio.spark.reading.fetch import fetch_task
+            from rocketrio.spark.reading.options import parse_read_options
+            from rocketrio.spark.reading.plan import ReadTask
             from rocketrio.spark.runtime import process_runtime
             from rocketrio_protocol.message_codec import decode_messages
 

@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from rocketrio.api import ClientAPI
-from rocketrio.spark.options import parse_read_options
-from rocketrio.spark.reader import RocketMQBatchReader
-from rocketrio.spark.schema import ALL_COLUMNS, table_schema
+from rocketrio.spark.reading.options import parse_read_options
+from rocketrio.spark.reading.reader import RocketMQBatchReader
+from rocketrio.spark.reading.schema import ALL_COLUMNS, table_schema
 from rocketrio_protocol.message import MessageQueue
 from tests.interop.conftest import OnApache
 from tests.spark.load import channel_pool, load_queue, numbered

@@ -8,10 +8,10 @@ import trio
 from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 
 from rocketrio.connect import open_client
-from rocketrio.spark.discovery import Discovery, discover
-from rocketrio.spark.fetch import Block, fetch_task
-from rocketrio.spark.options import ReadOptions, parse_read_options
-from rocketrio.spark.plan import ReadTask
+from rocketrio.spark.reading.discovery import Discovery, discover
+from rocketrio.spark.reading.fetch import Block, fetch_task
+from rocketrio.spark.reading.options import ReadOptions, parse_read_options
+from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message_codec import decode_messages

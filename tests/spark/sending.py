@@ -21,11 +21,11 @@ from rocketrio import (
 from rocketrio.connections import Connections
 from rocketrio.producing.send_request import SendRequest
 from rocketrio.spark.runtime import first_cause
-from rocketrio.spark.write_options import WriteOptions
-from rocketrio.spark.write_rows import RowEncoder
-from rocketrio.spark.write_schema import WriteColumns
-from rocketrio.spark.write_sending import Sender, Wanted
-from rocketrio.spark.written import Written
+from rocketrio.spark.writing.options import WriteOptions
+from rocketrio.spark.writing.rows import RowEncoder
+from rocketrio.spark.writing.schema import WriteColumns
+from rocketrio.spark.writing.sending import Sender, Wanted
+from rocketrio.spark.writing.written import Written
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import RequestTimeout

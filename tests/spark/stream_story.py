@@ -10,9 +10,9 @@ from tests.spark.load import channel_pool, create_topic, load_queue, numbered
 from rocketrio.administration.admin import Admin, open_admin
 from rocketrio.connect import open_client
 from rocketrio.instance import ClientInstance
-from rocketrio.spark.offsets import OffsetTable
-from rocketrio.spark.stream_driver import Limit, StreamDriver
-from rocketrio.spark.stream_options import parse_stream_options
+from rocketrio.spark.reading.offsets import OffsetTable
+from rocketrio.spark.streaming.driver import Limit, StreamDriver
+from rocketrio.spark.streaming.options import parse_stream_options
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import ChannelPool

@@ -13,9 +13,9 @@ from rocketrio.spark.arguments import (
     option_texts,
 )
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_names import BATCH_ONLY_OPTIONS
-from rocketrio.spark.options import OPTION_HELP
-from rocketrio.spark.stream_options import STREAM_OPTION_TABLE
+from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS
+from rocketrio.spark.reading.options import OPTION_HELP
+from rocketrio.spark.streaming.options import STREAM_OPTION_TABLE
 
 FIRST_ANSWER = datetime(2026, 1, 2, 3, 4, 5, 678_900, tzinfo=timezone(timedelta(hours=2)))
 

@@ -13,9 +13,9 @@ from trio.testing import MockClock
 
 from rocketrio.administration.admin import open_admin
 from rocketrio.spark.errors import OffsetOutOfRange, OptionError, TopicNotFound
-from rocketrio.spark.options import ReadOptions
-from rocketrio.spark.plan import ReadTask
-from rocketrio.spark.planning import plan_batch
+from rocketrio.spark.reading.options import ReadOptions
+from rocketrio.spark.reading.plan import ReadTask
+from rocketrio.spark.reading.planning import plan_batch
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 
 COUNT = 1500

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.spark.exactly_once import Outcome, play
 
-from rocketrio.spark.stream_reader import HAS_LIMITS
+from rocketrio.spark.streaming.reader import HAS_LIMITS
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from pyspark_rocketmq import DefaultSource
 from rocketrio.spark.errors import OptionError, SchemaError
-from rocketrio.spark.reader import RocketMQBatchReader
+from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.registration import check_worker_python
 from rocketrio.spark.source import RocketMQDataSource
 from rocketrio_protocol.errors import ConfigError
@@ -52,7 +52,7 @@ def test_writers_refuse_on_the_driver_what_is_wrong() -> None:
 
 
 def test_streams_are_not_written_before_pyspark_4_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rocketrio.spark.stream_writer", None)
+    monkeypatch.setitem(sys.modules, "rocketrio.spark.writing.stream_writer", None)
     with pytest.raises(PySparkNotImplementedError, match=r"needs PySpark 4\.1.*foreachBatch"):
         RocketMQDataSource(SINK).streamWriter(SCHEMA, False)
 

@@ -8,7 +8,7 @@ import trio
 
 from rocketrio import Message, open_client, open_consumer, open_producer
 from rocketrio.spark.repeats import Repeats, drop_repeats, handle_once
-from rocketrio.spark.stamps import RowStamp, TaskStamp, row_stamp
+from rocketrio.spark.writing.stamps import RowStamp, TaskStamp, row_stamp
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.properties import decode_properties

@@ -27,7 +27,7 @@ from tests.spark.load import (
 
 from rocketrio import open_admin
 from rocketrio.spark import lag_by_queue
-from rocketrio.spark.stream_reader import HAS_LIMITS
+from rocketrio.spark.streaming.reader import HAS_LIMITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

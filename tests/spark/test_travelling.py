@@ -11,8 +11,8 @@ from pyspark.sql.types import BinaryType, StructType
 from tests.spark.test_runtime import NOBODY
 
 from rocketrio.instance import ClientInstance
-from rocketrio.spark.offsets import QueueRange
-from rocketrio.spark.plan import ReadTask
+from rocketrio.spark.reading.offsets import QueueRange
+from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.runtime import process_runtime
 from rocketrio.spark.source import RocketMQDataSource
 

@@ -12,7 +12,7 @@ from tests.spark.load import Running, running_cluster
 
 from rocketrio import MessageExt, open_consumer
 from rocketrio.spark.repeats import drop_repeats
-from rocketrio.spark.stamps import row_stamp
+from rocketrio.spark.writing.stamps import row_stamp
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -1,7 +1,7 @@
 """RocketMQ topics as Spark DataFrames: `from_rocketmq(spark, "orders")`, or `spark.read.format("rocketmq")`."""
 
 from rocketrio.spark.frames import from_rocketmq, stream_from_rocketmq
-from rocketrio.spark.progress import lag_by_queue
 from rocketrio.spark.registration import register
+from rocketrio.spark.streaming.progress import lag_by_queue
 
 __all__ = ["from_rocketmq", "lag_by_queue", "register", "stream_from_rocketmq"]

@@ -43,8 +43,8 @@ def from_rocketmq(
     Raises OptionError naming the argument for a value that cannot be, TypeError for an argument that is none,
     ConfigError when workers on this machine run a Python without this package.
     """
-    from rocketrio.spark.options import parse_read_options
-    from rocketrio.spark.stream_options import STREAM_OPTIONS
+    from rocketrio.spark.reading.options import parse_read_options
+    from rocketrio.spark.streaming.options import STREAM_OPTIONS
 
     parse = partial(parse_read_options, other_options=STREAM_OPTIONS)
     return _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse)
@@ -67,7 +67,7 @@ def stream_from_rocketmq(
 
     Raises as `from_rocketmq` does.
     """
-    from rocketrio.spark.stream_options import parse_stream_options
+    from rocketrio.spark.streaming.options import parse_stream_options
 
     given = {"topics": topics, **arguments}
     return _frame(spark, spark.readStream, schema, given, parse_stream_options)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 
 from rocketrio.spark.errors import SchemaError
-from rocketrio.spark.stamps import (
+from rocketrio.spark.writing.stamps import (
     SPARK_BATCH,
     SPARK_QUERY,
     SPARK_ROW,

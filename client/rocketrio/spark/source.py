@@ -21,14 +21,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_names import OPTION_HELP, WRITE, known_texts
-from rocketrio.spark.options import ReadOptions, parse_read_options
-from rocketrio.spark.reader import RocketMQBatchReader
-from rocketrio.spark.schema import table_schema
-from rocketrio.spark.sink import batch_writer, stream_writer
-from rocketrio.spark.stream_options import STREAM_OPTIONS, StreamOptions, parse_stream_options
-from rocketrio.spark.stream_reader import RocketMQStreamReader
-from rocketrio.spark.write_options import WRITE_OPTION_TABLE
+from rocketrio.spark.reading.option_names import OPTION_HELP, WRITE, known_texts
+from rocketrio.spark.reading.options import ReadOptions, parse_read_options
+from rocketrio.spark.reading.reader import RocketMQBatchReader
+from rocketrio.spark.reading.schema import table_schema
+from rocketrio.spark.streaming.options import STREAM_OPTIONS, StreamOptions, parse_stream_options
+from rocketrio.spark.streaming.reader import RocketMQStreamReader
+from rocketrio.spark.writing.options import WRITE_OPTION_TABLE
+from rocketrio.spark.writing.sink import batch_writer, stream_writer
 
 FORMAT_NAME = "rocketmq"
 
@@ -70,7 +70,7 @@ class RocketMQDataSource(DataSource):
         if not options.filter_pushdown:
             return RocketMQBatchReader(options, schema)
         try:
-            from rocketrio.spark.pushdown import PushdownReader
+            from rocketrio.spark.reading.pushdown import PushdownReader
         except ImportError as error:
             raise OptionError("filterPushdown=true needs PySpark 4.1") from error
         return PushdownReader(options, schema)

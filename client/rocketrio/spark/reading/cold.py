@@ -1,0 +1,96 @@
+"""Which ranges begin in the past that a master no longer has in memory: those are read from a slave at once.
+
+Without this each range would get its first answer from the master, which reads it from disk into the memory that its
+other readers need. What is cold only the master knows, and says when it suggests a slave: so each queue's ranges, in
+the order of their offsets, are looked at by halves, a pull of one message each.
+
+Invariant: a look that fails says nothing: then the first answer tells.
+Invariant: nothing is asked for a topic whose brokers have no slaves.
+"""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+from rocketrio.consuming.subscription import ALL
+from rocketrio.instance import ClientInstance
+from rocketrio.spark.reading.asking import for_each
+from rocketrio.spark.reading.offsets import QueueRange
+from rocketrio.spark.reading.options import ReadOptions
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
+from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.message import MessageQueue
+
+LOOK_FROM: Final = 1000
+"""Rows of a queue from which on it is looked at: fewer come with the first answer."""
+
+LOOK_TIMEOUT: Final = 3.0  # As for any question to a broker (mqClientApiTimeout).
+
+logger = logging.getLogger("rocketrio.spark.cold")
+
+
+async def cold_starts(
+    client: ClientInstance, ranges: Iterable[QueueRange], options: ReadOptions
+) -> dict[QueueRange, int]:
+    """The ranges whose first message the master would read from disk, with the broker id it suggests instead."""
+    cold: dict[QueueRange, int] = {}
+    if options.read_from != "auto":
+        return cold
+    by_queue: dict[MessageQueue, list[QueueRange]] = {}
+    for part in sorted(ranges):
+        addresses = client.routing.broker_addr_table.get(part.broker_name, {})
+        if len(addresses) > 1 and MASTER_ID in addresses:
+            queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
+            by_queue.setdefault(queue, []).append(part)
+
+    async def ask(queue: MessageQueue) -> None:
+        parts = by_queue[queue]
+        first_hot, known_hot, suggested = 0, len(parts), MASTER_ID
+        while first_hot < known_hot:
+            # The very first one first: mostly all are hot.
+            middle = (first_hot + known_hot) // 2 if first_hot else 0
+            broker_id = await _look(client, queue, parts[middle].start, options)
+            if broker_id == MASTER_ID:
+                known_hot = middle
+            else:
+                first_hot, suggested = middle + 1, broker_id
+        cold.update(dict.fromkeys(parts[:first_hot], suggested))
+
+    await for_each(
+        [q for q, parts in by_queue.items() if sum(part.rows for part in parts) >= LOOK_FROM], ask
+    )
+    return cold
+
+
+async def _look(
+    client: ClientInstance, queue: MessageQueue, offset: int, options: ReadOptions
+) -> int:
+    """Where the master sends a reader of that offset."""
+    header = PullMessageRequestHeader(
+        consumer_group=options.consumer_group,
+        topic=queue.topic,
+        queue_id=queue.queue_id,
+        queue_offset=offset,
+        max_msg_nums=1,
+        sys_flag=int(PullSysFlag.SUBSCRIPTION),
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+        subscription=ALL.expression,
+        expression_type=ALL.expression_type,
+    )
+    addr = client.routing.broker_addr_table[queue.broker_name][MASTER_ID]
+    if client.routing.is_avoided(addr):
+        return MASTER_ID
+    started = trio.current_time()
+    try:
+        result = await client.api.pull_message(addr, header, timeout=LOOK_TIMEOUT)
+    except Error as error:
+        logger.info("no look queue=%s offset=%d error=%s", queue, offset, error)
+        if isinstance(error, NotReachable):
+            client.mark_unreachable(addr, spent=trio.current_time() - started)
+        return MASTER_ID
+    return result.suggest_which_broker_id

@@ -1,0 +1,77 @@
+"""What a batch read finds out before it plans: the ranges between its two positions, and where their brokers are.
+
+Invariant: nothing here outlives the call; connections are closed when planning is done.
+"""
+
+from functools import partial
+
+import attrs
+
+from rocketrio.connect import open_client
+from rocketrio.instance import ClientInstance
+from rocketrio.spark.reading.asking import Retries, repeated, source_errors
+from rocketrio.spark.reading.filters import check_filter
+from rocketrio.spark.reading.offsets import (
+    GroupOffsets,
+    Loss,
+    QueueRange,
+    check_covers,
+    resolve_ranges,
+    starts_before_ends,
+)
+from rocketrio.spark.reading.options import ReadOptions
+from rocketrio.spark.reading.positions import offsets_at
+from rocketrio.spark.reading.queues import (
+    addresses_of,
+    bounds_of,
+    first_partitions,
+    subscribed_queues,
+)
+from rocketrio_protocol.remoting.ports import Dial
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+
+@attrs.frozen
+class Discovery:
+    """What planning needs to know."""
+
+    ranges: list[QueueRange]
+    losses: list[Loss]
+    addresses: dict[str, dict[int, str]]
+    """Broker name to broker id to address."""
+    first_partitions: dict[str, dict[str, int]]
+    """Topic to broker to the number of its queue 0; of every topic with `schemaMode=kafka`, otherwise of none."""
+
+
+async def discover(options: ReadOptions, *, dial: Dial = dial_tcp) -> Discovery:
+    """Ask the cluster. Raises SparkSourceError for what is not there or does not answer."""
+    with source_errors():
+        async with open_client(name_servers=options.name_servers, dial=dial) as client:
+            return await discover_with(client, options)
+
+
+async def discover_with(client: ClientInstance, options: ReadOptions) -> Discovery:
+    """The same over a client that is open; errors come as the client raises them."""
+    retries = Retries(options.offset_retries, options.offset_retry_interval)
+    queues = await repeated(partial(subscribed_queues, client, options), retries)
+    for position, option in (
+        (options.starting, "startingOffsets"),
+        (options.ending, "endingOffsets"),
+    ):
+        check_covers(
+            position,
+            dict.fromkeys(queues),
+            option=option,
+            fail_on_data_loss=options.fail_on_data_loss,
+        )
+    await check_filter(client, options, queues, retries=retries)
+    bounds = await bounds_of(client, queues, retries=retries)
+    group = options.consumer_group
+    starts = await offsets_at(client, options.starting, bounds, group=group, retries=retries)
+    ends = await offsets_at(client, options.ending, bounds, group=group, retries=retries)
+    if isinstance(options.starting, GroupOffsets):
+        starts = starts_before_ends(bounds, starts, ends)
+    ranges, losses = resolve_ranges(bounds, starts, ends)
+    topics = dict.fromkeys(queue.topic for queue in queues if options.schema_mode == "kafka")
+    firsts = await first_partitions(client, topics)
+    return Discovery(ranges, losses, addresses_of(client, queues), firsts)

@@ -1,0 +1,73 @@
+"""What of a planned read a query's conditions leave: topics, queues, offsets, times, tags. Pure.
+
+Invariant: what is left out cannot meet the conditions, as long as store times grow along a queue.
+"""
+
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from rocketrio.consuming.subscription import ALL, Subscription
+from rocketrio.spark.reading.offsets import MAX_OFFSET, QueueRange
+from rocketrio_protocol.message import MessageQueue
+
+
+@attrs.frozen
+class Narrowing:
+    """None means: not narrowed. Bounds are inclusive below and exclusive above."""
+
+    topics: frozenset[str] | None = None
+    broker_names: frozenset[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    partitions: frozenset[int] | None = None
+    """Numbers of queues as `schemaMode=kafka` counts them."""
+    start: int = 0
+    end: int = MAX_OFFSET
+    from_ms: int | None = None
+    before_ms: int | None = None
+    tags: frozenset[str] | None = None
+
+    def wants(
+        self, part: QueueRange | MessageQueue, first_partitions: dict[str, dict[str, int]]
+    ) -> bool:
+        """Whether rows of this queue can meet the conditions."""
+        if self.partitions is not None:
+            number = first_partitions[part.topic][part.broker_name] + part.queue_id
+            if number not in self.partitions:
+                return False
+        return (
+            (self.topics is None or part.topic in self.topics)
+            and (self.broker_names is None or part.broker_name in self.broker_names)
+            and (self.queue_ids is None or part.queue_id in self.queue_ids)
+        )
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the offsets of times are to be asked for."""
+        return self.from_ms is not None or self.before_ms is not None
+
+    def within(self, part: QueueRange) -> QueueRange:
+        """The range without the offsets that cannot; it may be empty."""
+        start = min(max(part.start, self.start), part.end)
+        return attrs.evolve(part, start=start, end=max(start, min(part.end, self.end)))
+
+    def subscription(self, asked: Subscription) -> Subscription | None:
+        """The filter that brokers are to apply; None where nothing can pass."""
+        if self.tags is None or asked.is_sql92:
+            return asked
+        tags = self.tags if asked == ALL or asked.tags is None else self.tags & asked.tags
+        return Subscription(" || ".join(sorted(tags)), tags) if tags else None
+
+    def to_value(self) -> dict[str, Any]:
+        """Plain values, which travel without this package."""
+        value: dict[str, Any] = msgspec.to_builtins(attrs.asdict(self))
+        return value
+
+    @classmethod
+    def from_value(cls, value: dict[str, Any]) -> "Narrowing":
+        """What `to_value` described."""
+        return msgspec.convert(value, cls)
+
+
+EVERYTHING: Final = Narrowing()

@@ -1,0 +1,134 @@
+"""From where a query is to start or end to an offset of each queue: what only brokers can tell."""
+
+from collections.abc import Mapping
+
+from rocketrio.api import NOT_FOUND
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.consuming.pull_result import PullStatus
+from rocketrio.instance import ClientInstance
+from rocketrio.routing import FindBrokerResult
+from rocketrio.spark.errors import BrokerUnreachable, OptionError
+from rocketrio.spark.reading.asking import ONCE, Retries, for_each
+from rocketrio.spark.reading.offsets import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    AtTimestamp,
+    AtTimestamps,
+    Bounds,
+    ExplicitOffsets,
+    GroupOffsets,
+    Position,
+    WhenNone,
+)
+from rocketrio.spark.reading.options import DEFAULT_GROUP
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.message import MessageQueue
+
+
+async def offsets_at(
+    client: ClientInstance,
+    position: Position,
+    bounds: Mapping[MessageQueue, Bounds],
+    *,
+    group: str,
+    retries: Retries = ONCE,
+) -> dict[MessageQueue, int]:
+    """The offset of each queue that `position` means; -2 and -1 stand for the ends that `bounds` tells.
+
+    `group` is whose commits `startingOffsets=group` means. Raises OptionError for a time after all messages.
+    """
+    offsets: dict[MessageQueue, int] = {}
+
+    async def ask(queue: MessageQueue) -> None:
+        offsets[queue] = await _offset_of(client, queue, bounds[queue], position, group)
+
+    await for_each(bounds, ask, retries=retries)
+    return offsets
+
+
+async def _offset_of(
+    client: ClientInstance, queue: MessageQueue, held: Bounds, position: Position, group: str
+) -> int:
+    match position:
+        case "earliest":
+            return EARLIEST_OFFSET
+        case "latest":
+            return LATEST_OFFSET
+        case ExplicitOffsets(table):
+            return table[queue]
+        case AtTimestamp(timestamp_ms, when_none):
+            return await _at_timestamp(client, queue, held, timestamp_ms, when_none)
+        case AtTimestamps(table, when_none):
+            return await _at_timestamp(client, queue, held, table[queue], when_none)
+        case GroupOffsets(fallback):
+            committed = await _committed(client, queue, group)
+            if committed is not None:
+                return committed
+            return EARLIEST_OFFSET if fallback == "earliest" else LATEST_OFFSET
+
+
+async def _committed(client: ClientInstance, queue: MessageQueue, group: str) -> int | None:
+    """What the group has committed; None without a commit.
+
+    Brokers before 5.0 say 0 for a group without a commit while a queue's first messages are in memory.
+    """
+
+    async def ask(found: FindBrokerResult) -> int | None:
+        offset = await client.api.query_consumer_offset(
+            found.addr, group, queue, zero_if_young=False
+        )
+        return None if offset is NOT_FOUND else offset
+
+    # A slave knows commits only as they were some seconds ago.
+    return await client.ask_broker(queue, ask, insist_on_master=True)
+
+
+async def _at_timestamp(
+    client: ClientInstance,
+    queue: MessageQueue,
+    held: Bounds,
+    timestamp_ms: int,
+    when_none: WhenNone,
+) -> int:
+    offset = await offset_at_time(client, queue, held, timestamp_ms)
+    if offset >= held.max_offset and when_none == "error":
+        raise OptionError(
+            f"no message of {queue} was stored at {timestamp_ms} or later;"
+            " startingOffsetsByTimestampStrategy=latest starts such queues at their end"
+        )
+    return offset
+
+
+async def offset_at_time(
+    client: ClientInstance, queue: MessageQueue, held: Bounds, timestamp_ms: int
+) -> int:
+    """The first offset whose message was stored at that time or later, found by looking at messages.
+
+    SEARCH_OFFSET_BY_TIMESTAMP will not do: 4.x brokers answer the nearest message, before or after, any of
+    several of one millisecond, and the last one for a time after all.
+    """
+    low, high = held.min_offset, held.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        stored_ms = await _store_timestamp_ms(client, queue, middle)
+        if stored_ms is None or stored_ms < timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+async def _store_timestamp_ms(
+    client: ClientInstance, queue: MessageQueue, offset: int
+) -> int | None:
+    """When the message at `offset` was stored; None when it is gone."""
+    # Whatever the answer before suggested: a slave may lack what the master has.
+    client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
+    pulls = PullAPIWrapper(client, DEFAULT_GROUP)
+    result = await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)
+    if result.is_from_slave and result.max_offset <= offset:
+        raise BrokerUnreachable(
+            f"the master of {queue} cannot be reached, and its slave lacks offset {offset}"
+        )
+    messages = result.messages() if result.status is PullStatus.FOUND else []
+    return messages[0].store_timestamp_ms if messages else None

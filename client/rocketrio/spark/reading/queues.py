@@ -1,0 +1,121 @@
+"""What a read is about: the queues of its subscription, what they hold, and where their brokers are."""
+
+import logging
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from rocketrio.instance import ClientInstance
+from rocketrio.routing import FindBrokerResult
+from rocketrio.routing.queues import subscribe_queues
+from rocketrio.spark.errors import TopicNotFound
+from rocketrio.spark.reading.asking import ONCE, Retries, for_each
+from rocketrio.spark.reading.offsets import Bounds
+from rocketrio.spark.reading.options import ReadOptions
+from rocketrio_protocol.commands.cluster import (
+    GetAllTopicListRequestHeader,
+    GetSystemTopicListFromNsRequestHeader,
+)
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.route import TopicList
+
+logger = logging.getLogger("rocketrio.spark.queues")
+
+SYSTEM_TOPIC_PREFIXES: Final = ("%RETRY%", "%DLQ%", "%SYS%", "RMQ_SYS_", "rmq_sys_")
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+SYSTEM_TOPICS: Final = frozenset(
+    {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
+)
+"""Topics that a pattern never matches, as are those named after clusters and brokers; `subscribe` reads them."""
+
+
+async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> list[MessageQueue]:
+    """The queues that the options name. Raises TopicNotFound, RouteNotFound for what is not there."""
+    topics = await subscribed_topics(client, options)
+    if not topics:
+        raise TopicNotFound(
+            f"subscribePattern={options.topic_pattern!r} matches none of the topics"
+        )
+    known: list[MessageQueue] = []
+    for topic in topics:
+        known += subscribe_queues(topic, await client.topic_route(topic))
+    if not options.assigned:
+        return known
+    missing = sorted(set(options.assigned) - set(known))
+    there = [queue for queue in options.assigned if queue not in missing]
+    if missing:
+        text = f"assign names {', '.join(map(str, missing))}, which no broker has"
+        if options.fail_on_data_loss or not there:
+            raise TopicNotFound(f"{text}; failOnDataLoss=false reads without queues that are gone")
+        logger.warning("left out error=%s", text)
+    return there
+
+
+async def subscribed_topics(client: ClientInstance, options: ReadOptions) -> tuple[str, ...]:
+    """The topics that the options name; of a pattern those that match now, which may be none."""
+    if options.topic_pattern is not None:
+        return await _matching_topics(client, options.topic_pattern)
+    if options.assigned:
+        return tuple(dict.fromkeys(queue.topic for queue in options.assigned))
+    return options.topics
+
+
+async def _matching_topics(client: ClientInstance, pattern: str) -> tuple[str, ...]:
+    answer = await client.name_servers.call(GetAllTopicListRequestHeader())
+    check(answer, "the list of topics cannot be read")
+    names = set(TopicList.from_json(answer.body).topic_list)
+    answer = await client.name_servers.call(GetSystemTopicListFromNsRequestHeader())
+    check(answer, "the list of system topics cannot be read")
+    system = SYSTEM_TOPICS.union(TopicList.from_json(answer.body).topic_list)
+    return tuple(
+        name
+        for name in sorted(names - system)
+        if re.fullmatch(pattern, name)
+        and not name.startswith(SYSTEM_TOPIC_PREFIXES)
+        and not name.endswith(REPLY_TOPIC_SUFFIX)
+    )
+
+
+async def first_partitions(
+    client: ClientInstance, topics: Iterable[str]
+) -> dict[str, dict[str, int]]:
+    """Topic to broker to the number of its queue 0 among the topic's queues, as `schemaMode=kafka` counts them.
+
+    Whatever part of a topic is read, its queues have the same numbers; another broker changes them.
+    """
+    firsts: dict[str, dict[str, int]] = {}
+    for topic in topics:
+        queues = subscribe_queues(topic, await client.topic_route(topic))
+        for place, queue in enumerate(queues):
+            firsts.setdefault(topic, {}).setdefault(queue.broker_name, place - queue.queue_id)
+    return firsts
+
+
+async def bounds_of(
+    client: ClientInstance, queues: Iterable[MessageQueue], *, retries: Retries = ONCE
+) -> dict[MessageQueue, Bounds]:
+    """What each queue holds, as its master says, or a slave while no master answers."""
+    bounds: dict[MessageQueue, Bounds] = {}
+
+    async def ask(queue: MessageQueue) -> None:
+        bounds[queue] = await client.ask_broker(queue, lambda found: held_at(client, found, queue))
+
+    await for_each(queues, ask, retries=retries)
+    return bounds
+
+
+async def held_at(client: ClientInstance, found: FindBrokerResult, queue: MessageQueue) -> Bounds:
+    """What one broker says that it holds of a queue."""
+    # The older end first: retention between the two questions must not make it pass the newer.
+    least = await client.api.min_offset(found.addr, queue)
+    return Bounds(least, max(least, await client.api.max_offset(found.addr, queue)))
+
+
+def addresses_of(
+    client: ClientInstance, queues: Iterable[MessageQueue]
+) -> dict[str, dict[int, str]]:
+    """Broker name to broker id to address, as the routes say that were asked for last."""
+    table = client.routing.broker_addr_table
+    names = {queue.broker_name for queue in queues}
+    return {name: dict(table[name]) for name in sorted(names) if name in table}

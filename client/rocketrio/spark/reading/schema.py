@@ -1,0 +1,192 @@
+"""The columns of the source: their names and types in Spark, and which of the protocol's columns they are.
+
+Both ways to choose columns, the option `columns` and a schema given by the user, mean: decode and send
+only these, in this order. Spark itself never prunes columns of a Python source.
+With `schemaMode=kafka` those of Spark's Kafka source stand in front, and all others can still be asked for.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_values import suggestion
+from rocketrio.spark.reading.options import ReadOptions
+
+BROKER_NAME: Final = "brokerName"
+QUEUE_OFFSET: Final = "queueOffset"
+PARTITION: Final = "partition"
+TIMESTAMP_TYPE: Final = "timestampType"
+HEADERS: Final = "headers"
+
+
+@attrs.frozen
+class Column:
+    """A column that can be asked for."""
+
+    kind: DataType
+    source: str = ""
+    """The protocol's column; empty where no record knows it, so that the reader adds it."""
+    may_be_null: bool = False
+    """Also in a message that is whole. A timestamp is null where it lies beyond what Arrow can hold."""
+
+
+_STRING, _BINARY, _INT, _LONG, _TIMESTAMP = (
+    StringType(), BinaryType(), IntegerType(), LongType(), TimestampType(),
+)  # fmt: skip
+
+_COLUMNS: Final[Mapping[str, Column]] = {
+    "topic": Column(_STRING, "topic"),
+    BROKER_NAME: Column(_STRING),
+    "queueId": Column(_INT, "queue_id"),
+    QUEUE_OFFSET: Column(_LONG, "queue_offset"),
+    "keys": Column(_STRING, "keys", may_be_null=True),
+    "tags": Column(_STRING, "tags", may_be_null=True),
+    "body": Column(_BINARY, "body"),
+    "bornTimestamp": Column(_TIMESTAMP, "born_timestamp", may_be_null=True),
+    "storeTimestamp": Column(_TIMESTAMP, "store_timestamp", may_be_null=True),
+    "properties": Column(MapType(_STRING, _STRING), "properties"),
+    # From here on only when asked for.
+    "messageId": Column(_STRING, "message_id"),
+    "uniqueKey": Column(_STRING, "unique_key", may_be_null=True),
+    "offsetMessageId": Column(_STRING, "offset_message_id"),
+    "flag": Column(_INT, "flag"),
+    "sysFlag": Column(_INT, "sys_flag"),
+    "reconsumeTimes": Column(_INT, "reconsume_times"),
+    "physicalOffset": Column(_LONG, "physical_offset"),
+    "preparedTransactionOffset": Column(_LONG, "prepared_transaction_offset"),
+    "bornHost": Column(_STRING, "born_host"),
+    "storeHost": Column(_STRING, "store_host"),
+    "bodyCrc": Column(_INT, "body_crc"),
+    "storeSize": Column(_INT, "store_size"),
+    "deliverTimestamp": Column(_TIMESTAMP, "deliver_timestamp", may_be_null=True),
+}
+_DEFAULT_COUNT: Final = 10
+
+_HEADER: Final = StructType([StructField("key", _STRING), StructField("value", _BINARY)])
+_KAFKA_COLUMNS: Final[Mapping[str, Column]] = {
+    "key": Column(_BINARY, "keys", may_be_null=True),
+    "value": Column(_BINARY, "body"),
+    "topic": Column(_STRING, "topic"),
+    PARTITION: Column(_INT),
+    "offset": Column(_LONG, "queue_offset"),
+    "timestamp": Column(_TIMESTAMP, "store_timestamp", may_be_null=True),
+    TIMESTAMP_TYPE: Column(_INT),
+    HEADERS: Column(ArrayType(_HEADER), "properties"),
+}
+"""Those of Spark's Kafka source, in its order; `headers` with includeHeaders."""
+
+DEFAULT_COLUMNS: Final = tuple(_COLUMNS)[:_DEFAULT_COUNT]
+ALL_COLUMNS: Final = tuple(_COLUMNS)
+KAFKA_COLUMNS: Final = tuple(_KAFKA_COLUMNS)
+
+
+def known_columns(options: ReadOptions) -> Mapping[str, Column]:
+    """What may be asked for."""
+    columns = dict(_COLUMNS)
+    if options.properties == "string":
+        columns["properties"] = Column(_STRING, "properties_text")
+    return columns if options.schema_mode == "rocketmq" else {**_KAFKA_COLUMNS, **columns}
+
+
+def _default_names(options: ReadOptions) -> tuple[str, ...]:
+    if options.schema_mode == "kafka":
+        return tuple(name for name in KAFKA_COLUMNS if name != HEADERS or options.include_headers)
+    return tuple(n for n in DEFAULT_COLUMNS if n != "properties" or options.properties != "none")
+
+
+def table_schema(options: ReadOptions) -> StructType:
+    """The schema of a read without a schema of the user's. Raises OptionError for an unknown column."""
+    names = _default_names(options) if options.columns is None else options.columns
+    columns = known_columns(options)
+    by_lower = {name.lower(): name for name in columns}
+    fields: list[StructField] = []
+    for name in names:
+        known = by_lower.get(name.lower())
+        if known is None:
+            raise OptionError(f"columns: {name!r} {_unknown(name, options)}")
+        fields.append(StructField(known, columns[known].kind))
+    _require_asked(names, options)
+    return StructType(fields)
+
+
+def _unknown(name: str, options: ReadOptions) -> str:
+    columns = tuple(known_columns(options))
+    if name.lower() in map(str.lower, KAFKA_COLUMNS):
+        return f"is a column of schemaMode=kafka. Otherwise there are {', '.join(columns)}"
+    return f"is none{suggestion(name, columns)} There are {', '.join(columns)}"
+
+
+def check_schema(schema: StructType, options: ReadOptions) -> None:
+    """Raise OptionError unless every field of the schema is a column of ours with its type."""
+    columns = known_columns(options)
+    by_lower = {name.lower(): name for name in columns}
+    for field in schema.fields:
+        known = by_lower.get(field.name.lower())
+        if known is None:
+            raise OptionError(f"the schema's column {field.name!r} {_unknown(field.name, options)}")
+        wanted = columns[known]
+        if field.dataType != wanted.kind:
+            raise OptionError(
+                f"the schema's column {field.name} is {field.dataType.simpleString()},"
+                f" but the source gives {wanted.kind.simpleString()}; cast it after reading"
+            )
+        if not field.nullable and (wanted.may_be_null or _is_null_if_damaged(known, options)):
+            raise OptionError(
+                f"the schema's column {field.name} is NOT NULL, but a message need not have one"
+            )
+    names = [field.name for field in schema.fields]
+    _require_asked(names, options)
+    if options.columns is not None and [n.lower() for n in names] != [
+        n.lower() for n in options.columns
+    ]:
+        raise OptionError(
+            f"the option columns ({', '.join(options.columns)}) and the schema ({', '.join(names)})"
+            " say different things; give one of them"
+        )
+
+
+def _is_null_if_damaged(name: str, options: ReadOptions) -> bool:
+    of_the_range = (BROKER_NAME, PARTITION, TIMESTAMP_TYPE)
+    return options.on_corrupt_message == "null" and name not in of_the_range
+
+
+def _require_asked(names: Sequence[str], options: ReadOptions) -> None:
+    given = [name.lower() for name in names]
+    if options.properties == "none" and "properties" in given:
+        raise OptionError("the column properties is asked for, but properties=none")
+    if HEADERS in given and not options.include_headers:
+        raise OptionError("the column headers is asked for, but not includeHeaders=true")
+    if HEADERS not in given and options.include_headers:
+        raise OptionError(
+            "includeHeaders=true, but the column headers is not among those asked for"
+        )
+
+
+def protocol_columns(names: Sequence[str], options: ReadOptions) -> dict[str, str]:
+    """Our name to the protocol's for those columns, without those that no record knows."""
+    by_lower = {name.lower(): column.source for name, column in known_columns(options).items()}
+    return {name: by_lower[name.lower()] for name in names if by_lower[name.lower()]}
+
+
+def arrow_schema(schema: StructType) -> Any:
+    """The Arrow schema that Spark insists on for the batches of this read."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if "timezone" not in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema)  # PySpark 4.0 and 4.1 ask for no zone: theirs is UTC.
+    return to_arrow_schema(schema, timezone="UTC")

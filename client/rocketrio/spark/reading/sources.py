@@ -1,0 +1,288 @@
+"""The brokers of one task as a source of messages: pulls, retries on other replicas, and what is lost.
+
+    a replica fails or lacks it     the next one, in the same round
+    nobody is left                  a pause, the name server's newest addresses, another round (`readRetries`)
+
+Invariant: a pull ends with progress, or with an error that says why there is none.
+Invariant: a slave that is behind loses nothing: only the master's word makes a loss.
+Answers to: PullAPIWrapper, for a reader that was given the addresses and never commits.
+Unlike Java: addresses come with the task, so that executors need no name server; it is asked only when
+all of them have failed.
+"""
+
+import logging
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.consuming.pull_result import PullResult
+from rocketrio.consuming.subscription import ALL
+from rocketrio.instance import ClientInstance
+from rocketrio.routing import FindBrokerResult
+from rocketrio.silence import SILENCE_LIMIT, SilenceWatch
+from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError
+from rocketrio.spark.reading.answers import Again, AskMaster, Lost, Take, judge
+from rocketrio.spark.reading.offsets import Bounds, Loss, QueueRange
+from rocketrio.spark.reading.options import ReadOptions
+from rocketrio.spark.reading.plan import ReadTask
+from rocketrio.spark.reading.replicas import Replicas, task_router
+from rocketrio.spark.reading.salvage import records_below
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
+from rocketrio_protocol.errors import BrokerError, Error, NotReachable, TopicNotExist
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.message import MessageQueue
+
+RETRY_PAUSE: Final = 0.2
+"""Seconds before the second round, doubled each time (fetchOffset.retryIntervalMs)."""
+MAX_RETRY_PAUSE: Final = 5.0
+
+LOOK_MAX_AGE: Final = 1.0
+"""Seconds that what is known of a slave may be old where `maxStaleness` decides."""
+LOOK_TIMEOUT: Final = 1.0
+"""Seconds a replica has to say how far it is: one that needs more is none to read from."""
+
+logger = logging.getLogger("rocketrio.spark.sources")
+
+
+@attrs.frozen
+class Answer:
+    """Records from the asked offset to before `next_offset`; that lies beyond what was asked where all is lost."""
+
+    next_offset: int
+    body: Body = b""
+
+
+@attrs.define
+class Served:
+    """What one address has given to a task."""
+
+    broker_name: str
+    broker_id: int
+    pulls: int = 0
+    size: int = 0
+    """Bytes of stored records."""
+
+
+class TaskSource:
+    """Pulls for one task; `run` must be running meanwhile."""
+
+    def __init__(self, task: ReadTask, options: ReadOptions, client: ClientInstance) -> None:
+        self._options = options
+        self._client = client
+        self._router = task_router(task.addresses, client.routing)
+        self.replicas = Replicas(self._router, options.read_from, options.max_staleness)
+        now = trio.current_time()
+        for part, broker_id in task.beginnings():
+            self.replicas.begin(part, broker_id, now)
+        self._silence = SilenceWatch(
+            client.pool,
+            self._router,
+            client.faults,
+            lambda addr, spent: client.mark_unreachable(addr, spent=spent),
+            client.mark_reachable,
+        )
+        self._looking = trio.Lock()
+        self._lost_up_to: dict[QueueRange, int] = {}
+        self.served: dict[str, Served] = {}
+        """By address."""
+
+    async def run(self) -> None:
+        """Notice brokers that fall silent while pulls wait there."""
+        await self._silence.run()
+
+    async def pull(self, part: QueueRange, offset: int, end: int) -> Answer:
+        """Messages of the range from `offset`, at most up to `end`. Raises SparkSourceError."""
+        failure: Error | None = None
+        lost: PullResult | None = None
+        for attempt in range(self._options.read_retries + 1):
+            if attempt:
+                await self._find_addresses(part)
+                await trio.sleep(min(RETRY_PAUSE * 2 ** (attempt - 1), MAX_RETRY_PAUSE))
+            lost, tried = None, set[str]()
+            while (found := await self._choose(part, offset, tried)) is not None:
+                tried.add(found.addr)
+                try:
+                    result = await self._pull_from(found, part, offset, end)
+                except NotReachable as error:
+                    failure = error
+                    logger.warning("pull moves on range=%s offset=%d error=%s", part, offset, error)
+                    continue
+                except BrokerError as error:
+                    failure = error
+                    if found.is_slave:  # It may not have heard of a new topic or group yet.
+                        self.replicas.lacks(part, found, trio.current_time())
+                    elif await self._is_gone(part, error):
+                        return self._lost(part, offset, None)
+                    elif not error.retryable:
+                        raise SparkSourceError(f"{part} cannot be read: {error}") from error
+                    continue
+                match self._judged(part, offset, end, tried, result):
+                    case Take(next_offset):
+                        return Answer(min(next_offset, end), _up_to(end, next_offset, result.body))
+                    case Lost():
+                        return self._lost(part, offset, result)
+                    case Again(is_lost_at_last):
+                        lost = result if is_lost_at_last else lost
+                    case AskMaster():
+                        pass
+        if lost is not None:
+            return self._lost(part, offset, lost)
+        raise self._unreachable(part, offset, failure) from failure
+
+    def _judged(
+        self, part: QueueRange, offset: int, end: int, tried: set[str], result: PullResult
+    ) -> Take | Lost | Again | AskMaster:
+        return judge(
+            result,
+            offset=offset,
+            end=end,
+            master_known=self.replicas.has_master(part.broker_name, tried=tried),
+            is_filtered=self._options.subscription != ALL,
+        )
+
+    # ------------------------------------------------------------------------------------- replicas
+
+    async def _choose(
+        self, part: QueueRange, offset: int, tried: set[str]
+    ) -> FindBrokerResult | None:
+        replicas = self.replicas
+        if replicas.to_look_at(part, trio.current_time(), max_age=LOOK_MAX_AGE):
+            async with self._looking:  # Of the pulls that want to look at the same time one does.
+                found = replicas.to_look_at(part, trio.current_time(), max_age=LOOK_MAX_AGE)
+                async with trio.open_nursery() as nursery:
+                    for each in found:
+                        nursery.start_soon(self._look, part, each)
+        return replicas.choose(part, offset, trio.current_time(), tried=tried)
+
+    async def _look(self, part: QueueRange, found: FindBrokerResult) -> None:
+        api = self._client.api
+        try:
+            end = await api.queue_end(found.addr, _queue(part), timeout=LOOK_TIMEOUT)
+        except NotReachable:
+            self._failed(found, part, spent=LOOK_TIMEOUT)
+        except Error:
+            self.replicas.lacks(part, found, trio.current_time())
+        else:
+            self.replicas.answered(
+                part, found, None, end.max_offset, end.level_age, trio.current_time()
+            )
+
+    async def _pull_from(
+        self, found: FindBrokerResult, part: QueueRange, offset: int, end: int
+    ) -> PullResult:
+        # With every pull: a reader sends no heartbeats, which is where a broker would otherwise have it from.
+        options, client, addr = self._options, self._client, found.addr
+        header = PullMessageRequestHeader(
+            consumer_group=options.consumer_group,
+            topic=part.topic,
+            queue_id=part.queue_id,
+            queue_offset=offset,
+            max_msg_nums=min(end - offset, options.pull_batch_size, options.batch_rows),
+            sys_flag=int(PullSysFlag.SUBSCRIPTION),
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+            subscription=options.subscription.expression,
+            expression_type=options.subscription.expression_type,
+            max_msg_bytes=options.batch_size,
+            limited_by_bytes=True,
+        )
+        watched = self._silence.begin(addr, _queue(part))
+        started = trio.current_time()
+        try:
+            if client.pool.standing(addr) is None:
+                await client.pool.channel(addr, timeout=options.connect_timeout)
+            result = await client.api.pull_message(addr, header, timeout=options.pull_timeout)
+        except NotReachable:
+            spent = min(trio.current_time() - started, SILENCE_LIMIT)
+            self._failed(found, part, spent=spent)
+            raise
+        finally:
+            watched.waiting -= 1
+        client.mark_reachable(addr)
+        result.broker_id = found.broker_id
+        self._note(found, part, result)
+        return result
+
+    def _note(self, found: FindBrokerResult, part: QueueRange, result: PullResult) -> None:
+        now, replicas = trio.current_time(), self.replicas
+        replicas.suggested(part, result.suggest_which_broker_id)
+        replicas.answered(part, found, result.min_offset, result.max_offset, result.level_age, now)
+        served = self.served.get(found.addr)
+        if served is None:
+            served = self.served[found.addr] = Served(part.broker_name, found.broker_id)
+        served.pulls += 1
+        served.size += len(result.body)
+
+    def _failed(self, found: FindBrokerResult, part: QueueRange, *, spent: float) -> None:
+        self._client.mark_unreachable(found.addr, spent=spent)
+        self._silence.failed(found.addr, _queue(part))
+
+    async def _find_addresses(self, part: QueueRange) -> None:
+        """All failed: use what a name server knows now."""
+        try:
+            route = await self._client.name_servers.topic_route(part.topic)
+        except (NotReachable, BrokerError) as error:
+            logger.info("route not found topic=%s error=%s", part.topic, error.what)
+            return
+        for broker in [] if route is None else route.broker_datas:
+            if broker.broker_name == part.broker_name and broker.broker_addrs:
+                self.replicas.moved(broker.broker_name, broker.broker_addrs)
+
+    # ----------------------------------------------------------------------------------------- loss
+
+    async def _is_gone(self, part: QueueRange, error: BrokerError) -> bool:
+        """Whether a master that refused a pull has no such queue any more."""
+        if isinstance(error, TopicNotExist):
+            return True
+        try:
+            route = await self._client.name_servers.topic_route(part.topic)
+        except (NotReachable, BrokerError):
+            return False
+        if route is None:
+            return True
+        counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
+        return part.queue_id >= counts.get(part.broker_name, 0)
+
+    def _lost(self, part: QueueRange, offset: int, result: PullResult | None) -> Answer:
+        """What is gone from `offset` on, by the master's answer; without one all of it."""
+        bounds = None if result is None else Bounds(result.min_offset, result.max_offset)
+        if bounds is not None and bounds.min_offset > offset:
+            next_offset = min(part.end, bounds.min_offset)
+        else:
+            next_offset = part.end
+            if bounds is not None and offset > bounds.max_offset:
+                # Of several pulls beyond the end any may be answered first: they all name the same loss.
+                offset = max(part.start, bounds.max_offset)
+        error = Loss(_queue(part), offset, next_offset, bounds).error()
+        if self._options.fail_on_data_loss:
+            raise error
+        if next_offset > self._lost_up_to.get(part, -1):
+            self._lost_up_to[part] = next_offset
+            logger.warning("data lost and left out error=%s", error)
+        return Answer(next_offset)
+
+    def _unreachable(
+        self, part: QueueRange, offset: int, failure: Error | None
+    ) -> BrokerUnreachable:
+        addresses = self._router.broker_addr_table.get(part.broker_name, {})
+        known = ", ".join(f"{addr} (id {id_})" for id_, addr in sorted(addresses.items()))
+        text = f"{part} cannot be read at {offset} from {known}"
+        options = self._options
+        if options.read_from != "auto":
+            text += f" with readFrom={options.read_from}"
+        if options.max_staleness is not None:
+            text += f"; only slaves within maxStaleness={options.max_staleness} may be read"
+        return BrokerUnreachable(text if failure is None else f"{text}: {failure}")
+
+
+def _queue(part: QueueRange) -> MessageQueue:
+    return MessageQueue(part.topic, part.broker_name, part.queue_id)
+
+
+def _up_to(end: int, next_offset: int, body: Body) -> Body:
+    """The records below `end`; brokers give no more than asked, so that this is rarely any work."""
+    if next_offset <= end:
+        return body
+    return records_below(bytes(body), end)

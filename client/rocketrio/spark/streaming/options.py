@@ -1,0 +1,142 @@
+"""The options of a stream: those of a read without an end, and those that only a stream has."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_values import duration, truth, whole_number
+from rocketrio.spark.reading.offsets import MAX_OFFSET
+from rocketrio.spark.reading.option_names import (
+    BATCH_ONLY_OPTIONS,
+    BATCH_READ,
+    READ_OPTION_TABLE,
+    STREAMING_READ,
+    OptionHelp,
+    known_texts,
+)
+from rocketrio.spark.reading.options import ReadOptions, parse_read_options
+
+STREAM_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
+    "maxOffsetsPerTrigger": OptionHelp(
+        "",
+        "a batch takes no more messages than this, of each queue in proportion to what is unread,"
+        " and at least one where there is any",
+    ),
+    "maxBytesPerTrigger": OptionHelp(
+        "", "the same in stored bytes, estimated by the size of messages that are looked at"
+    ),
+    "minOffsetsPerTrigger": OptionHelp("", "a batch waits until so many messages are unread"),
+    "maxTriggerDelay": OptionHelp(
+        "`15m`", "but not longer than this after the batch before it: `500ms`, `30s`, `15m`, `1h`"
+    ),
+    "offsetPollIntervalMs": OptionHelp(
+        "200", "brokers are asked at most so often what is new; Spark itself asks 80 times a second"
+    ),
+    "discoveryIntervalMs": OptionHelp(
+        "10000", "how often new topics, queues and brokers are looked for"
+    ),
+    "offsetFailureTimeoutMs": OptionHelp(
+        "300000", "brokers that do not answer for so long end the query; until then it waits"
+    ),
+    "commitOffsets": OptionHelp(
+        "`true` if `consumerGroup` is given",
+        "tell the brokers how far the group is, for those who watch its lag; never read again",
+    ),
+    "commitIntervalMs": OptionHelp("5000", "how often, while there is something to read"),
+}
+"""What only a stream knows; everything of READ_OPTION_TABLE but BATCH_ONLY_OPTIONS it knows too."""
+
+STREAM_OPTIONS: Final = dict.fromkeys(STREAM_OPTION_TABLE, STREAMING_READ)
+"""For the other uses: whose these names are."""
+
+DEFAULT_TRIGGER_DELAY: Final = "15m"
+
+_KNOWN: Final = tuple(
+    name for name in (*READ_OPTION_TABLE, *STREAM_OPTION_TABLE) if name not in BATCH_ONLY_OPTIONS
+)
+_BATCH_OPTIONS: Final = dict.fromkeys(BATCH_ONLY_OPTIONS, BATCH_READ)
+
+
+@attrs.frozen
+class StreamOptions:
+    """A streaming read, as asked for. Times are seconds, sizes bytes."""
+
+    read: ReadOptions
+    max_rows: int | None = None
+    max_size: int | None = None
+    min_rows: int | None = None
+    max_trigger_delay: float = 15 * 60.0
+    poll_interval: float = 0.2
+    discovery_interval: float = 10.0
+    failure_timeout: float = 300.0
+    commit_group: str | None = None
+    """Whose progress is told to brokers; None: nobody's."""
+    commit_interval: float = 5.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a batch has an upper or a lower bound."""
+        return (self.max_rows, self.max_size, self.min_rows) != (None, None, None)
+
+
+def parse_stream_options(
+    given: Mapping[str, str], *, other_options: Mapping[str, str] | None = None
+) -> StreamOptions:
+    """The options of `spark.readStream`, in any letter case. Raises OptionError naming what is wrong."""
+    texts = known_texts(
+        given,
+        known=_KNOWN,
+        what=STREAMING_READ,
+        other_options={**(other_options or {}), **_BATCH_OPTIONS},
+    )
+    own = {name: texts.pop(name) for name in STREAM_OPTION_TABLE if name in texts}
+    fields: dict[str, Any] = {"read": parse_read_options(texts, default_start="latest")}
+    for name, option, least in _NUMBERS:
+        if option in own:
+            fields[name] = whole_number(own[option], option=option, least=least, most=MAX_OFFSET)
+    for name, option, least in _MILLISECONDS:
+        if option in own:
+            fields[name] = whole_number(own[option], option=option, least=least) / 1000
+    if "maxTriggerDelay" in own:
+        fields["max_trigger_delay"] = duration(own["maxTriggerDelay"], option="maxTriggerDelay")
+    fields["commit_group"] = _commit_group(own, texts.get("consumerGroup", "").strip())
+    options = StreamOptions(**fields)
+    _check_together(options, own)
+    return options
+
+
+_NUMBERS: Final = (
+    ("max_rows", "maxOffsetsPerTrigger", 1),
+    ("max_size", "maxBytesPerTrigger", 1),
+    ("min_rows", "minOffsetsPerTrigger", 1),
+)
+# Fields in seconds whose options are milliseconds: field, option, least.
+_MILLISECONDS: Final = (
+    ("poll_interval", "offsetPollIntervalMs", 1),
+    ("discovery_interval", "discoveryIntervalMs", 1),
+    ("failure_timeout", "offsetFailureTimeoutMs", 1),
+    ("commit_interval", "commitIntervalMs", 1),
+)
+
+
+def _commit_group(own: Mapping[str, str], group: str) -> str | None:
+    is_wanted = bool(group)
+    if "commitOffsets" in own:
+        is_wanted = truth(own["commitOffsets"], option="commitOffsets")
+    if is_wanted and not group:
+        raise OptionError("commitOffsets=true needs a consumerGroup to commit for")
+    if "commitIntervalMs" in own and not is_wanted:
+        raise OptionError("commitIntervalMs is given, but nothing is committed: give consumerGroup")
+    return group if is_wanted else None
+
+
+def _check_together(options: StreamOptions, own: Mapping[str, str]) -> None:
+    most, least = options.max_rows, options.min_rows
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
+    if "maxTriggerDelay" in own and least is None:
+        raise OptionError(
+            "maxTriggerDelay is given, but nothing is delayed: give minOffsetsPerTrigger"
+        )

@@ -1,0 +1,211 @@
+"""Where a stream goes next: from what was read so far and what the queues hold now to the end of the next batch. Pure.
+
+    start of a poll, view of the cluster, limits  ->  end of the next batch, what was lost on the way
+
+Invariant: a queue never goes back, but to the end of one that was made anew, after that is reported as a loss.
+Invariant: every queue of the start is in the end; one that is gone or does not answer stays where it is.
+Invariant: a queue that is new begins at its oldest message with nothing to read: the batch after that has a start that
+stands in Spark's log, so that a replay reads the same.
+Invariant: with a target (Trigger.AvailableNow) the steps come to an end, whatever becomes of the queues.
+Answers to: latestOffset, rateLimit and delayBatch of Spark's KafkaMicroBatchStream.
+Unlike Kafka: a queue is gone only if its broker lives; one that is silent is waited for.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from rocketrio.spark.errors import OffsetOutOfRange
+from rocketrio.spark.reading.offsets import Bounds, Loss, OffsetTable
+from rocketrio_protocol.message import MessageQueue
+
+SHRUNK_GRACE: Final = 10.0
+"""Seconds that a queue may be shorter than what was read of it: a master that returns gets the end of its log from its
+slaves, and a promoted slave may take as long to read its own."""
+
+
+@attrs.frozen
+class Seen:
+    """What a queue holds."""
+
+    bounds: Bounds
+    is_certain: bool = True
+    """Its master said so; a slave may be behind, and a loss is never judged by it."""
+
+
+@attrs.frozen
+class View:
+    """The cluster at one moment. A queue in neither has a broker that does not answer."""
+
+    held: Mapping[MessageQueue, Seen]
+    gone: frozenset[MessageQueue] = frozenset()
+    """Queues that their brokers, which live, do not have any more."""
+
+
+@attrs.frozen
+class Step:
+    """The end of the next batch."""
+
+    end: dict[MessageQueue, int]
+    rows: int
+    """Offsets between start and end that are to be read."""
+    losses: list[OffsetOutOfRange]
+    """What should have been read and is not there; each is named once."""
+
+
+@attrs.frozen
+class Part:
+    """What there is to read of a queue: from `first` to before `last`, perhaps nothing."""
+
+    first: int
+    last: int
+
+
+class StreamPosition:
+    """The memory that steps need; none of it is from before a restart."""
+
+    def __init__(self, *, min_rows: int | None = None, max_delay: float = 0.0) -> None:
+        """A batch waits for `min_rows`, but not longer than `max_delay` seconds after the one before it."""
+        self._min_rows = min_rows
+        self._max_delay = max_delay
+        self._last_batch_at: float | None = None
+        self._target: dict[MessageQueue, int] | None = None
+        self._shrunk_at: dict[MessageQueue, float] = {}
+        self._reported: dict[MessageQueue, list[str]] = {}
+
+    @property
+    def has_target(self) -> bool:
+        """Whether the stream ends (Trigger.AvailableNow)."""
+        return self._target is not None
+
+    def aim(self, view: View) -> None:
+        """Read everything that is there now, and nothing that comes later."""
+        self._target = {queue: seen.bounds.max_offset for queue, seen in view.held.items()}
+
+    def step(
+        self,
+        start: OffsetTable,
+        view: View,
+        *,
+        now: float,
+        max_rows: int | None = None,
+        is_whole: bool = False,
+    ) -> Step:
+        """The next end, at most `max_rows` on (but one of each queue); `is_whole`: a batch is never held back."""
+        parts = self.parts(start, view)
+        cut, losses = self._losses(start, view, now)
+        # What is gone in front of a part is passed over, also while nothing follows.
+        end = {**start, **self._new_queues(start, view), **cut}
+        end |= {queue: part.first for queue, part in parts.items()}
+        backlog = {queue: part.last - part.first for queue, part in parts.items()}
+        rows = sum(backlog.values())
+        if not rows or not (is_whole or self._is_due(rows, now)):
+            return Step(end, 0, losses)
+        self._last_batch_at = now
+        taken = shares(backlog, max_rows)
+        for queue, count in taken.items():
+            end[queue] += count
+        return Step(end, sum(taken.values()), losses)
+
+    def parts(self, start: OffsetTable, view: View) -> dict[MessageQueue, Part]:
+        """What a step without limits would read, of the queues where it would move."""
+        parts: dict[MessageQueue, Part] = {}
+        for queue, at in sorted(start.items()):
+            part = self._part(queue, at, view)
+            if part is not None and part.last > at:
+                parts[queue] = part
+        return parts
+
+    def _part(self, queue: MessageQueue, at: int, view: View) -> Part | None:
+        seen = view.held.get(queue)
+        if self._target is None:
+            if seen is None:
+                return None
+            last = seen.bounds.max_offset
+        elif queue in view.gone:
+            return None
+        else:
+            # Also while nobody answers: standing still would end the query before its target.
+            last = self._target.get(queue, at)
+            if seen is not None and seen.is_certain:
+                last = min(last, seen.bounds.max_offset)
+        first = at
+        if seen is not None and seen.is_certain:
+            first = min(max(at, seen.bounds.min_offset), max(at, last))
+        return Part(first, last)
+
+    def _is_due(self, rows: int, now: float) -> bool:
+        if self._min_rows is None or rows >= self._min_rows or self._target is not None:
+            return True
+        return self._last_batch_at is None or now - self._last_batch_at >= self._max_delay
+
+    def _new_queues(self, start: OffsetTable, view: View) -> dict[MessageQueue, int]:
+        return {
+            queue: seen.bounds.min_offset
+            for queue, seen in view.held.items()
+            if queue not in start
+            and seen.is_certain
+            and (self._target is None or queue in self._target)
+        }
+
+    def _losses(
+        self, start: OffsetTable, view: View, now: float
+    ) -> tuple[dict[MessageQueue, int], list[OffsetOutOfRange]]:
+        """Where queues that were cut go on, and all that is lost and was not told before."""
+        cut: dict[MessageQueue, int] = {}
+        losses: list[OffsetOutOfRange] = []
+        for queue, at in sorted(start.items()):
+            found: list[OffsetOutOfRange] = []
+            seen = view.held.get(queue)
+            if queue in view.gone:
+                found = [_gone(queue, at)]
+            elif seen is not None and seen.is_certain:
+                found, goes_on_at = self._lost_of(queue, at, seen.bounds, now)
+                if goes_on_at is not None:
+                    cut[queue] = goes_on_at
+            texts = [loss.what for loss in found]
+            if texts and texts != self._reported.get(queue):
+                self._reported[queue] = texts
+                losses += found
+        return cut, losses
+
+    def _lost_of(
+        self, queue: MessageQueue, at: int, held: Bounds, now: float
+    ) -> tuple[list[OffsetOutOfRange], int | None]:
+        losses: list[OffsetOutOfRange] = []
+        if at < held.min_offset:
+            losses.append(Loss(queue, at, held.min_offset, held).error())
+        if held.max_offset < at:
+            since = self._shrunk_at.setdefault(queue, now)
+            if self._target is None and now - since < SHRUNK_GRACE:
+                return losses, None
+            return [*losses, _cut(queue, at, held)], held.max_offset
+        self._shrunk_at.pop(queue, None)
+        if self._target is not None and held.max_offset < self._target.get(queue, at):
+            losses.append(Loss(queue, held.max_offset, self._target[queue], held).error())
+        return losses, None
+
+
+def shares(backlog: Mapping[MessageQueue, int], limit: int | None) -> dict[MessageQueue, int]:
+    """How many of each queue: in proportion to its backlog, at least one where there is any.
+
+    With more such queues than `limit` their sum is the number of queues, so that none starves.
+    """
+    total = sum(backlog.values())
+    if limit is None or total <= limit:
+        return dict(backlog)
+    return {queue: max(min(1, count), count * limit // total) for queue, count in backlog.items()}
+
+
+def _gone(queue: MessageQueue, at: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"{queue} is gone: it was read to before {at}, and its broker, which lives, does not have it any more"
+    )
+
+
+def _cut(queue: MessageQueue, at: int, held: Bounds) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"{queue} was cut or made anew: it was read to before {at}, and holds {held.min_offset} to"
+        f" {held.max_offset}; what was stored below {held.max_offset} since then is not read"
+    )

@@ -1,0 +1,188 @@
+"""The stream reader: Spark's questions about a stream, passed on to the loop of this process, and its tasks.
+
+Offsets go to Spark as dicts that are always built in the same order: Spark compares them as text. Tasks read as those
+of a batch do (`reader`).
+
+Invariant: a reader holds plain values and no connection: it is pickled and sent to executors.
+Unlike the Python API's example: nothing is kept for `stop`, which Spark calls rarely; the driver process may be killed.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rocketrio.instance import ClientInstance
+from rocketrio.spark.errors import OptionError, SparkSourceError
+from rocketrio.spark.reading.cold import cold_starts
+from rocketrio.spark.reading.offsets import (
+    MAX_OFFSET,
+    OffsetTable,
+    QueueRange,
+    format_offsets,
+    parse_offset_table,
+)
+from rocketrio.spark.reading.options import ReadOptions
+from rocketrio.spark.reading.planning import partitioned, read_task
+from rocketrio.spark.reading.reader import RocketMQBatchReader
+from rocketrio.spark.runtime import process_runtime
+from rocketrio.spark.streaming.driver import Limit, StreamDriver
+from rocketrio.spark.streaming.options import StreamOptions
+from rocketrio_protocol.message import MessageQueue
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # PySpark 4.0 and 4.1
+    HAS_LIMITS = False
+    _Ends: Any = object
+else:
+    HAS_LIMITS = True
+    _Ends = SupportsTriggerAvailableNow
+
+POLL_TIMEOUT: Final = 60.0
+"""Seconds for one question of Spark's, beside waits that the options set; what is asked has limits of its own, whose
+sum is less."""
+
+
+class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]  # object on PySpark 4.0
+    """Reads a topic as it grows."""
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        if not HAS_LIMITS and options.is_limited:
+            raise OptionError(
+                "maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger need PySpark 4.2;"
+                " older ones do not say from where a batch is to be limited"
+            )
+        self._options = options
+        self._reader = RocketMQBatchReader(options.read, schema)
+        self._driver: StreamDriver | None = None
+        self._last: dict[str, Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None, "_last": None}
+
+    # ------------------------------------------------------------------------------------ positions
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a fresh query starts. Raises SparkSourceError."""
+        return self._told(self._ask(StreamDriver.initial, patience=self._options.failure_timeout))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read what is there now and end. Raises BrokerUnreachable."""
+        self._ask(StreamDriver.aim, patience=self._options.failure_timeout)
+
+    def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
+        """How much a batch may be. Never ReadAllAvailable: that is what Spark says for Trigger.Once."""
+        options = self._options
+        if options.max_rows is None and options.max_size is not None:
+            return ReadMaxBytes(options.max_size)
+        return ReadMaxRows(MAX_OFFSET if options.max_rows is None else options.max_rows)
+
+    def latestOffset(self, *args: Any) -> dict[str, Any]:  # noqa: N802
+        """The end of the next batch after `start`, within `limit`; PySpark 4.0 and 4.1 give neither.
+
+        The same as `start` when there is nothing new. Raises SparkSourceError for a loss or a long outage.
+        """
+        start, limit = args if args else (self._last, None)
+        if start is None:  # To begin anew would lose what lies between.
+            raise SparkSourceError("Spark did not say how far the query has come; PySpark 4.2 does")
+        table = _table(start)
+        patience = self._options.poll_interval
+        end = self._ask(StreamDriver.latest, table, self._limit(limit), patience=patience)
+        return self._told(end) if end != table else self._kept(start)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The ends of the queues, for the progress of the query."""
+        if self._last is None:
+            return None
+        return _value(self._state().newest(_table(self._last)))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark has done everything up to `end`."""
+        self._ask(StreamDriver.finished, _table(end))
+
+    # ------------------------------------------------------------------------------------- batches
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of one batch, none for an empty one. Raises SparkSourceError."""
+        self._kept(end)
+        ranges = self._state().ranges(_table(start), _table(end))
+        if not ranges:
+            return []
+        read = self._options.read
+        queues = [MessageQueue(part.topic, part.broker_name, part.queue_id) for part in ranges]
+        patience = self._options.failure_timeout
+        addresses = self._ask(StreamDriver.addresses, queues, patience=patience)
+        topics = tuple(dict.fromkeys(part.topic for part in ranges))
+        firsts = {}
+        if read.schema_mode == "kafka":
+            firsts = self._ask(StreamDriver.first_partitions, topics)
+        planned = partitioned(ranges, read)
+        cold = self._ask(_cold_starts, planned, read)
+        return [
+            InputPartition(read_task(parts, addresses, cold, firsts).to_value())
+            for parts in planned
+        ]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, on an executor. Raises SparkSourceError."""
+        return self._reader.read(partition)
+
+    # -------------------------------------------------------------------------------------- inside
+
+    def _state(self) -> StreamDriver:
+        if self._driver is None:
+            self._driver = StreamDriver(self._options)
+        return self._driver
+
+    def _ask(self, question: Any, *args: Any, patience: float = 0.0) -> Any:
+        driver = self._state()
+        runtime = process_runtime()
+
+        async def ask() -> Any:
+            client = await runtime.client(self._options.read.name_servers)
+            return await question(driver, client, *args)
+
+        return runtime.call(ask, timeout=POLL_TIMEOUT + patience)
+
+    def _limit(self, limit: Any) -> Limit:
+        options = self._options
+        if limit is None:
+            return Limit()
+        if isinstance(limit, ReadAllAvailable):
+            return Limit(is_only_batch=True)
+        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return Limit(max_rows, options.max_size)
+
+    def _told(self, table: OffsetTable) -> dict[str, Any]:
+        return self._kept(_value(table))
+
+    def _kept(self, value: dict[str, Any]) -> dict[str, Any]:
+        self._last = value
+        return value
+
+
+def _table(value: dict[str, Any]) -> dict[MessageQueue, int]:
+    return parse_offset_table(msgspec.json.encode(value).decode(), option="the checkpoint's offset")
+
+
+def _value(table: OffsetTable) -> dict[str, Any]:
+    value: dict[str, Any] = msgspec.json.decode(format_offsets(table))
+    return value
+
+
+async def _cold_starts(
+    driver: StreamDriver, client: ClientInstance, planned: list[list[QueueRange]], read: ReadOptions
+) -> dict[QueueRange, int]:
+    """What a stream that catches up reads from a slave; nothing is asked for small batches."""
+    return await cold_starts(client, chain.from_iterable(planned), read)

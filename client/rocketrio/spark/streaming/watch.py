@@ -1,0 +1,242 @@
+"""What a stream knows of its cluster: which queues there are and what they hold, asked again and again.
+
+Two clocks: how far queues go is asked with every look, which topics, queues and brokers there are, and what queues have
+lost at their beginning, every `discoveryIntervalMs`.
+
+Invariant: a look asks brokers at most once an interval, and comes to its end within seconds whoever is silent.
+Invariant: a queue counts as gone only if a name server knows its master and does not route the queue there.
+Invariant: no failure ends a stream before `offsetFailureTimeoutMs` of it.
+"""
+
+import logging
+import re
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.routing import FindBrokerResult
+from rocketrio.routing.queues import subscribe_queues
+from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.spark.reading.asking import QUESTIONS_AT_ONCE
+from rocketrio.spark.reading.offsets import Bounds, OffsetTable
+from rocketrio.spark.reading.queues import subscribed_topics
+from rocketrio.spark.streaming.options import StreamOptions
+from rocketrio.spark.streaming.position import Seen, View
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+
+LOOK_TIMEOUT: Final = 4.0
+"""Seconds for all answers of one look, and for all routes: a little more than one call may take (API_TIMEOUT)."""
+FIRST_RETRY: Final = 1.0
+MAX_RETRY: Final = 5.0
+"""Seconds after which a silent broker is asked again, doubled each time: a look waits for it, and so do all others."""
+
+logger = logging.getLogger("rocketrio.spark.stream")
+
+
+@attrs.define
+class _Silence:
+    """A broker that does not answer."""
+
+    since: float
+    retry_at: float
+    pause: float = FIRST_RETRY
+
+
+@attrs.define(eq=False)
+class StreamWatch:
+    """Looks at the queues of one stream."""
+
+    options: StreamOptions
+    newest: dict[MessageQueue, int] = attrs.Factory(dict)
+    """The end of each queue as it was told last."""
+    view: View = attrs.field(factory=lambda: View({}))
+    """What the last look saw."""
+    _looked_at: float = -inf
+    _is_discovered: bool = False
+    _discover_at: float = -inf
+    _listed: frozenset[MessageQueue] = frozenset()
+    _gone: frozenset[MessageQueue] = frozenset()
+    _least: dict[MessageQueue, int] = attrs.Factory(dict)
+    _silent: dict[str, _Silence] = attrs.Factory(dict)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Brokers may not be asked again yet."""
+        return trio.current_time() - self._looked_at < self.options.poll_interval
+
+    async def look(self, client: ClientInstance, start: OffsetTable) -> View:
+        """The queues as they are now; `start` names those that the stream reads already.
+
+        Waits out the rest of the interval first. Raises BrokerUnreachable after too long an outage.
+        """
+        await trio.sleep_until(
+            max(trio.current_time(), self._looked_at + self.options.poll_interval)
+        )
+        self._looked_at = trio.current_time()
+        if self._looked_at >= self._discover_at:
+            await self._discover(client, start)
+        held: dict[MessageQueue, Seen] = {}
+        with trio.move_on_after(LOOK_TIMEOUT):
+            await self._ask_all(client, held)
+        for queue, seen in held.items():
+            self.newest[queue] = max(
+                seen.bounds.max_offset, 0 if seen.is_certain else self.newest.get(queue, 0)
+            )
+        self.view = View(held, self._gone)
+        self._count_silence({*self._listed, *filter(self.is_subscribed, start)})
+        return self.view
+
+    async def look_whole(self, client: ClientInstance) -> View:
+        """All queues that there are, as they are now. Raises NotReachable while one of them cannot be asked."""
+        self._discover_at = -inf
+        view = await self.look(client, {})
+        silent = sorted(self._listed - set(view.held))
+        if silent or not self._is_discovered:
+            who = f"the brokers of {len(silent)} queues" if silent else "the name servers"
+            raise NotReachable(f"{who} did not answer")
+        read = self.options.read
+        unrouted = {*read.topics, *(queue.topic for queue in read.assigned)}.difference(
+            queue.topic for queue in self._listed
+        )
+        if unrouted:  # Deleted, or its brokers are all away: to end with nothing read would look like success.
+            raise NotReachable(f"the brokers of {', '.join(sorted(unrouted))} did not answer")
+        self._discover_at = -inf  # Those that are gone are known only with a start.
+        return view
+
+    def is_subscribed(self, queue: MessageQueue) -> bool:
+        """Whether the options mean that queue; a checkpoint may be of a time when they meant others."""
+        read = self.options.read
+        if read.assigned:
+            return queue in read.assigned
+        if read.topic_pattern is not None:
+            return re.fullmatch(read.topic_pattern, queue.topic) is not None
+        return queue.topic in read.topics
+
+    # ------------------------------------------------------------------------------ which queues
+
+    async def _discover(self, client: ClientInstance, start: OffsetTable) -> None:
+        self._discover_at = trio.current_time() + self.options.discovery_interval
+        self._is_discovered = False
+        self._least.clear()
+        known = [queue for queue in start if self.is_subscribed(queue)]
+        try:
+            with trio.fail_after(LOOK_TIMEOUT):
+                listed = await self._routed(client, known)
+                missing = [queue for queue in known if queue not in listed]
+                self._gone = await self._without_queue(client, missing)
+                self._listed = frozenset(filter(self.is_subscribed, listed))
+                self._is_discovered = True
+        except (Error, trio.TooSlowError) as error:
+            self._discover_at = trio.current_time() + min(
+                self.options.discovery_interval, FIRST_RETRY
+            )
+            logger.warning("queues not looked for: the old ones stay error=%r", error)
+
+    async def _routed(
+        self, client: ClientInstance, known: Iterable[MessageQueue]
+    ) -> set[MessageQueue]:
+        topics = {
+            *await subscribed_topics(client, self.options.read),
+            *(queue.topic for queue in known),
+        }
+        listed: set[MessageQueue] = set()
+        limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
+        failures: list[Error] = []
+
+        async def ask(topic: str) -> None:
+            async with limiter:
+                try:
+                    route = await client.name_servers.topic_route(topic)
+                except Error as error:
+                    failures.append(error)
+                    return
+            if route is not None:  # None: no name server knows it, which a kept route would hide.
+                client.routing.update_topic_route(topic, route)
+                listed.update(subscribe_queues(topic, route))
+
+        async with trio.open_nursery() as nursery:
+            for topic in sorted(topics):
+                nursery.start_soon(ask, topic)
+        if failures:
+            raise failures[0]
+        return listed
+
+    async def _without_queue(
+        self, client: ClientInstance, missing: list[MessageQueue]
+    ) -> frozenset[MessageQueue]:
+        """Those of them whose master is there: it would tell the name server of its queues."""
+        if not missing:
+            return frozenset()
+        brokers = (await client.name_servers.cluster_info()).broker_addr_table
+        masters = {name for name, data in brokers.items() if MASTER_ID in data.broker_addrs}
+        return frozenset(queue for queue in missing if queue.broker_name in masters)
+
+    # -------------------------------------------------------------------------- what they hold
+
+    async def _ask_all(self, client: ClientInstance, held: dict[MessageQueue, Seen]) -> None:
+        limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
+        now = trio.current_time()
+        failed = {name for name, silence in self._silent.items() if now < silence.retry_at}
+
+        async def one(queue: MessageQueue) -> None:
+            async with limiter:
+                if queue.broker_name in failed:
+                    return
+                try:
+                    held[queue] = await self._ask(client, queue)
+                except (NotReachable, RouteNotFound, BrokerError) as error:
+                    if queue.broker_name not in failed:
+                        logger.warning("offsets not known queue=%s error=%s", queue, error)
+                    failed.add(queue.broker_name)
+
+        async with trio.open_nursery() as nursery:
+            for queue in sorted(self._listed):
+                nursery.start_soon(one, queue)
+
+    async def _ask(self, client: ClientInstance, queue: MessageQueue) -> Seen:
+        async def ask(found: FindBrokerResult) -> Seen:
+            # The older end first: retention between the two questions must not make it pass the newer.
+            least = self._least.get(queue)
+            is_old = least is not None
+            if least is None or found.is_slave:
+                least = await client.api.min_offset(found.addr, queue)
+            most = await client.api.max_offset(found.addr, queue)
+            if is_old and most < least:  # Made anew since.
+                least = await client.api.min_offset(found.addr, queue)
+            if not found.is_slave:
+                self._least[queue] = least
+            return Seen(Bounds(least, max(least, most)), is_certain=not found.is_slave)
+
+        return await client.ask_broker(queue, ask)
+
+    # ----------------------------------------------------------------------------------- silence
+
+    def _count_silence(self, wanted: Iterable[MessageQueue]) -> None:
+        now = trio.current_time()
+        answered = {queue.broker_name for queue in self.view.held}
+        missing = [q for q in wanted if q not in self.view.held and q not in self.view.gone]
+        silent = {queue.broker_name for queue in missing} - answered
+        for name in [name for name in self._silent if name not in silent]:
+            logger.info("broker answers again name=%s", name)
+            del self._silent[name]
+        for name in sorted(silent):
+            silence = self._silent.get(name)
+            if silence is None:
+                logger.warning("broker silent: its queues wait name=%s", name)
+                silence = self._silent[name] = _Silence(now, now + FIRST_RETRY)
+            elif now >= silence.retry_at:
+                silence.pause = min(2 * silence.pause, MAX_RETRY)
+                silence.retry_at = now + silence.pause
+            # Its routes were perhaps taken back, or it comes back elsewhere.
+            self._discover_at = min(self._discover_at, silence.retry_at)
+            if now - silence.since >= self.options.failure_timeout:
+                raise BrokerUnreachable(
+                    f"no broker named {name} has answered for {now - silence.since:.0f} s"
+                    f" (offsetFailureTimeoutMs={self.options.failure_timeout * 1000:.0f})"
+                )

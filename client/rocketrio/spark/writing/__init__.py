@@ -1,0 +1,1 @@
+"""Writing rows as messages: from columns to requests, each acknowledged before a task ends."""

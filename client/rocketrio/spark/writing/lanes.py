@@ -1,0 +1,116 @@
+"""Where rows wait to be sent: a lane for each queue that rows want, one for those of a topic that may go anywhere.
+
+    Rows -> chunks, each of one lane and one kind -> a lane -> requests of up to `sendBatchBytes`
+
+What waits while a request travels becomes the next one. All of this decides; nothing here waits or sends.
+
+Invariant: a lane gives its rows in the order it got them; a lane of a queue has one request under way at most, so that
+rows of one sharding key keep their order whatever fails in between.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from rocketrio.producing.outgoing import Outgoing
+from rocketrio.spark.writing.chunks import Chunk, chunks
+from rocketrio.spark.writing.rows import Rows
+from rocketrio_protocol.message import MessageQueue
+
+BATCH_MAX_MESSAGES: Final = 4000
+"""Messages of one request: its answer holds an id of 32 characters for each."""
+
+
+@attrs.frozen
+class Request:
+    """Messages that are sent at once."""
+
+    outgoing: Outgoing
+    count: int
+    size: int
+
+
+@attrs.define(eq=False)
+class Lane:
+    """Rows of a topic on their way to one queue, or to any."""
+
+    topic: str
+    queue: MessageQueue | None
+    most_in_flight: int
+    waiting: deque[Chunk] = attrs.Factory(deque)
+    in_flight: int = 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether another request may leave."""
+        return bool(self.waiting) and self.in_flight < self.most_in_flight
+
+    def take(self, batch_size: int) -> Request:
+        """The next request of a lane in which something waits."""
+        first = self.waiting[0]
+        if first.single is not None:
+            self.waiting.popleft()
+            return Request(first.single, 1, first.size)
+        parts: list[memoryview] = []
+        size = count = 0
+        while self.waiting and count < BATCH_MAX_MESSAGES:
+            chunk = self.waiting[0]
+            if chunk.single is not None or chunk.sys_flag != first.sys_flag:
+                break
+            part, taken = chunk.take(batch_size - size, BATCH_MAX_MESSAGES - count)
+            if not taken:
+                break
+            parts.append(part)
+            size, count = size + len(part), count + taken
+            if not chunk.size:
+                self.waiting.popleft()
+        assert count, "a row too large for a batch was not sent alone"
+        outgoing = Outgoing(self.topic, b"".join(parts), "", first.sys_flag, 0, (), is_batch=True)
+        return Request(outgoing, count, size)
+
+
+@attrs.define
+class Lanes:
+    """All lanes of a task."""
+
+    batch_size: int
+    max_in_flight: int
+    waiting_size: int = 0
+    """Bytes in all lanes."""
+    _lanes: dict[tuple[str, MessageQueue | None], Lane] = attrs.Factory(dict)
+    _turn: deque[Lane] = attrs.Factory(deque)
+    """The lanes that are ready, the one that waited longest first."""
+
+    def add(self, rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]) -> None:
+        """Take rows in; `queues` are those of their topics, sorted. Raises RowError for a queue that is not there."""
+        for topic, queue, chunk in chunks(rows, queues):
+            lane = self._lanes.get((topic, queue))
+            if lane is None:
+                limit = self.max_in_flight if queue is None else 1
+                lane = self._lanes[topic, queue] = Lane(topic, queue, limit)
+            was_ready = lane.is_ready
+            lane.waiting.append(chunk)
+            self.waiting_size += chunk.size
+            if lane.is_ready and not was_ready:
+                self._turn.append(lane)
+
+    def next_request(self) -> tuple[Lane, Request] | None:
+        """What may leave now, lane after lane; call `answered` when it was answered."""
+        if not self._turn:
+            return None
+        lane = self._turn.popleft()
+        request = lane.take(self.batch_size)
+        self.waiting_size -= request.size
+        lane.in_flight += 1
+        if lane.is_ready:
+            self._turn.append(lane)
+        return lane, request
+
+    def answered(self, lane: Lane) -> None:
+        """A request of the lane is over."""
+        was_ready = lane.is_ready
+        lane.in_flight -= 1
+        if lane.is_ready and not was_ready:
+            self._turn.append(lane)

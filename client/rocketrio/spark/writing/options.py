@@ -1,0 +1,176 @@
+"""The options of a write: what they are called, what they take, what they mean when left out.
+
+The same for `df.write` and `df.writeStream`. Letter case does not matter; a name that is not known is refused.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from rocketrio.name_servers import name_server_addresses
+from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_values import truth, whole_number
+from rocketrio.spark.reading.option_names import (
+    DEFAULT_GROUP,
+    READ_OPTION_TABLE,
+    WRITE,
+    OptionHelp,
+    known_texts,
+)
+from rocketrio_protocol.compression import COMPRESS_BODY_OVER
+from rocketrio_protocol.errors import ConfigError, LocalProtocolError
+from rocketrio_protocol.topic_names import group_name_problem
+
+SEND_BATCH_BYTES: Final = 256 * 1024
+"""Bytes of a batch. A broker gains nothing from more, and what a retry repeats is no more than this."""
+MAX_IN_FLIGHT: Final = 16
+"""Requests of a task that are not answered yet; with the above, 4 MiB of a task wait at brokers at most."""
+SEND_TIMEOUT: Final = 10.0
+"""Seconds. Longer than brokers wait for their disk (5 s) or a slave (3 s), whose answer says more than none."""
+SEND_RETRIES: Final = (
+    5  # as readRetries: with the pauses between them they outlast a restart of a broker
+)
+
+_LARGEST_BATCH: Final = (
+    16 * 1024 * 1024
+)  # A frame has 16 MiB at most by default (FRAME_SIZE_LIMIT).
+_LARGEST_MESSAGE: Final = 64 * 1024 * 1024  # What readers inflate at most (MAX_BODY_SIZE).
+_MOST_IN_FLIGHT: Final = 1024
+
+WRITE_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
+    "nameServer": OptionHelp("`NAMESRV_ADDR`", "host:port, several separated by semicolons"),
+    "topic": OptionHelp("", "where all rows go; wins over the column `topic`"),
+    "producerGroup": OptionHelp(f"`{DEFAULT_GROUP}`", "the group under which brokers know the sender"),
+    "autoCreateTopic": OptionHelp(
+        "`true`", "`false`: a topic that no name server knows is an error, instead of being made"
+    ),
+    "sendBatchBytes": OptionHelp(str(SEND_BATCH_BYTES), "bytes of messages that are sent as one request"),
+    "maxInFlight": OptionHelp(str(MAX_IN_FLIGHT), "requests of a task that are not answered yet"),
+    "sendTimeoutMs": OptionHelp("10000", "how long a request may take, before it is sent again"),
+    "sendRetries": OptionHelp(
+        str(SEND_RETRIES),
+        "how often a request is sent again after no answer, a refusal that may pass, or a store that is not safe",
+    ),
+    "requireSafeStore": OptionHelp(
+        "`true`",
+        "`false`: a message that only the master has, in memory or without the slaves that its mode asks for,"
+        " counts as written once the retries are used up, instead of failing the task",
+    ),
+    "compressBodyOver": OptionHelp(
+        str(COMPRESS_BODY_OVER), "bodies of more bytes are sent as zlib, if that makes them smaller"
+    ),
+    "maxMessageBytes": OptionHelp(
+        str(MAX_MESSAGE_SIZE), "a larger body is an error before it is sent; brokers have the same limit"
+    ),
+    "dedupProperties": OptionHelp(
+        "`false`", "`true`: each message says which row it is, so that repeats can be dropped"
+    ),
+    "dedupId": OptionHelp(
+        "", "with `dedupProperties` in a batch: the job's name in them, the same when it is run again"
+    ),
+}  # fmt: skip
+"""Every option of a write."""
+
+_OF_SPARK: Final = ("checkpointlocation", "queryname")
+"""What Spark itself adds to the options of a streaming write."""
+_READ_WORDS: Final = {
+    name: "a read (spark.read, spark.readStream)"
+    for name in READ_OPTION_TABLE
+    if name not in WRITE_OPTION_TABLE
+}
+
+
+@attrs.frozen
+class WriteOptions:
+    """A write, as asked for. Times are seconds, sizes bytes."""
+
+    name_servers: tuple[str, ...]
+    topic: str | None = None
+    producer_group: str = DEFAULT_GROUP
+    auto_create_topic: bool = True
+    send_batch_size: int = SEND_BATCH_BYTES
+    max_in_flight: int = MAX_IN_FLIGHT
+    send_timeout: float = SEND_TIMEOUT
+    send_retries: int = SEND_RETRIES
+    require_safe_store: bool = True
+    compress_over: int = COMPRESS_BODY_OVER
+    max_message_size: int = MAX_MESSAGE_SIZE
+    stamps_rows: bool = False
+    stamp_id: str | None = None
+
+
+def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> WriteOptions:
+    """The options of a write, in any letter case. Raises OptionError naming what is wrong."""
+    if is_streaming:
+        given = {key: text for key, text in given.items() if key.lower() not in _OF_SPARK}
+    if "path" in (key.lower() for key in given):
+        raise OptionError("a path is given; the topic is: give .option('topic', ...), and no path")
+    texts = known_texts(given, known=WRITE_OPTION_TABLE, what=WRITE, other_options=_READ_WORDS)
+    try:
+        name_servers = name_server_addresses(texts.get("nameServer"))
+    except ConfigError as error:
+        raise OptionError(
+            f"nameServer={texts.get('nameServer')!r} is not host:port;host:port"
+        ) from error
+    fields: dict[str, object] = {"name_servers": name_servers}
+    for name, option, least, most in _NUMBERS:
+        if option in texts:
+            fields[name] = whole_number(texts[option], option=option, least=least, most=most)
+    for name, option in _TRUTHS:
+        if option in texts:
+            fields[name] = truth(texts[option], option=option)
+    if "sendTimeoutMs" in texts:
+        milliseconds = whole_number(texts["sendTimeoutMs"], option="sendTimeoutMs", least=1)
+        fields["send_timeout"] = milliseconds / 1000
+    if "topic" in texts:
+        fields["topic"] = _topic(texts["topic"])
+    if "producerGroup" in texts:
+        fields["producer_group"] = _group(texts["producerGroup"])
+    if "dedupId" in texts:
+        fields["stamp_id"] = _stamp_id(texts, is_streaming=is_streaming)
+    return WriteOptions(**fields)  # type: ignore[arg-type]  # each field was made by its own reader above
+
+
+# Fields that are plain numbers: field, option, least, most.
+_NUMBERS: Final = (
+    ("send_batch_size", "sendBatchBytes", 1, _LARGEST_BATCH),
+    ("max_in_flight", "maxInFlight", 1, _MOST_IN_FLIGHT),
+    ("send_retries", "sendRetries", 0, 1000),
+    ("compress_over", "compressBodyOver", 0, 2**31 - 1),
+    ("max_message_size", "maxMessageBytes", 1, _LARGEST_MESSAGE),
+)
+_TRUTHS: Final = (
+    ("auto_create_topic", "autoCreateTopic"),
+    ("require_safe_store", "requireSafeStore"),
+    ("stamps_rows", "dedupProperties"),
+)
+
+
+def _topic(text: str) -> str:
+    topic = text.strip()
+    try:
+        check_topic(topic)
+    except LocalProtocolError as error:
+        raise OptionError(f"topic={text!r} cannot be sent to: {error.what}") from error
+    return topic
+
+
+def _group(text: str) -> str:
+    group = text.strip()
+    problem = group_name_problem(group)
+    if problem is not None:
+        raise OptionError(f"producerGroup={text!r}: {problem}")
+    return group
+
+
+def _stamp_id(texts: Mapping[str, str], *, is_streaming: bool) -> str:
+    text = texts["dedupId"].strip()
+    if is_streaming:
+        raise OptionError("dedupId names a batch; a stream has the id of its checkpoint")
+    if not truth(texts.get("dedupProperties", "false"), option="dedupProperties"):
+        raise OptionError("dedupId is given without dedupProperties=true")
+    if not text or not text.isprintable():
+        raise OptionError(f"dedupId={texts['dedupId']!r} must be some printable text")
+    return text

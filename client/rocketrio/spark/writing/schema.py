@@ -1,0 +1,175 @@
+"""The columns of a write: which of a DataFrame's columns says what of a message, and what type it may have.
+
+    body | value          binary or string; the only one that must be there
+    topic                 unless the option `topic` says it for all
+    key | keys, tags      as RocketMQ's KEYS and TAGS
+    properties            map<string,string>;  headers  array<struct<key,value>> as Kafka's, one of the two
+    shardingKey           rows with the same one go to the same queue, in order
+    partition             a place in the topic's sorted list of queues, as `schemaMode=kafka` numbers them
+    queueId, brokerName   that queue of that broker; the name may be missing where one broker has the topic
+    delayLevel, flag
+
+Where a message lay in the topic it came from (its offset, its times) is known here too, and not written.
+
+Answers to: KafkaWriter.validateQuery.
+Unlike Kafka's sink: a column that nobody knows is an error, not left out; it may be a misspelt one.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import attrs
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from rocketrio.spark.errors import SchemaError
+from rocketrio.spark.option_values import suggestion
+from rocketrio.spark.writing.options import WriteOptions
+
+
+def _is_text(kind: DataType) -> bool:
+    return isinstance(kind, StringType)
+
+
+def _is_text_or_bytes(kind: DataType) -> bool:
+    return isinstance(kind, StringType | BinaryType)
+
+
+def _is_whole(kind: DataType) -> bool:
+    return isinstance(kind, ByteType | ShortType | IntegerType | LongType)
+
+
+def _is_map(kind: DataType) -> bool:
+    return isinstance(kind, MapType) and _is_text(kind.keyType) and _is_text(kind.valueType)
+
+
+def _is_headers(kind: DataType) -> bool:
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name.lower() for field in fields] == ["key", "value"]
+        and _is_text(fields[0].dataType)
+        and _is_text_or_bytes(fields[1].dataType)
+    )
+
+
+_TEXT_OR_BYTES: Final = (_is_text_or_bytes, "binary or string")
+_TEXT: Final = (_is_text, "string")
+_WHOLE: Final = (_is_whole, "int")
+
+_ROLES: Final[Mapping[str, tuple[str, Callable[[DataType], bool], str]]] = {
+    "body": ("body", *_TEXT_OR_BYTES),
+    "value": ("body", *_TEXT_OR_BYTES),
+    "topic": ("topic", *_TEXT),
+    "keys": ("keys", *_TEXT_OR_BYTES),
+    "key": ("keys", *_TEXT_OR_BYTES),
+    "tags": ("tags", *_TEXT),
+    "properties": ("properties", _is_map, "map<string,string>"),
+    "headers": ("properties", _is_headers, "array<struct<key:string,value:binary>>"),
+    "shardingKey": ("sharding_key", *_TEXT_OR_BYTES),
+    "partition": ("partition", *_WHOLE),
+    "queueId": ("queue_id", *_WHOLE),
+    "brokerName": ("broker_name", *_TEXT),
+    "delayLevel": ("delay_level", *_WHOLE),
+    "flag": ("flag", *_WHOLE),
+}
+"""Column to field of WriteColumns, what its type must be, and how an error says that."""
+
+NOT_WRITTEN: Final = (
+    "queueOffset", "bornTimestamp", "storeTimestamp", "messageId", "uniqueKey", "offsetMessageId",
+    "sysFlag", "reconsumeTimes", "physicalOffset", "preparedTransactionOffset", "bornHost", "storeHost",
+    "bodyCrc", "storeSize", "offset", "timestamp", "timestampType",
+)  # fmt: skip
+"""Columns that our source or Kafka's has and that say nothing of a message to be sent."""
+
+_NOT_YET: Final = ("delayTimeMs", "deliverTimestamp")
+
+
+@attrs.frozen
+class WriteColumns:
+    """Which column is what: its place in the DataFrame, None where there is none."""
+
+    body: int
+    topic: int | None = None
+    keys: int | None = None
+    tags: int | None = None
+    properties: int | None = None
+    sharding_key: int | None = None
+    partition: int | None = None
+    queue_id: int | None = None
+    broker_name: int | None = None
+    delay_level: int | None = None
+    flag: int | None = None
+
+
+def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
+    """The columns of a write. Raises SchemaError naming the column, its type, and what is wanted."""
+    by_lower = {name.lower(): name for name in _ROLES}
+    ignored = {name.lower() for name in NOT_WRITTEN}
+    not_yet = {name.lower() for name in _NOT_YET}
+    places: dict[str, int] = {}
+    names: dict[str, str] = {}
+    for place, field in enumerate(schema.fields):
+        lower = field.name.lower()
+        if lower in not_yet:
+            raise SchemaError(
+                f"column {field.name}: not yet: delays other than by level; give delayLevel (1 to 18)"
+            )
+        if lower not in by_lower:
+            if lower not in ignored:
+                raise SchemaError(_unknown(field.name))
+            continue
+        role, fits, wanted = _ROLES[by_lower[lower]]
+        if role in places:
+            raise SchemaError(
+                f"columns {names[role]} and {field.name} both say the same of a message; drop one"
+            )
+        if not fits(field.dataType):
+            raise SchemaError(
+                f"column {field.name} is {field.dataType.simpleString()}; {wanted} is wanted"
+                f"{': to_json(struct(...)) makes one of several columns' if role == 'body' else ''}"
+            )
+        places[role], names[role] = place, field.name
+    if options.topic is not None:
+        places.pop("topic", None)
+    _check_whole(places, names, options)
+    return WriteColumns(**places)
+
+
+def _unknown(name: str) -> str:
+    near = suggestion(name, tuple(_ROLES))
+    return (
+        f"column {name!r} is none of a message{near} There are {', '.join(_ROLES)}; drop it,"
+        " or put it into the body or the properties"
+    )
+
+
+def _check_whole(
+    places: Mapping[str, int], names: Mapping[str, str], options: WriteOptions
+) -> None:
+    """What columns must, and must not, be there together."""
+    if "body" not in places:
+        raise SchemaError("a column body (or value) is wanted, binary or string")
+    if "topic" not in places and options.topic is None:
+        raise SchemaError("neither an option topic is given nor a column topic, string")
+    ways = [role for role in ("sharding_key", "partition", "queue_id") if role in places]
+    if len(ways) > 1:
+        raise SchemaError(
+            f"columns {' and '.join(names[way] for way in ways)} each choose a queue; give one of them"
+        )
+    if "broker_name" in places and "queue_id" not in places:
+        raise SchemaError(
+            "column brokerName is there without queueId: give both, or partition, the place in the"
+            " topic's sorted list of queues, or neither"
+        )

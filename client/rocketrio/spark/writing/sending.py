@@ -1,0 +1,247 @@
+"""Sending the rows of one task in the loop: requests of several lanes under way, each until a broker has stored it.
+
+    Spark's thread                       the loop
+    reads a record batch                 asks for the next one while less than two windows wait
+    encodes it by columns, gives it      sends, hears acknowledgements, sends again
+    ... the end                          waits until all are answered, tells what became of them
+
+Invariant: the end comes when every request was acknowledged; the first that cannot be ends everything.
+Answers to: KafkaStreamDataWriter, which waits for all of its acknowledgements before it commits.
+"""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+import trio
+
+from rocketrio.instance import ClientInstance
+from rocketrio.producing.producer import Producer
+from rocketrio.producing.publish_route import PublishRoutes
+from rocketrio.producing.send_result import RETRY_CODES, SendResult, SendStatus
+from rocketrio.spark.errors import BrokerUnreachable, NotStored, SparkSourceError, TopicNotFound
+from rocketrio.spark.runtime import Handover
+from rocketrio.spark.writing.lanes import Lane, Lanes, Request
+from rocketrio.spark.writing.options import WriteOptions
+from rocketrio.spark.writing.rows import Rows
+from rocketrio.spark.writing.written import Written
+from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.message_id import UniqueIdGenerator
+
+RETRY_PAUSE: Final = 0.2
+"""Seconds before a request is sent again, doubled each time, as for reads."""
+MAX_RETRY_PAUSE: Final = 5.0
+_WINDOWS: Final = 2
+"""Of `maxInFlight` batches each: what may wait here, so that there is something to send when answers come."""
+
+FindClient: TypeAlias = Callable[[Sequence[str]], Awaitable[ClientInstance]]
+"""The client of some name servers, as ProcessRuntime.client."""
+
+logger = logging.getLogger("rocketrio.spark.write")
+
+
+class Wanted:
+    """The loop wants a record batch: what Spark's thread needs to encode one, and where to give it."""
+
+    def __init__(self, sender: "Sender", unique_ids: UniqueIdGenerator) -> None:
+        self.unique_ids = unique_ids
+        self._sender = sender
+        self._token = trio.lowlevel.current_trio_token()
+
+    def give(self, encoded: Sequence[Rows]) -> None:
+        """Hand rows over; from Spark's thread."""
+        self._token.run_sync_soon(self._sender.given, encoded)
+
+    def end(self) -> None:
+        """There are no more; from Spark's thread."""
+        self._token.run_sync_soon(self._sender.given, None)
+
+
+class Sender:
+    """Sends the rows of one task; `run` is a producer for `ProcessRuntime.blocks`."""
+
+    def __init__(self, client: FindClient, options: WriteOptions) -> None:
+        self._client = client
+        self._options = options
+        self.written = Written()
+        """What was acknowledged so far; whole when `run` has returned."""
+        self._lanes = Lanes(options.send_batch_size, options.max_in_flight)
+        self._room = options.send_batch_size * options.max_in_flight * _WINDOWS
+        self._queues: dict[str, list[MessageQueue]] = {}
+        self._in_flight = 0
+        self._news = trio.Event()
+        self._given: list[Rows] = []
+        self._is_waiting = False
+        self._has_ended = False
+        self._producer: Producer
+
+    def given(self, encoded: Sequence[Rows] | None) -> None:
+        """In the loop: what Spark's thread has given, or None for the end."""
+        self._is_waiting = False
+        if encoded is None:
+            self._has_ended = True
+        else:
+            self._given += encoded
+        self._news.set()
+
+    async def run(self, handover: Handover[Wanted]) -> None:
+        """Ask for rows and send them, until the end was given and all are acknowledged. Raises SparkSourceError."""
+        client = await self._client(self._options.name_servers)
+        self._producer = _producer(client, self._options)
+        wanted = Wanted(self, _unique_ids(client))
+        async with trio.open_nursery() as nursery:
+            while True:
+                if self._may_want_more:
+                    self._is_waiting = True
+                    await handover.put(wanted)
+                rows, self._given = self._given, []
+                for each in rows:
+                    await self._find_queues(each.topics)
+                    self._lanes.add(each, self._queues)
+                self._start_sending(nursery)
+                if self._has_ended and not self._in_flight and not self._given:
+                    return
+                if not self._given and not self._may_want_more:
+                    self._news = trio.Event()
+                    await self._news.wait()
+
+    @property
+    def _may_want_more(self) -> bool:
+        is_room = self._lanes.waiting_size < self._room
+        return is_room and not self._is_waiting and not self._has_ended
+
+    def _start_sending(self, nursery: trio.Nursery) -> None:
+        while self._in_flight < self._options.max_in_flight:
+            found = self._lanes.next_request()
+            if found is None:
+                return
+            self._in_flight += 1
+            nursery.start_soon(self._send, *found)
+
+    async def _send(self, lane: Lane, request: Request) -> None:
+        result = await self._stored(lane, request)
+        self.written.add(result, request.count, request.size)
+        self._in_flight -= 1
+        self._lanes.answered(lane)
+        self._news.set()
+
+    # ------------------------------------------------------------------------------ one request
+
+    async def _stored(self, lane: Lane, request: Request) -> SendResult:
+        """Where the request is stored, after as many attempts as may be. Raises SparkSourceError."""
+        options, producer = self._options, self._producer
+        last_broker: str | None = None
+        attempt = 0
+        while True:
+            failure: Error | None = None
+            try:
+                queue = lane.queue or await producer.routes.next_queue(
+                    lane.topic,
+                    last_broker=last_broker,
+                    until=trio.current_time() + options.send_timeout,
+                )
+                last_broker = queue.broker_name
+                result = await producer.send_to(queue, request.outgoing, options.send_timeout)
+            except Error as error:
+                failure = error
+                if attempt >= options.send_retries or not _may_pass(error):
+                    raise self._not_stored(lane, request, error, attempt) from error
+            else:
+                if result.status is SendStatus.SEND_OK:
+                    return result
+                if attempt >= options.send_retries:
+                    return self._unsafe(lane, request, result)
+            attempt += 1
+            self.written.retries += 1
+            logger.info(
+                "sent again topic=%s broker=%s rows=%d attempt=%d error=%s",
+                lane.topic, last_broker, request.count, attempt, failure or result.status.value,
+            )  # fmt: skip
+            await trio.sleep(_pause(attempt))
+
+    def _unsafe(self, lane: Lane, request: Request, result: SendResult) -> SendResult:
+        """What to make of messages that only a master has, in the end."""
+        if self._options.require_safe_store:
+            raise NotStored(
+                f"{request.count} rows are stored in {result.queue}, but not safely: the broker says"
+                f" {result.status.value}{self._sent_before()}",
+                remedy="See its disk and slaves; or set requireSafeStore=false to take that for written",
+            )
+        self.written.unsafe_rows += request.count
+        return result
+
+    def _not_stored(
+        self, lane: Lane, request: Request, error: Error, attempts: int
+    ) -> SparkSourceError:
+        where = lane.queue or f"topic {lane.topic}"
+        text = (
+            f"{request.count} rows for {where} are not stored after {attempts + 1} attempts:"
+            f" {error}{self._sent_before()}"
+        )
+        if isinstance(error, NotReachable | RouteNotFound):
+            return BrokerUnreachable(text)
+        return NotStored(text)
+
+    def _sent_before(self) -> str:
+        return f". Before that, {self.written.rows} rows of this task were stored, and stay"
+
+    # ----------------------------------------------------------------------------------- routes
+
+    async def _find_queues(self, topics: Sequence[str]) -> None:
+        """The queues that the keys of each topic are spread over, as they were when the task first needed them."""
+        for topic in topics:
+            attempt = 0
+            while topic not in self._queues:
+                until = trio.current_time() + self._options.send_timeout
+                try:
+                    queues = await self._producer.routes.keyed_queues(topic, until=until)
+                except Error as error:
+                    is_missing = isinstance(error, RouteNotFound)
+                    if is_missing and not self._options.auto_create_topic:
+                        raise TopicNotFound(
+                            f"topic {topic} cannot be written: {error}",
+                            remedy="Create it, or leave autoCreateTopic=true",
+                        ) from error
+                    if attempt >= self._options.send_retries or not _may_pass(error):
+                        raise BrokerUnreachable(
+                            f"topic {topic} cannot be written: {error}"
+                        ) from error
+                    attempt += 1
+                    await trio.sleep(_pause(attempt))
+                else:
+                    self._queues[topic] = sorted(queues)
+
+
+def _pause(attempt: int) -> float:
+    return float(min(RETRY_PAUSE * 2 ** (attempt - 1), MAX_RETRY_PAUSE))
+
+
+def _may_pass(error: Error) -> bool:
+    """Whether the same request may be taken a little later, or by another broker."""
+    return error.retryable or isinstance(error, RouteNotFound) or error.code in RETRY_CODES
+
+
+def _producer(client: ClientInstance, options: WriteOptions) -> Producer:
+    # Known to brokers as long as the client is open, which tasks share: no goodbye after each.
+    client.heartbeat.producers.setdefault(options.producer_group, 1)
+    return Producer(
+        client,
+        options.producer_group,
+        timeout=options.send_timeout,
+        retries=0,
+        max_message_size=options.max_message_size,
+        compress_over=options.compress_over,
+        routes=PublishRoutes(client, options.auto_create_topic),
+    )
+
+
+def _unique_ids(client: ClientInstance) -> UniqueIdGenerator:
+    """Ids for Spark's thread, which cannot share those of the client with the loop."""
+    return UniqueIdGenerator(
+        ip=client.client_id.partition("@")[0],  # as open_client makes it
+        process_id=os.getpid(),
+        wall_clock_ms=client.wall_clock.now_ms,
+        instance_hash=client.rng.getrandbits(32),
+    )

@@ -1,0 +1,56 @@
+"""The writers of the format `rocketmq`, made on the driver: wrong options, modes and columns end there.
+
+df.write.format("rocketmq").option("topic", "orders").mode("append").save()
+df.writeStream.format("rocketmq").option("topic", "orders").option("checkpointLocation", ...).start()
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.types import StructType
+
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.writing.options import parse_write_options
+
+if TYPE_CHECKING:
+    from rocketrio.spark.writing.stream_writer import RocketMQStreamWriter
+    from rocketrio.spark.writing.writer import RocketMQWriter
+
+
+def batch_writer(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> "RocketMQWriter":
+    """The writer of `df.write`. Raises OptionError, SchemaError."""
+    from rocketrio.spark.writing.writer import RocketMQWriter
+
+    if overwrite:
+        raise OptionError(
+            "mode overwrite: a topic's messages cannot be replaced; give .mode('append')"
+        )
+    options = parse_write_options(given, is_streaming=False)
+    return RocketMQWriter(options, schema, job_id=uuid4().hex)
+
+
+def stream_writer(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> "RocketMQStreamWriter":
+    """The writer of `df.writeStream`. Raises OptionError, SchemaError."""
+    try:
+        from rocketrio.spark.writing.stream_writer import RocketMQStreamWriter
+    except ImportError as error:
+        raise PySparkNotImplementedError(
+            errorClass="NOT_IMPLEMENTED",
+            messageParameters={
+                "feature": "writeStream to rocketmq needs PySpark 4.1, whose writers get record batches;"
+                " with 4.0 write each batch by foreachBatch"
+            },
+        ) from error
+    if overwrite:
+        raise OptionError(
+            "outputMode complete: a topic's messages cannot be replaced by those of each trigger; give"
+            " outputMode('append'), with a watermark for aggregates, or write batches of outputMode('update')"
+            " in foreachBatch"
+        )
+    return RocketMQStreamWriter(parse_write_options(given, is_streaming=True), schema)

@@ -1,0 +1,51 @@
+"""What Spark calls to write a stream: a writer as for a batch, once for each micro-batch.
+
+Needs PySpark 4.1, the first whose streaming writers get record batches; `source.py` says so to older ones.
+
+Answers to: KafkaStreamingWrite.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rocketrio.spark.writing.options import WriteOptions
+from rocketrio.spark.writing.schema import write_columns
+from rocketrio.spark.writing.stamps import TaskStamp
+from rocketrio.spark.writing.writer import (
+    BATCH_ID,
+    TaskWritten,
+    log_abort,
+    log_commit,
+    task_context,
+    write_rows,
+)
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+class RocketMQStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a streaming query; Spark makes a new one for each."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = write_columns(schema, options)
+
+    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        """Send the rows of one task; they are stored when it returns. Raises SparkSourceError."""
+        task = task_context()
+        query, batch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(BATCH_ID)
+        assert query is not None, "Spark tells each task of a stream its query"
+        assert batch is not None, "and its batch"
+        stamp = TaskStamp(query, batch, task.partitionId())
+        return write_rows(iterator, self._options, self._columns, stamp)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log what was written."""
+        log_commit(messages, what=f"micro-batch {batchId}")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Log what went out all the same."""
+        log_abort(messages, what=f"micro-batch {batchId}")

@@ -1,0 +1,127 @@
+"""What Spark calls to write: `write` in a task, `commit` or `abort` on the driver when all tasks are over.
+
+Every acknowledgement is awaited before `write` returns, so what is committed is stored. What a failed or repeated task
+had sent stays: rows are written at least once. `dedupProperties=true` lets readers drop what is there twice.
+
+Invariant: wrong options and columns are refused when a writer is made, on the driver; it does no I/O before `write`.
+Answers to: KafkaBatchWrite, KafkaStreamingWrite.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+import attrs
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from rocketrio.spark.runtime import process_runtime
+from rocketrio.spark.writing.options import WriteOptions
+from rocketrio.spark.writing.rows import RowEncoder
+from rocketrio.spark.writing.schema import WriteColumns, write_columns
+from rocketrio.spark.writing.sending import Sender
+from rocketrio.spark.writing.stamps import TaskStamp
+from rocketrio.spark.writing.written import Written
+
+BATCH_ID: Final = "streaming.sql.batchId"
+"""The local property of a streaming query's tasks that says which micro-batch they belong to."""
+
+logger = logging.getLogger("rocketrio.spark.write")
+
+
+@attrs.frozen
+class TaskWritten(WriterCommitMessage):
+    """What one task tells the driver."""
+
+    task_id: int
+    written: Written
+
+
+class RocketMQWriter(DataSourceArrowWriter):
+    """Writes one batch."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, job_id: str) -> None:
+        self._options = options
+        self._columns = write_columns(schema, options)
+        self._job_id = options.stamp_id or job_id
+
+    def write(self, iterator: Iterator[Any]) -> TaskWritten:
+        """Send the rows of one task; they are stored when it returns. Raises SparkSourceError."""
+        task = task_context()
+        batch = ""
+        if (
+            self._options.stamp_id is not None
+        ):  # Within foreachBatch, each batch has rows of its own.
+            batch = task.getLocalProperty(BATCH_ID) or ""
+        stamp = TaskStamp(self._job_id, batch, task.partitionId())
+        return write_rows(iterator, self._options, self._columns, stamp)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what was written."""
+        log_commit(messages, what="batch")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Log what went out all the same."""
+        log_abort(messages, what="batch")
+
+
+def task_context() -> TaskContext:
+    task = TaskContext.get()
+    assert task is not None, "Spark writes in tasks"
+    return task
+
+
+def write_rows(
+    batches: Iterator[Any], options: WriteOptions, columns: WriteColumns, stamp: TaskStamp
+) -> TaskWritten:
+    """Encode record batches on this thread while the loop sends those before them."""
+    runtime = process_runtime()
+    sender = Sender(runtime.client, options)
+    encoder: RowEncoder | None = None
+    with closing(runtime.blocks(sender.run)) as wishes:
+        for wanted in wishes:
+            if encoder is None:
+                encoder = RowEncoder(
+                    columns,
+                    options,
+                    wanted.unique_ids,
+                    stamp.task,
+                    stamp if options.stamps_rows else None,
+                )
+            batch = next(batches, None)
+            if batch is None:
+                wanted.end()
+            else:
+                wanted.give(encoder.encode(batch))
+    return TaskWritten(stamp.task, sender.written)
+
+
+def log_commit(messages: Sequence[WriterCommitMessage | None], *, what: str) -> Written:
+    """Log the totals, and with a warning what is not as safe as brokers were to make it."""
+    total, _ = _totals(messages)
+    level = logging.WARNING if total.unsafe_rows else logging.INFO
+    logger.log(level, "written %s tasks=%d %s", what, len(messages), total)
+    return total
+
+
+def log_abort(messages: Sequence[WriterCommitMessage | None], *, what: str) -> Written:
+    """Log what is known to have gone out: it cannot be taken back."""
+    total, failed = _totals(messages)
+    logger.warning(
+        "aborted %s; what was sent stays: failed_tasks=%d, of which nothing is known,"
+        " finished_tasks=%d %s",
+        what, failed, len(messages) - failed, total,
+    )  # fmt: skip
+    return total
+
+
+def _totals(messages: Sequence[WriterCommitMessage | None]) -> tuple[Written, int]:
+    total, failed = Written(), 0
+    for message in messages:
+        if isinstance(message, TaskWritten):
+            total.merge(message.written)
+        else:
+            failed += 1
+    return total, failed

@@ -1,0 +1,239 @@
+"""Fetching from a whole cluster in memory: caps, replicas, losses and breakdowns, under a virtual clock."""
+
+import attrs
+import pytest
+import trio
+from tests.spark.in_memory import (
+    COUNT,
+    all_bodies,
+    fetch,
+    loaded,
+    read,
+    read_options,
+    task_of,
+)
+from tests.spark.load import channel_pool, load_queue, numbered
+from trio.testing import MockClock
+
+from rocketrio.api import ClientAPI
+from rocketrio.consuming.pull_result import PullResult, PullStatus
+from rocketrio.spark.errors import (
+    BrokerUnreachable,
+    OffsetOutOfRange,
+    OptionError,
+    TopicNotFound,
+)
+from rocketrio.spark.reading.discovery import discover
+from rocketrio.spark.reading.fetch import RANGES_AT_ONCE
+from rocketrio.spark.reading.options import parse_read_options
+from rocketrio.spark.reading.plan import ReadTask
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+
+
+async def test_a_whole_topic_is_read_in_order(autojump_clock: MockClock) -> None:
+    async with loaded() as cluster:
+        taken = await read(cluster)
+    assert taken.rows() == all_bodies()
+    assert len(taken.blocks) == 1  # answers are joined
+
+
+@pytest.mark.parametrize(
+    "given", [{"pullPipelineDepth": "1"}, {"pullBatchSize": "5"}, {"batchRows": "40"}]
+)
+async def test_depth_and_sizes_change_nothing_but_the_cuts(
+    autojump_clock: MockClock, given: dict[str, str]
+) -> None:
+    async with loaded() as cluster:
+        taken = await read(cluster, **given)
+    assert taken.rows() == all_bodies()
+    assert (
+        "batchRows" not in given
+        or max(block.rows for block in taken.blocks) < 40 + RANGES_AT_ONCE * 40
+    )
+
+
+async def test_rows_leave_in_the_same_order_each_time(autojump_clock: MockClock) -> None:
+    async with loaded(queues=RANGES_AT_ONCE + 1) as cluster:
+        taken = await read(cluster, pullBatchSize="7", batchRows="40")
+    order = [part.queue_id for block in taken.blocks for part, _, _ in block.pieces]
+    assert order == sorted(order)
+    assert len(order) > 100
+
+
+async def test_assigned_queues_and_explicit_offsets_bound_what_is_read(
+    autojump_clock: MockClock,
+) -> None:
+    async with loaded() as cluster:
+        taken = await read(
+            cluster,
+            assign='{"orders":{"broker-a":[1]}}',
+            startingOffsets='{"orders":{"broker-a":{"1":50}}}',
+            endingOffsets='{"orders":{"broker-a":{"1":117}}}',
+        )
+    assert taken.rows() == {1: all_bodies()[1][50:117]}
+
+
+async def test_a_pattern_matches_whole_names_and_no_system_topic(autojump_clock: MockClock) -> None:
+    async with loaded() as cluster:
+        found = await discover(read_options(cluster, subscribePattern=".*"), dial=cluster.dial)
+        assert {part.topic for part in found.ranges} == {"orders"}
+        with pytest.raises(TopicNotFound, match="matches none"):
+            await discover(read_options(cluster, subscribePattern="order"), dial=cluster.dial)
+
+
+async def test_timestamps_find_the_first_message_stored_then_or_later(
+    autojump_clock: MockClock,
+) -> None:
+    async with loaded(queues=1, count=100) as cluster, channel_pool(cluster.dial) as pool:
+        await trio.sleep(60)
+        middle_ms = cluster.wall_clock.now_ms()
+        await load_queue(pool, cluster.master.broker.address, "orders", 0, numbered(0, 100))
+        for given, expected in [
+            ({"startingTimestamp": str(middle_ms)}, (100, 200)),
+            ({"endingTimestamp": str(middle_ms)}, (0, 100)),
+            ({"startingTimestamp": "0"}, (0, 200)),
+            (
+                {
+                    "startingTimestamp": str(middle_ms + 10**7),
+                    "startingOffsetsByTimestampStrategy": "latest",
+                },
+                (200, 200),
+            ),
+            ({"startingTimestamp": str(middle_ms), "endingTimestamp": str(middle_ms)}, (100, 100)),
+        ]:
+            found = await discover(read_options(cluster, **given), dial=cluster.dial)
+            assert [(part.start, part.end) for part in found.ranges] == [expected]
+
+
+async def test_timestamps_are_not_looked_up_in_a_slave_that_lags(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        loaded(queues=1, count=100, slaves=1) as cluster,
+        channel_pool(cluster.dial) as pool,
+    ):
+        await trio.sleep(60)
+        master = cluster.master.broker.address
+        await load_queue(pool, master, "orders", 0, numbered(0, 100))
+        middle_ms = cluster.wall_clock.now_ms()
+        await trio.sleep(60)
+        await load_queue(pool, master, "orders", 0, numbered(0, 10))
+        pull_message = ClientAPI.pull_message
+
+        async def lag(
+            self: ClientAPI, addr: str, header: PullMessageRequestHeader, *, timeout: float
+        ) -> PullResult:
+            """The master sends everybody to its slave, which has the first 100 messages only."""
+            offset = header.queue_offset
+            if addr != master and offset >= 100:
+                return PullResult(PullStatus.NO_NEW_MSG, offset, 0, 100, 1, b"", addr)
+            result = await pull_message(self, addr, header, timeout=timeout)
+            result.suggest_which_broker_id = 1
+            return result
+
+        monkeypatch.setattr(ClientAPI, "pull_message", lag)
+        options = read_options(cluster, startingTimestamp=str(middle_ms + 1))
+        found = await discover(options, dial=cluster.dial)
+        assert [(part.start, part.end) for part in found.ranges] == [(200, 210)]
+        options = read_options(cluster, startingTimestamp=str(middle_ms - 10_000))
+        found = await discover(options, dial=cluster.dial)
+        assert [(part.start, part.end) for part in found.ranges] == [(100, 210)]
+
+
+async def test_slaves_are_read_when_asked_for(autojump_clock: MockClock) -> None:
+    async with loaded(slaves=1) as cluster:
+        await cluster.slaves[0].broker.store.appended.wait_reached(
+            cluster.master.broker.store.max_physical_offset
+        )
+        options = read_options(cluster, readFrom="slave")
+        found = await discover(options, dial=cluster.dial)
+        await cluster.kill_master()
+        assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
+
+
+async def test_a_dead_master_is_replaced_by_its_slave(autojump_clock: MockClock) -> None:
+    async with loaded(slaves=1) as cluster:
+        await trio.sleep(2)
+        options = read_options(cluster)
+        found = await discover(options, dial=cluster.dial)
+        await cluster.kill_master()
+        assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
+        with pytest.raises(
+            BrokerUnreachable, match=r"broker-a:\d .* cannot be read at 0 from 10.0.0.11"
+        ):
+            await fetch(cluster, attrs.evolve(options, read_from="master"), task_of(found))
+
+
+async def test_what_a_slave_lacks_comes_from_the_master(autojump_clock: MockClock) -> None:
+    async with loaded(slaves=1) as cluster, channel_pool(cluster.dial) as pool:
+        await trio.sleep(2)
+        await cluster.slaves[0].kill()
+        master = cluster.master.broker.address
+        for queue_id in range(2):
+            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, COUNT))
+        options = read_options(cluster, readFrom="slave")
+        found = await discover(options, dial=cluster.dial)
+        # The slave comes back but cannot follow: its master's replication port is cut off.
+        cluster.slaves[0].config = attrs.evolve(cluster.slaves[0].config, namesrv="10.0.0.99:1")
+        slave = await cluster.slaves[0].start()
+        addresses = {"broker-a": {0: master, 1: slave.address}}
+        taken = await fetch(cluster, options, ReadTask(tuple(found.ranges), addresses))
+        assert taken.rows() == {q: bodies * 2 for q, bodies in all_bodies().items()}
+
+
+async def test_a_slave_that_has_not_heard_of_the_topic_is_no_obstacle(
+    autojump_clock: MockClock,
+) -> None:
+    async with loaded(slaves=1) as cluster:
+        await trio.sleep(2)
+        options = read_options(cluster, readFrom="slave")
+        found = await discover(options, dial=cluster.dial)
+        cluster.slaves[0].broker.parts.topics.delete("orders")
+        assert (await fetch(cluster, options, task_of(found))).rows() == all_bodies()
+
+
+async def test_a_task_finds_brokers_that_moved(autojump_clock: MockClock) -> None:
+    async with loaded() as cluster:
+        options = read_options(cluster)
+        found = await discover(options, dial=cluster.dial)
+        stale = ReadTask(tuple(found.ranges), {"broker-a": {0: "10.0.0.77:1"}})
+        assert (await fetch(cluster, options, stale)).rows() == all_bodies()
+
+
+async def test_offsets_beyond_what_is_there_are_a_loss(autojump_clock: MockClock) -> None:
+    async with loaded(queues=1) as cluster:
+        options = read_options(cluster)
+        found = await discover(options, dial=cluster.dial)
+        longer = attrs.evolve(found.ranges[0], end=COUNT + 50)
+        task = ReadTask((longer,), found.addresses)
+        with pytest.raises(
+            OffsetOutOfRange, match=f"offsets {COUNT} to {COUNT + 50} .* holds 0 to {COUNT}"
+        ):
+            await fetch(cluster, options, task)
+        tolerant = attrs.evolve(options, fail_on_data_loss=False)
+        assert (await fetch(cluster, tolerant, task)).rows() == all_bodies(1)
+
+
+async def test_an_unknown_topic_or_queue_is_named(autojump_clock: MockClock) -> None:
+    async with loaded() as cluster:
+        servers = ";".join(cluster.name_servers)
+        unknown = parse_read_options({"nameServer": servers, "subscribe": "nothing"})
+        with pytest.raises(TopicNotFound, match="topic nothing"):
+            await discover(unknown, dial=cluster.dial)
+        with pytest.raises(TopicNotFound, match="orders@broker-a:7, which no broker has"):
+            await discover(
+                read_options(cluster, assign='{"orders":{"broker-a":[7]}}'), dial=cluster.dial
+            )
+        with pytest.raises(OptionError, match="says nothing about orders@broker-a:1"):
+            await discover(
+                read_options(cluster, startingOffsets='{"orders":{"broker-a":{"0":1}}}'),
+                dial=cluster.dial,
+            )
+
+
+async def test_no_name_server_is_an_error_that_says_so(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster:
+        options = parse_read_options({"nameServer": "10.0.0.55:9", "subscribe": "t"})
+        with pytest.raises(BrokerUnreachable, match=r"no name server answered .*10.0.0.55:9"):
+            await discover(options, dial=cluster.dial)

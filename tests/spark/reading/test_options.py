@@ -1,0 +1,156 @@
+"""Options: defaults, letter case, typos and contradictions."""
+
+import pytest
+
+from rocketrio.consuming.subscription import Subscription
+from rocketrio.spark.errors import OptionError
+from rocketrio.spark.reading.offsets import AtTimestamp
+from rocketrio.spark.reading.option_names import BATCH_ONLY_OPTIONS, BATCH_READ, WRITE
+from rocketrio.spark.reading.options import OPTION_HELP, ReadOptions, parse_read_options
+from rocketrio_protocol.message import MessageQueue
+
+BASE = {"nameServer": "h:1", "subscribe": "t"}
+
+
+def test_defaults() -> None:
+    assert parse_read_options(BASE) == ReadOptions(name_servers=("h:1",), topics=("t",))
+
+
+def test_every_option_is_read_in_any_letter_case() -> None:
+    given = {
+        "NAMESERVER": "h:1;h:2", "Subscribe": "a, b,a", "startingoffsets": "latest", "endingTimeStamp": "5",
+        "failondataloss": "false", "COLUMNS": "body,tags", "properties": "String", "minpartitions": "2",
+        "maxRecordsPerPartition": "10", "minrecordsperpartition": "3", "maxpartitions": "4",
+        "pullBatchSize": "32", "pullPipelineDepth": "2", "pulltimeoutms": "1500", "readRetries": "0",
+        "batchbytes": "100", "batchRows": "7", "readfrom": "SLAVE", "decompress": "no", "verifycrc": "1",
+        "consumerGroup": " g ", "subexpression": "a||b", "SubExpressionType": "tag", "schemamode": "KAFKA",
+        "includeheaders": "true", "oncorruptmessage": "Null", "fetchoffset.numretries": "0",
+        "FETCHOFFSET.RETRYINTERVALMS": "50", "connecttimeoutms": "700", "filterpushdown": "true",
+    }  # fmt: skip
+    assert parse_read_options(given) == ReadOptions(
+        name_servers=("h:1", "h:2"), topics=("a", "b"), starting="latest", ending=AtTimestamp(5, "latest"),
+        fail_on_data_loss=False, columns=("body", "tags"), properties="string", min_partitions=2,
+        max_records_per_partition=10, min_records_per_partition=3, max_partitions=4, pull_batch_size=32,
+        pull_pipeline_depth=2, pull_timeout=1.5, read_retries=0, batch_size=100, batch_rows=7,
+        read_from="slave", inflate=False, check_crc=True, consumer_group="g",
+        subscription=Subscription("a || b", frozenset(("a", "b"))), schema_mode="kafka", include_headers=True,
+        on_corrupt_message="null", offset_retries=0, offset_retry_interval=0.05, connect_timeout=0.7,
+        filter_pushdown=True,
+    )  # fmt: skip
+
+
+def test_ways_to_name_queues() -> None:
+    server = {"nameServer": "h:1"}
+    assert parse_read_options({**server, "topic": "t"}).topics == ("t",)
+    assert parse_read_options({**server, "subscribePattern": "t.*"}).topic_pattern == "t.*"
+    assigned = parse_read_options({**server, "assign": '{"t":{"b":[1,0]},"s":{"b":[3]}}'}).assigned
+    assert assigned == (
+        MessageQueue("s", "b", 3),
+        MessageQueue("t", "b", 0),
+        MessageQueue("t", "b", 1),
+    )
+
+
+def test_a_stream_may_start_elsewhere_by_default() -> None:
+    assert parse_read_options(BASE, default_start="latest").starting == "latest"
+    given = BASE | {"startingOffsets": "earliest"}
+    assert parse_read_options(given, default_start="latest").starting == "earliest"
+
+
+def test_options_of_another_use_are_said_to_be_so() -> None:
+    others = dict.fromkeys(BATCH_ONLY_OPTIONS, BATCH_READ) | {"sendTimeoutMs": WRITE}
+    for name, whose in [("ENDINGOFFSETS", "spark.read"), ("sendtimeoutms", "df.write")]:
+        with pytest.raises(OptionError, match=f"{name} is an option of a .*{whose}"):
+            parse_read_options({**BASE, name: "x"}, other_options=others)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"startingOffset": "latest"}, "did you mean startingOffsets?"),
+        ({"maxoffsetspertrigger": "5"}, "unknown option 'maxoffsetspertrigger'"),
+        ({"path": "/x"}, "A batch read (spark.read) knows: nameServer, subscribe"),
+        ({"accessKey": "id"}, "accesskey: not yet: authentication"),
+        ({"secretKey": "hush"}, "secretkey: not yet: authentication"),
+        ({"securityToken": "hush"}, "securitytoken: not yet: authentication"),
+        ({"credentials": "file"}, "credentials: not yet: authentication"),
+        ({"tls.enable": "true"}, "tls.enable: not yet: encrypted connections"),
+        ({"deliverTimestamp": "5"}, "delivertimestamp: not yet: delays other than by level"),
+        ({"delayTimeMs": "5"}, "delaytimems: not yet: delays other than by level"),
+        ({"kafka.bootstrap.servers": "h:1"}, "for Kafka; here it is nameServer"),
+        ({"kafka.group.id": "g"}, "for Kafka; here it is consumerGroup"),
+        ({"schemaMode": "pulsar"}, "none of: rocketmq, kafka"),
+        ({"includeHeaders": "true"}, "includeHeaders=true wants schemaMode=kafka"),
+        ({"includeHeaders": "ja"}, "includeHeaders='ja' is neither true nor false"),
+        ({"onCorruptMessage": "ignore"}, "none of: fail, skip, null"),
+        ({"decompress": "zip"}, "decompress='zip' is neither"),
+        ({"verifyCrc": ""}, "verifyCrc='' is neither"),
+        ({"filterPushdown": "on"}, "filterPushdown='on' is neither"),
+        (
+            {"fetchOffset.numRetries": "-1"},
+            "fetchOffset.numRetries='-1' is not a whole number from 0",
+        ),
+        ({"fetchOffset.retryIntervalMs": "-1"}, "fetchOffset.retryIntervalMs='-1' is not a whole"),
+        ({"fetchOffset.retries": "1"}, "did you mean fetchOffset.numRetries?"),
+        ({"connectTimeoutMs": "0"}, "connectTimeoutMs='0' is not a whole number from 1"),
+        ({"pullTimeoutMs": "0"}, "pullTimeoutMs='0' is not a whole number from 1"),
+        ({"readRetries": "-2"}, "readRetries='-2' is not a whole number from 0"),
+        ({"batchBytes": "-5"}, "batchBytes='-5' is not a whole number from 1"),
+        ({"pullBatchSize": "0"}, "pullBatchSize='0' is not a whole number from 1"),
+        ({"maxPartitions": "0"}, "maxPartitions='0' is not a whole number from 1"),
+        ({"minRecordsPerPartition": "0"}, "minRecordsPerPartition='0'"),
+        (
+            {"minRecordsPerPartition": "11", "maxRecordsPerPartition": "10"},
+            "minRecordsPerPartition=11 is more than maxRecordsPerPartition=10",
+        ),
+        ({"topic": "t"}, "subscribe and topic are given"),
+        ({"assign": '{"t":{"b":[0]}}'}, "give one of subscribe, subscribePattern and assign"),
+        ({"minPartitions": "0"}, "minPartitions='0' is not a whole number from 1"),
+        ({"pullPipelineDepth": "1000"}, "from 1 to 256"),
+        ({"batchRows": "many"}, "batchRows='many'"),
+        ({"failOnDataLoss": "maybe"}, "neither true nor false"),
+        ({"readFrom": "leader"}, "none of: auto, master, slave"),
+        ({"properties": "json"}, "none of: map, string, none"),
+        ({"columns": " , "}, "columns is empty"),
+        ({"nameServer": "nowhere"}, "nameServer='nowhere' is not host:port"),
+        ({"endingOffsets": "earliest"}, "none of: latest"),
+        ({"minPartitions": "5", "maxPartitions": "4"}, "more than maxPartitions=4"),
+        ({"endingTimestamp": "-1"}, "endingTimestamp='-1'"),
+        ({"columns": "body,BODY"}, "columns names body and BODY, which are the same to Spark"),
+        ({"pullBatchSize": "1_0"}, "pullBatchSize='1_0' is not a whole number"),
+        ({"startingTimestamp": "9" * 19}, "to 9223372036854775807"),
+        ({"startingTimestamp": "9" * 5000}, "9'... is not a whole number from 0"),
+        ({"minPartitions": "9" * 19}, "from 1 to 2147483647"),
+        ({"maxRecordsPerPartition": "9" * 5000}, "9'... is not a whole number from 1"),
+        ({"startingOffsets": '{"t":{"b":{"' + "9" * 5000 + '":1}}}'}, "a queue id and an offset"),
+        ({"startingOffsets": '{"t":{"b":{"0":' + "9" * 5000 + "}}}"}, "startingOffsets"),
+    ],
+)
+def test_what_cannot_be_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        # As Spark passes them on: names in lower case.
+        parse_read_options(BASE | {name.lower(): text for name, text in given.items()})
+    assert why.lower() in str(caught.value).lower()
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "none is given"),
+        ({"subscribePattern": "("}, "no regular expression"),
+        ({"assign": "{}"}, "names no queue"),
+        ({"assign": '{"t":{"b":[-1]}}'}, "or one below 0"),
+        ({"assign": '{"t":{"b":[2147483648]}}'}, "above 2147483647"),
+        ({"assign": '{"t":{"b":[' + "9" * 5000 + "]}}"}, "assign="),
+        ({"assign": '{"t":{"b":0}}'}, "is not JSON like"),
+        ({"subscribe": ""}, "subscribe is empty"),
+    ],
+)
+def test_topics_must_be_named(given: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        parse_read_options({"nameServer": "h:1", **given})
+
+
+def test_every_option_is_explained() -> None:
+    assert all(text for text in OPTION_HELP.values())

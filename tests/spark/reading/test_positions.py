@@ -1,0 +1,149 @@
+"""Positions that only brokers can tell: what a group committed, times of each queue, and questions asked again."""
+
+import json
+from itertools import pairwise
+
+import pytest
+import trio
+from tests.spark.in_memory import COUNT, loaded, read_options
+from tests.spark.load import channel_pool, load_queue, numbered
+from trio.testing import MockClock
+
+from rocketrio.api import ClientAPI
+from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError
+from rocketrio.spark.reading.discovery import discover
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.errors import BrokerSystemError, RequestTimeout
+from rocketrio_protocol.message import MessageQueue
+
+
+async def _ranges(cluster: EmbeddedCluster, **given: str) -> list[tuple[int, int]]:
+    found = await discover(read_options(cluster, **given), dial=cluster.dial)
+    assert not found.losses
+    return [(part.start, part.end) for part in found.ranges]
+
+
+async def _commit(cluster: EmbeddedCluster, group: str, offsets: dict[int, int]) -> None:
+    async with channel_pool(cluster.dial) as pool:
+        for queue_id, offset in offsets.items():
+            await ClientAPI(pool).update_consumer_offset(
+                cluster.master.broker.address,
+                group,
+                MessageQueue("orders", "broker-a", queue_id),
+                offset,
+            )
+
+
+async def test_a_group_is_followed_from_its_commits(autojump_clock: MockClock) -> None:
+    async with loaded() as cluster:
+        await _commit(cluster, "billing", {0: 120})
+        group = {"startingOffsets": "group", "consumerGroup": "billing"}
+        assert await _ranges(cluster, **group) == [(120, COUNT), (0, COUNT)]
+        group["startingOffsetsFallback"] = "latest"
+        assert await _ranges(cluster, **group) == [(120, COUNT), (COUNT, COUNT)]
+        group["consumerGroup"] = "unknown"
+        assert await _ranges(cluster, **group) == [(COUNT, COUNT), (COUNT, COUNT)]
+
+
+async def test_a_group_that_is_past_the_end_has_nothing_to_read(autojump_clock: MockClock) -> None:
+    async with loaded(queues=1) as cluster:
+        await _commit(cluster, "billing", {0: 120})
+        found = await _ranges(
+            cluster,
+            startingOffsets="group",
+            consumerGroup="billing",
+            endingOffsets='{"orders":{"broker-a":{"0":100}}}',
+        )
+        assert found == [(100, 100)]
+
+
+async def test_what_a_group_committed_beyond_the_queue_is_a_loss(
+    autojump_clock: MockClock,
+) -> None:
+    async with loaded(queues=1) as cluster:
+        await _commit(cluster, "billing", {0: COUNT + 9})
+        options = read_options(cluster, startingOffsets="group", consumerGroup="billing")
+        found = await discover(options, dial=cluster.dial)
+    (loss,) = found.losses
+    assert (loss.start, loss.end) == (COUNT, COUNT + 9)
+    assert isinstance(loss.error(), OffsetOutOfRange)
+
+
+async def test_each_queue_may_have_its_time(autojump_clock: MockClock) -> None:
+    async with loaded(count=100) as cluster, channel_pool(cluster.dial) as pool:
+        master = cluster.master.broker.address
+        await trio.sleep(60)
+        later_ms = cluster.wall_clock.now_ms()
+        await load_queue(pool, master, "orders", 0, numbered(0, 50))
+
+        def times(first: int, second: int) -> str:
+            return json.dumps({"orders": {"broker-a": {"0": first, "1": second}}})
+
+        starts = times(later_ms, 0)
+        assert await _ranges(cluster, startingOffsetsByTimestamp=starts) == [(100, 150), (0, 100)]
+        ends = times(later_ms, later_ms)  # of the second queue none is that new: to its end
+        assert await _ranges(cluster, endingOffsetsByTimestamp=ends) == [(0, 100), (0, 100)]
+
+        with pytest.raises(OptionError, match=r"no message of orders@broker-a:1 was stored at"):
+            await _ranges(cluster, startingOffsetsByTimestamp=ends)
+        with pytest.raises(OptionError, match="startingOffsetsByTimestampStrategy=latest"):
+            await _ranges(cluster, startingTimestamp=str(later_ms))
+        strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+        assert await _ranges(cluster, startingOffsetsByTimestamp=ends, **strategy) == [
+            (100, 150),
+            (100, 100),
+        ]
+
+
+async def test_times_must_name_every_queue(autojump_clock: MockClock) -> None:
+    async with loaded() as cluster:
+        for option in ("startingOffsetsByTimestamp", "endingOffsetsByTimestamp"):
+            with pytest.raises(OptionError, match=f"{option} says nothing about orders@broker-a:1"):
+                await _ranges(cluster, **{option: '{"orders":{"broker-a":{"0":5}}}'})
+
+
+async def test_questions_are_asked_again_as_often_as_said(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    max_offset = ClientAPI.max_offset
+    failures: list[float] = []
+
+    async def fails(self: ClientAPI, addr: str, queue: MessageQueue) -> int:
+        if len(failures) < 4:
+            failures.append(trio.current_time())
+            raise BrokerSystemError("the store is busy")
+        return await max_offset(self, addr, queue)
+
+    monkeypatch.setattr(ClientAPI, "max_offset", fails)
+    async with loaded(queues=1) as cluster:
+        with pytest.raises(Exception, match="the store is busy"):
+            await _ranges(cluster, **{"fetchOffset.numRetries": "2"})
+        assert len(failures) == 3
+        failures.clear()
+        given = {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "1500"}
+        assert await _ranges(cluster, **given) == [(0, COUNT)]
+    pauses = [after - before for before, after in pairwise(failures)]
+    assert pauses == pytest.approx([1.5] * 3, abs=0.1)
+
+
+async def test_name_servers_are_asked_again_too(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    min_offset = ClientAPI.min_offset
+    calls = 0
+
+    async def silent_once(self: ClientAPI, addr: str, queue: MessageQueue) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise RequestTimeout("no answer")
+        return await min_offset(self, addr, queue)
+
+    monkeypatch.setattr(ClientAPI, "min_offset", silent_once)
+    async with loaded(queues=1) as cluster:
+        assert await _ranges(cluster) == [(0, COUNT)]
+        options = read_options(cluster, nameServer="10.9.9.9:1")
+        started = trio.current_time()
+        with pytest.raises(BrokerUnreachable):
+            await discover(options, dial=cluster.dial)
+        assert trio.current_time() - started >= 3 * 0.2

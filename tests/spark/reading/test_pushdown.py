@@ -1,0 +1,214 @@
+"""Conditions that narrow a read: what is pushed, what Spark must still apply, and that no wanted row is left out."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import trio
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+from tests.spark.in_memory import COUNT, loaded, read_options
+from tests.spark.load import channel_pool, load_queue, numbered
+from trio.testing import MockClock
+
+from rocketrio.consuming.subscription import ALL, Subscription
+from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
+from rocketrio.spark.reading.offsets import MAX_OFFSET, QueueRange
+from rocketrio.spark.reading.options import ReadOptions, parse_read_options
+from rocketrio.spark.reading.planning import plan_batch
+from rocketrio.spark.reading.pushdown import PushdownReader, push
+from rocketrio.spark.reading.schema import table_schema
+
+T0 = datetime(2024, 1, 1, tzinfo=UTC)
+T0_MS = 1_704_067_200_000
+
+
+def _options(**given: str) -> ReadOptions:
+    return parse_read_options({"nameServer": "h:1", "subscribe": "orders", **given})
+
+
+@pytest.mark.parametrize(
+    ("condition", "narrowing", "is_exact"),
+    [
+        (EqualTo(("topic",), "a"), Narrowing(topics=frozenset("a")), True),
+        (In(("TOPIC",), ("a", "b", None)), Narrowing(topics=frozenset("ab")), True),
+        (EqualNullSafe(("brokerName",), "x"), Narrowing(broker_names=frozenset("x")), True),
+        (In(("queueId",), (1, 2)), Narrowing(queue_ids=frozenset((1, 2))), True),
+        (EqualTo(("queueOffset",), 7), Narrowing(start=7, end=8), True),
+        (GreaterThan(("queueOffset",), 7), Narrowing(start=8), True),
+        (GreaterThanOrEqual(("queueOffset",), 7), Narrowing(start=7), True),
+        (LessThan(("queueOffset",), 7), Narrowing(end=7), True),
+        (LessThanOrEqual(("queueOffset",), 7), Narrowing(end=8), True),
+        (LessThan(("queueOffset",), -5), Narrowing(end=-5), True),
+        (In(("queueOffset",), (9, 3)), Narrowing(start=3, end=10), False),
+        (In(("queueOffset",), (3, 4)), Narrowing(start=3, end=5), True),
+        (In(("queueOffset",), ()), Narrowing(end=0), True),
+        (GreaterThan(("storeTimestamp",), T0), Narrowing(from_ms=T0_MS - 1), False),
+        (LessThan(("storeTimestamp",), T0), Narrowing(before_ms=T0_MS + 2), False),
+        (
+            EqualTo(("storeTimestamp",), T0 + timedelta(microseconds=999)),
+            Narrowing(from_ms=T0_MS - 1, before_ms=T0_MS + 2),
+            False,
+        ),
+        (EqualTo(("tags",), "a"), Narrowing(tags=frozenset("a")), False),
+        (In(("tags",), ("a", "b")), Narrowing(tags=frozenset("ab")), False),
+        (IsNotNull(("queueId",)), EVERYTHING, True),
+        (IsNotNull(("tags",)), EVERYTHING, False),
+        # What is not for us.
+        (EqualNullSafe(("tags",), None), EVERYTHING, False),
+        (EqualTo(("tags",), "a||b"), EVERYTHING, False),
+        (In(("tags",), ("a", "*")), EVERYTHING, False),
+        (IsNull(("tags",)), EVERYTHING, False),
+        (Not(EqualTo(("queueId",), 1)), EVERYTHING, False),
+        (StringStartsWith(("topic",), "a"), EVERYTHING, False),
+        (EqualTo(("keys",), "k"), EVERYTHING, False),
+        (EqualTo(("properties", "TAGS"), "a"), EVERYTHING, False),
+        (GreaterThan(("queueId",), 1), EVERYTHING, False),
+        (GreaterThan(("tags",), "a"), EVERYTHING, False),
+        (EqualTo(("offset",), "7"), EVERYTHING, False),
+    ],
+)
+def test_what_one_condition_says(condition: Filter, narrowing: Narrowing, is_exact: bool) -> None:
+    found, left = push([condition], _options())
+    assert found == narrowing
+    assert left == ([] if is_exact else [condition])
+    assert all(kept is condition for kept in left)  # the same object: Spark goes by identity
+
+
+def test_conditions_are_taken_together() -> None:
+    conditions = [
+        GreaterThan(("queueOffset",), 3), GreaterThanOrEqual(("queueOffset",), 2), LessThan(("queueOffset",), 9),
+        LessThan(("queueOffset",), 7), In(("queueId",), (1, 2)), EqualTo(("queueId",), 2),
+        GreaterThan(("storeTimestamp",), T0), LessThan(("storeTimestamp",), T0 + timedelta(seconds=1)),
+        In(("tags",), ("a", "b")), EqualTo(("tags",), "b"),
+    ]  # fmt: skip
+    found, left = push(conditions, _options())
+    assert found == Narrowing(
+        start=4, end=7, queue_ids=frozenset((2,)), from_ms=T0_MS - 1, before_ms=T0_MS + 1002,
+        tags=frozenset("b"),
+    )  # fmt: skip
+    assert left == conditions[6:]
+
+
+def test_kafkas_columns_have_their_own_names() -> None:
+    conditions = [
+        EqualTo(("partition",), 3), GreaterThan(("offset",), 3), LessThan(("timestamp",), T0),
+        IsNotNull(("key",)), IsNotNull(("value",)),
+    ]  # fmt: skip
+    found, left = push(conditions, _options(schemaMode="kafka"))
+    assert found == Narrowing(partitions=frozenset((3,)), start=4, before_ms=T0_MS + 2)
+    assert left == conditions[2:4]
+
+
+def test_where_damage_may_be_null_spark_looks_again_at_everything() -> None:
+    conditions: list[Filter] = [EqualTo(("queueId",), 1), IsNotNull(("queueId",))]
+    found, left = push(conditions, _options(onCorruptMessage="null"))
+    assert found == Narrowing(queue_ids=frozenset((1,)))
+    assert left == conditions
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(0, MAX_OFFSET, (10, 20)), (12, 15, (12, 15)), (30, 40, (20, 20)), (0, 5, (10, 10)), (15, 12, (15, 15))],
+)  # fmt: skip
+def test_ranges_become_no_larger(start: int, end: int, expected: tuple[int, int]) -> None:
+    part = Narrowing(start=start, end=end).within(QueueRange("t", "b", 0, 10, 20))
+    assert (part.start, part.end) == expected
+
+
+def test_conditions_on_tags_become_the_brokers_filter() -> None:
+    tags = Narrowing(tags=frozenset("ab"))
+    assert tags.subscription(ALL) == Subscription("a || b", frozenset("ab"))
+    assert tags.subscription(Subscription("b || c", frozenset("bc"))) == Subscription(
+        "b", frozenset("b")
+    )
+    assert tags.subscription(Subscription("c", frozenset("c"))) is None
+    sql = Subscription("x > 1", None, "SQL92")
+    assert tags.subscription(sql) == sql
+    assert EVERYTHING.subscription(ALL) == ALL
+
+
+def test_what_was_pushed_travels_as_plain_values() -> None:
+    narrowing = Narrowing(topics=frozenset("t"), queue_ids=frozenset((1, 2)), start=3, from_ms=9)
+    value = narrowing.to_value()
+    assert Narrowing.from_value(value) == narrowing
+    assert all(isinstance(each, list | int | None) for each in value.values())
+
+
+def test_a_reader_of_which_nothing_is_left_asks_nobody() -> None:
+    options = _options(subExpression="a")
+    reader = PushdownReader(options, table_schema(options))
+    assert len(list(reader.pushFilters([EqualTo(("tags",), "b")]))) == 1
+    assert reader.partitions() == []
+    assert list(reader.read(None)) == []
+
+
+async def _planned(cluster: Any, *conditions: Filter, **given: str) -> list[tuple[int, int, int]]:
+    options = read_options(cluster, **given)
+    narrowing, _ = push(conditions, options)
+    tasks = await plan_batch(options, narrowing, dial=cluster.dial)
+    ranges = [part for task in tasks for part in task.ranges]
+    return sorted((part.queue_id, part.start, part.end) for part in ranges)
+
+
+async def test_plans_are_narrowed_by_queue_offset_and_time(autojump_clock: MockClock) -> None:
+    async with loaded() as cluster, channel_pool(cluster.dial) as pool:
+        await trio.sleep(60)
+        middle = datetime.fromtimestamp(cluster.wall_clock.now_ms() / 1000, UTC)
+        await load_queue(pool, cluster.master.broker.address, "orders", 0, numbered(0, 10))
+
+        assert await _planned(cluster, EqualTo(("queueId",), 1)) == [(1, 0, COUNT)]
+        assert await _planned(cluster, EqualTo(("topic",), "bills")) == []
+        assert await _planned(cluster, EqualTo(("brokerName",), "broker-b")) == []
+        assert await _planned(
+            cluster, GreaterThan(("queueOffset",), 290), LessThan(("queueOffset",), 295)
+        ) == [(0, 291, 295), (1, 291, 295)]
+        newer = GreaterThanOrEqual(("storeTimestamp",), middle)
+        assert await _planned(cluster, newer) == [(0, COUNT, COUNT + 10)]
+        older = LessThan(("storeTimestamp",), middle - timedelta(seconds=1))
+        assert await _planned(cluster, older) == [(0, 0, COUNT), (1, 0, COUNT)]
+        assert await _planned(cluster, newer, older) == []
+        kafka = {"schemaMode": "kafka"}
+        assert await _planned(cluster, EqualTo(("partition",), 1), **kafka) == [(1, 0, COUNT)]
+        # Also of a part of the topic: numbers are those of the whole.
+        kafka["assign"] = '{"orders":{"broker-a":[1]}}'
+        assert await _planned(cluster, EqualTo(("partition",), 0), **kafka) == []
+
+
+async def test_no_row_that_meets_the_conditions_is_left_out(autojump_clock: MockClock) -> None:
+    rng = random.Random(7)
+    async with loaded(queues=1, count=1) as cluster, channel_pool(cluster.dial) as pool:
+        times = [cluster.wall_clock.now_ms()]
+        for _ in range(40):
+            await trio.sleep(rng.choice((0, 0.001, 0.002, 0.5)))
+            times.append(cluster.wall_clock.now_ms())
+            await load_queue(pool, cluster.master.broker.address, "orders", 0, numbered(0, 1))
+        for _ in range(30):
+            low, high = sorted(rng.sample(times, 2))
+            conditions = (
+                GreaterThanOrEqual(("storeTimestamp",), _at(low)),
+                LessThanOrEqual(("storeTimestamp",), _at(high)),
+            )
+            ((_, start, end),) = await _planned(cluster, *conditions)
+            wanted = [place for place, time in enumerate(times) if low <= time <= high]
+            assert start <= wanted[0]
+            assert wanted[-1] < end
+            near = [place for place, time in enumerate(times) if low - 1 <= time <= high + 1]
+            assert (start, end) == (near[0], near[-1] + 1)
+
+
+def _at(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)

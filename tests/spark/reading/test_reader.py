@@ -1,0 +1,174 @@
+"""The reader without a Spark session: partitions that travel, batches that Spark will take, errors that tell."""
+
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import trio
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import BinaryType, StructType
+from tests.protocol.records import plain_fields
+from tests.spark.load import (
+    Running,
+    channel_pool,
+    create_topic,
+    load_queue,
+    numbered,
+    running_cluster,
+)
+
+from rocketrio.spark.errors import DecodeError, OffsetOutOfRange
+from rocketrio.spark.reading.decoding import BlockDecoder
+from rocketrio.spark.reading.fetch import Block
+from rocketrio.spark.reading.offsets import QueueRange
+from rocketrio.spark.reading.options import ReadOptions, parse_read_options
+from rocketrio.spark.reading.reader import RocketMQBatchReader
+from rocketrio.spark.reading.schema import ALL_COLUMNS, arrow_schema, table_schema
+from rocketrio_protocol.message_codec import encode_record
+
+QUEUES, COUNT = 3, 400
+
+
+def _options(**given: str) -> ReadOptions:
+    return parse_read_options({"nameServer": "h:1", "subscribe": "orders", **given})
+
+
+def _decoder(**given: str) -> BlockDecoder:
+    options = _options(**given)
+    return BlockDecoder(options, arrow_schema(table_schema(options)))
+
+
+_PART = QueueRange("orders", "broker-a", 3, 0, 100)
+
+
+def _block(*pieces: tuple[str, int]) -> Block:
+    block = Block()
+    for name, count in pieces:
+        records = (encode_record(**plain_fields(queue_offset=at)) for at in range(count))
+        part = QueueRange("orders", name, 3, 0, count)
+        block.pieces.append((part, count, b"".join(records)))
+    return block
+
+
+@pytest.mark.parametrize(
+    "columns", [",".join(ALL_COLUMNS), "body", "brokerName", "queueOffset,brokerName"]
+)
+def test_batches_have_exactly_the_schema_that_spark_checks(columns: str) -> None:
+    options = _options(columns=columns)
+    schema = arrow_schema(table_schema(options))
+    batch = BlockDecoder(options, schema).decode(_block(("broker-a", 30)))
+    assert batch.schema == schema
+    assert batch.num_rows == 30
+    batch.validate(full=True)
+
+
+def test_rows_of_several_brokers_keep_their_names() -> None:
+    batch = _decoder(columns="queueOffset,brokerName").decode(_block(("a", 2), ("b", 1), ("a", 3)))
+    assert batch.column(0).to_pylist() == [0, 1, 0, 0, 1, 2]
+    assert batch.column(1).to_pylist() == ["a", "a", "b", "a", "a", "a"]
+
+
+def test_broker_names_follow_the_records_where_offsets_have_gaps() -> None:
+    block = _block(("a", 2), ("b", 1))
+    block.pieces = [(part, rows + 5, body) for part, rows, body in block.pieces]
+    assert _decoder(columns="brokerName").decode(block).column(0).to_pylist() == ["a", "a", "b"]
+
+
+def test_records_that_cannot_be_read_are_an_error_naming_the_broker() -> None:
+    block = Block([(_PART, 1, b"x" * 200)])
+    with pytest.raises(
+        DecodeError, match=r"\[ROCKETMQ_DECODE\] messages of orders@broker-a:3 cannot be decoded"
+    ):
+        _decoder().decode(block)
+
+
+def test_checksums_are_compared_when_asked() -> None:
+    block = Block([(_PART, 1, encode_record(**plain_fields(body_crc=1)))])
+    assert _decoder().decode(block).num_rows == 1
+    with pytest.raises(DecodeError, match="does not match its checksum"):
+        _decoder(verifyCrc="true").decode(block)
+
+
+def test_a_codec_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = encode_record(**plain_fields(sys_flag=0x101, body=b"LZ4 frame"))
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(
+        DecodeError, match=r"LZ4, whose package is not installed.*rocketrio\[codecs\]"
+    ):
+        _decoder().decode(Block([(_PART, 1, record)]))
+    assert _decoder(decompress="false").decode(Block([(_PART, 1, record)])).num_rows == 1
+
+
+@pytest.mark.parametrize("partition", [None, InputPartition(None)])
+def test_the_partition_spark_makes_of_none_is_empty(partition: InputPartition | None) -> None:
+    options = _options()
+    assert list(RocketMQBatchReader(options, table_schema(options)).read(partition)) == []
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    data: Path = tmp_path_factory.mktemp("cluster")
+    with running_cluster(data) as running:
+
+        async def load() -> None:
+            async with channel_pool() as pool:
+                await create_topic(pool, running.master, "orders", QUEUES)
+                for queue_id in range(QUEUES):
+                    await load_queue(
+                        pool, running.master, "orders", queue_id, numbered(queue_id, COUNT)
+                    )
+
+        trio.run(load)
+        yield running
+
+
+def _reader(cluster: Running, **given: str) -> RocketMQBatchReader:
+    options = _options(nameServer=cluster.name_server, **given)
+    return RocketMQBatchReader(options, table_schema(options))
+
+
+@pytest.mark.real
+def test_reader_and_partitions_travel_to_another_process_and_read_there(cluster: Running) -> None:
+    reader = _reader(cluster, minPartitions="5", columns="queueId,queueOffset,body,tags")
+    partitions = reader.partitions()
+    assert len(partitions) == 5
+    found: dict[int, list[tuple[int, bytes, str]]] = {}
+    for partition in partitions:
+        travelled = pickle.loads(pickle.dumps((reader, partition)))
+        for batch in travelled[0].read(travelled[1]):
+            for row in batch.to_pylist():
+                queue = found.setdefault(row["queueId"], [])
+                queue.append((row["queueOffset"], row["body"], row["tags"]))
+    assert found == {
+        queue_id: [(n, m.body, m.tags) for n, m in enumerate(numbered(queue_id, COUNT))]
+        for queue_id in range(QUEUES)
+    }
+
+
+@pytest.mark.real
+def test_small_queues_share_a_partition_and_a_batch(cluster: Running) -> None:
+    (partition,) = _reader(cluster).partitions()
+    (batch,) = _reader(cluster).read(partition)
+    assert isinstance(batch, pa.RecordBatch)
+    assert batch.num_rows == QUEUES * COUNT
+
+
+@pytest.mark.real
+def test_a_loss_fails_the_planning_unless_it_is_tolerated(cluster: Running) -> None:
+    ends = f'{{"orders":{{"broker-a":{{"0":{COUNT + 7},"1":-1,"2":10}}}}}}'
+    with pytest.raises(OffsetOutOfRange, match=f"offsets {COUNT} to {COUNT + 7}"):
+        _reader(cluster, endingOffsets=ends).partitions()
+    tolerant = _reader(cluster, endingOffsets=ends, failOnDataLoss="false")
+    batches = [batch for part in tolerant.partitions() for batch in tolerant.read(part)]
+    assert sum(batch.num_rows for batch in batches) == 2 * COUNT + 10
+
+
+@pytest.mark.real
+def test_a_users_schema_keeps_its_names(cluster: Running) -> None:
+    options = _options(nameServer=cluster.name_server)
+    reader = RocketMQBatchReader(options, StructType().add("BODY", BinaryType()))
+    (partition,) = reader.partitions()
+    assert {tuple(batch.schema.names) for batch in reader.read(partition)} == {("BODY",)}

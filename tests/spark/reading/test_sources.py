@@ -1,0 +1,159 @@
+"""A task's pulls while brokers die, fall silent, lag or come back: rows stay exact. Under a virtual clock."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from tests.spark.in_memory import all_bodies, fetch, loaded, read_options
+from tests.spark.load import channel_pool, load_queue, numbered
+from tests.spark.pulls import Pulls, recorded_pulls
+from trio.testing import MockClock
+
+from rocketrio.spark.errors import BrokerUnreachable
+from rocketrio.spark.reading.planning import plan_batch
+from rocketrio_broker.embedded import EmbeddedCluster
+
+COUNT = 400
+
+
+@pytest.fixture
+def pulls(monkeypatch: pytest.MonkeyPatch) -> Pulls:
+    return recorded_pulls(monkeypatch)
+
+
+@asynccontextmanager
+async def _cluster(*, slaves: int = 1) -> AsyncIterator[EmbeddedCluster]:
+    async with loaded(queues=2, count=COUNT, slaves=slaves) as cluster:
+        await trio.sleep(12)
+        yield cluster
+
+
+SMALL_PULLS = {"pullBatchSize": "10", "pullPipelineDepth": "3"}
+
+
+async def test_a_master_that_dies_in_the_middle_is_replaced(
+    autojump_clock: MockClock, pulls: Pulls
+) -> None:
+    async with _cluster() as cluster:
+        options = read_options(cluster, **SMALL_PULLS)
+        (task,) = await plan_batch(options, dial=cluster.dial)
+        master, slave = cluster.master.broker.address, cluster.slaves[0].broker.address
+        pulls.clear()
+
+        async def kill() -> None:
+            await pulls.wait_asked(12)
+            await cluster.kill_master()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kill)
+            started = trio.current_time()
+            taken = await fetch(cluster, options, task)
+        assert taken.rows() == all_bodies(2, COUNT)
+        assert trio.current_time() - started < 1.0
+        assert 0 < pulls.messages[master] < pulls.messages[slave]
+
+
+async def test_a_master_that_falls_silent_in_the_middle_costs_two_seconds(
+    autojump_clock: MockClock, pulls: Pulls
+) -> None:
+    async with _cluster() as cluster:
+        options = read_options(cluster, **SMALL_PULLS)
+        (task,) = await plan_batch(options, dial=cluster.dial)
+        pulls.clear()
+
+        async def silence() -> None:
+            await pulls.wait_asked(12)
+            cluster.memory_network.silence(cluster.master.host)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(silence)
+            started = trio.current_time()
+            taken = await fetch(cluster, options, task)
+        assert taken.rows() == all_bodies(2, COUNT)
+        assert trio.current_time() - started < 3.0  # its pulls would take ten
+
+
+async def test_two_slaves_and_the_master_are_asked_before_it_fails(
+    autojump_clock: MockClock, pulls: Pulls
+) -> None:
+    async with _cluster(slaves=2) as cluster:
+        options = read_options(cluster, readFrom="slave", readRetries="1")
+        (task,) = await plan_batch(options, dial=cluster.dial)
+        for member in cluster.members:
+            await member.kill()
+        pulls.clear()
+        with pytest.raises(BrokerUnreachable, match=r"cannot be read at 0 from .* readFrom=slave"):
+            await fetch(cluster, options, task)
+        assert len({addr for addr, _, _ in pulls.asked}) <= 3
+
+
+async def test_a_master_that_comes_back_is_waited_for(autojump_clock: MockClock) -> None:
+    async with _cluster(slaves=0) as cluster:
+        options = read_options(cluster)
+        (task,) = await plan_batch(options, dial=cluster.dial)
+        await cluster.kill_master()
+
+        async def restart() -> None:
+            await trio.sleep(2)
+            await cluster.restart_master()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(restart)
+            assert (await fetch(cluster, options, task)).rows() == all_bodies(2, COUNT)
+
+
+async def test_slaves_within_the_bound_are_read_and_others_not(
+    autojump_clock: MockClock, pulls: Pulls
+) -> None:
+    async with _cluster() as cluster, channel_pool(cluster.dial) as pool:
+        master, slave = cluster.master.broker.address, cluster.slaves[0].broker.address
+        cluster.memory_network.partition(cluster.master.host, cluster.slaves[0].host)
+        for queue_id in range(2):
+            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, 50))
+        await trio.sleep(5)  # It lacks 50 messages of each queue now, since five seconds.
+        ends = f'{{"orders":{{"broker-a":{{"0":{COUNT},"1":{COUNT}}}}}}}'
+        for bound, read in [
+            ("50 messages", slave),
+            ("49 messages", master),
+            ("20s", slave),
+            ("4s", master),
+        ]:
+            options = read_options(
+                cluster, readFrom="slave", maxStaleness=bound, endingOffsets=ends
+            )
+            (task,) = await plan_batch(options, dial=cluster.dial)
+            pulls.clear()
+            assert (await fetch(cluster, options, task)).rows() == all_bodies(2, COUNT), bound
+            assert set(pulls.messages) == {read}, bound
+
+
+async def test_a_bound_is_kept_while_the_master_is_away(autojump_clock: MockClock) -> None:
+    async with _cluster() as cluster:
+        strict = read_options(cluster, maxStaleness="2s", readRetries="1")
+        (task,) = await plan_batch(strict, dial=cluster.dial)
+        await cluster.kill_master()
+        await trio.sleep(5)
+        with pytest.raises(
+            BrokerUnreachable, match="only slaves within maxStaleness=2s may be read"
+        ):
+            await fetch(cluster, strict, task)
+        # It has all that was planned, and more the master was never known to have.
+        for given in ({"maxStaleness": "0 messages"}, {}):
+            options = read_options(cluster, **given)
+            assert (await fetch(cluster, options, task)).rows() == all_bodies(2, COUNT)
+
+
+async def test_what_each_broker_gave_is_logged(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "rocketrio.spark.fetch")
+    async with _cluster() as cluster:
+        options = attrs.evolve(read_options(cluster), read_from="slave")
+        (task,) = await plan_batch(options, dial=cluster.dial)
+        await fetch(cluster, options, task)
+        slave = cluster.slaves[0].broker.address
+    lines = [line.message for line in caplog.records if line.message.startswith("task read")]
+    assert len(lines) == 1
+    assert f"task read broker=broker-a id=1 addr={slave} bytes=" in lines[0]

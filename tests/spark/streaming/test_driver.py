@@ -1,0 +1,204 @@
+"""A stream's questions against a whole cluster in memory: where it starts, how far it goes, where it ends."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from tests.spark.load import load_queue, numbered
+from tests.spark.stream_story import a_story, queue
+from trio.testing import MockClock
+
+from rocketrio.api import ClientAPI
+from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError, TopicNotFound
+from rocketrio.spark.reading.offsets import OffsetTable
+from rocketrio.spark.streaming.driver import Limit
+
+
+@pytest.mark.parametrize(
+    ("given", "starts"),
+    [
+        ({}, [7, 7]),
+        ({"startingOffsets": "earliest"}, [0, 0]),
+        ({"startingOffsets": '{"orders":{"broker-a":{"0":3,"1":-1}}}'}, [3, 7]),
+        ({"startingOffsets": "group", "consumerGroup": "watched"}, [0, 0]),
+        ({"startingTimestamp": "0"}, [0, 0]),
+    ],
+)
+async def test_a_fresh_query_starts_where_it_is_told(
+    autojump_clock: MockClock, given: dict[str, str], starts: list[int]
+) -> None:
+    async with a_story(count=7) as story:
+        stream = story.stream(**given)
+        initial = await stream.initial(story.client)
+        assert [initial[queue(number)] for number in range(2)] == starts
+        await story.write(0, 5)
+        assert await stream.initial(story.client) == initial, "Spark asks twice"
+
+
+async def test_a_fresh_query_refuses_what_is_not_there(autojump_clock: MockClock) -> None:
+    async with a_story(count=7) as story:
+        with pytest.raises(TopicNotFound, match="nothing"):
+            await story.stream(subscribe="nothing").initial(story.client)
+        with pytest.raises(OffsetOutOfRange, match="7 to 9"):
+            await story.stream(startingOffsets='{"orders":{"broker-a":{"0":9,"1":0}}}').initial(
+                story.client
+            )
+        with pytest.raises(OptionError, match="broker-a:1"):
+            await story.stream(startingOffsets='{"orders":{"broker-a":{"0":0}}}').initial(
+                story.client
+            )
+
+
+async def test_a_pattern_may_wait_for_its_first_topic(autojump_clock: MockClock) -> None:
+    async with a_story() as story:
+        stream = story.stream(subscribePattern="later-.*", startingOffsets="earliest")
+        start = await stream.initial(story.client)
+        assert start == {}
+        assert await story.latest(stream, start) == {}
+        await story.topic(1, topic="later-1")
+        await story.write(0, 3, topic="later-1")
+        await trio.sleep(11)
+        assert await story.latest(stream, start) == {0: 0}, "new: with nothing to read yet"
+        assert await story.latest(stream, {queue(0, "later-1"): 0}) == {0: 3}
+
+
+async def test_the_first_poll_of_a_fresh_query_stands_still(autojump_clock: MockClock) -> None:
+    async with a_story(count=7) as story:
+        stream = story.stream(startingOffsets="earliest")
+        start = await stream.initial(story.client)
+        assert await story.latest(stream, start) == {0: 0, 1: 0}
+        assert stream.ranges(start, start) == []
+        assert await story.latest(stream, start) == {0: 7, 1: 7}
+
+
+async def test_a_replayed_first_batch_is_what_the_log_says(autojump_clock: MockClock) -> None:
+    async with a_story(count=7) as story:
+        logged = {queue(0): 3, queue(1): 3}
+        moved = story.stream()  # latest: 7 now, and 3 when batch 0 was planned
+        start = await moved.initial(story.client)
+        assert moved.ranges(start, logged) == []
+        assert await story.latest(moved, logged) == {0: 7, 1: 7}, "nothing between 3 and 7 is lost"
+        earlier = story.stream(startingOffsets="earliest")
+        (part, _) = earlier.ranges(await earlier.initial(story.client), logged)
+        assert (part.start, part.end) == (0, 3)
+
+
+async def test_brokers_are_asked_once_an_interval(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_story(count=1) as story:
+        stream = story.stream(offsetPollIntervalMs="250")
+        start, asked = {queue(0): 1, queue(1): 1}, 0
+        max_offset = ClientAPI.max_offset
+
+        async def counted(*args: Any, **named: Any) -> int:
+            nonlocal asked
+            asked += 1
+            return await max_offset(*args, **named)
+
+        monkeypatch.setattr(ClientAPI, "max_offset", counted)
+        began = trio.current_time()
+        for _ in range(9):
+            await story.latest(stream, start)
+        assert trio.current_time() - began == pytest.approx(8 * 0.25)
+        assert asked == 9 * 2
+
+
+async def test_what_was_seen_is_read_before_anybody_is_asked_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_story(count=100) as story:
+        stream = story.stream(offsetPollIntervalMs="60000")
+        began = trio.current_time()
+        assert await story.latest(stream, {queue(0): 0, queue(1): 50}, Limit(30)) == {
+            0: 20,
+            1: 60,
+        }
+        assert await story.latest(stream, {queue(0): 20, queue(1): 60}, Limit(30)) == {
+            0: 40,
+            1: 70,
+        }
+        assert trio.current_time() == began
+
+
+async def test_a_limit_in_bytes_is_soft(autojump_clock: MockClock) -> None:
+    async with a_story(queues=1) as story:
+        await load_queue(story.pool, story.master, "orders", 0, numbered(0, 200, body_size=1000))
+        stream = story.stream()
+        (end,) = (await story.latest(stream, {queue(0): 0}, Limit(None, 20_000))).values()
+        assert 14 <= end <= 20
+        both = await story.latest(stream, {queue(0): 0}, Limit(5, 20_000))
+        assert both == {0: 5}
+        assert await story.latest(stream, {queue(0): 0}, Limit(None, 1)) == {0: 1}
+
+
+async def test_a_new_queue_is_found_and_read_from_its_first_message(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_story(count=5) as story:
+        stream = story.stream(discoveryIntervalMs="1000")
+        start = {queue(0): 5, queue(1): 5}
+        assert await story.latest(stream, start) == {0: 5, 1: 5}
+        await story.topic(3)
+        await story.write(2, 4)
+        await trio.sleep(1)
+        assert await story.latest(stream, start) == {0: 5, 1: 5, 2: 0}
+        assert await story.latest(stream, start | {queue(2): 0}) == {0: 5, 1: 5, 2: 4}
+
+
+async def test_assigned_queues_are_all_that_is_read(autojump_clock: MockClock) -> None:
+    async with a_story(count=5) as story:
+        stream = story.stream(assign='{"orders":{"broker-a":[1]}}', startingOffsets="earliest")
+        assert await stream.initial(story.client) == {queue(1): 0}
+        assert await story.latest(stream, {queue(1): 0}) == {1: 0}
+        # Of a time when the options named other queues: carried, not read, and no loss.
+        assert await story.latest(stream, {queue(0): 2, queue(1): 0}) == {0: 2, 1: 5}
+
+
+async def test_a_query_with_a_target_reads_to_it_and_stops(autojump_clock: MockClock) -> None:
+    async with a_story(count=100) as story:
+        stream = story.stream(startingOffsets="earliest")
+        await stream.aim(story.client)
+        start: OffsetTable = await stream.initial(story.client)
+        assert await story.latest(stream, start) == {0: 0, 1: 0}
+        await story.write(0, 50)
+        steps = []
+        while (end := await stream.latest(story.client, start, Limit(80))) != start:
+            steps.append(sum(end.values()) - sum(start.values()))
+            start = end
+        assert steps == [80, 80, 40]
+        assert stream.newest(start) == {queue(0): 150, queue(1): 100}
+
+
+async def test_a_query_with_a_target_ends_although_its_topic_is_deleted(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_story(count=100) as story:
+        stream = story.stream(failOnDataLoss="false")
+        await stream.aim(story.client)
+        start: OffsetTable = {queue(0): 10, queue(1): 10}
+        await story.admin.delete_topic("orders")
+        assert await stream.latest(story.client, start, Limit()) != start, "as it was seen"
+        end = {queue(0): 100, queue(1): 100}
+        while (after := await stream.latest(story.client, end, Limit())) != end:
+            end = after
+
+
+async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> None:
+    async with a_story(count=5) as story:
+        await story.cluster.kill_master()
+        with pytest.raises(BrokerUnreachable, match="did not answer"):
+            await story.stream().aim(story.client)
+        await story.cluster.kill_name_server()
+        with pytest.raises(BrokerUnreachable, match="did not answer"):
+            await story.stream().aim(story.client)
+
+
+def test_offsets_are_the_same_text_whatever_the_order() -> None:
+    from rocketrio.spark.streaming.reader import _value
+
+    forth = {queue(number): number for number in (2, 10, 0)}
+    back = dict(reversed(forth.items()))
+    assert json.dumps(_value(forth)) == json.dumps(_value(back))
+    assert list(_value(forth)["queues"]["orders"]["broker-a"]) == ["0", "2", "10"]

@@ -1,0 +1,86 @@
+"""What Spark sees of a stream: offsets as text, limits by trigger, a reader that travels; old PySpark versions too."""
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from rocketrio.spark.streaming import reader as stream_reader
+from rocketrio.spark.errors import OptionError, SparkSourceError
+from rocketrio.spark.reading.offsets import MAX_OFFSET, format_offsets
+from rocketrio.spark.streaming.driver import Limit
+from rocketrio.spark.streaming.options import parse_stream_options
+from rocketrio.spark.streaming.reader import RocketMQStreamReader
+from rocketrio_protocol.message import MessageQueue
+
+_limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 has limits")
+ReadAllAvailable, ReadMaxRows = _limits.ReadAllAvailable, _limits.ReadMaxRows
+ReadMaxBytes = _limits.ReadMaxBytes
+
+SCHEMA = StructType([StructField("queueOffset", LongType())])
+
+
+def _reader(**given: str) -> RocketMQStreamReader:
+    options = parse_stream_options({"nameServer": "h:1", "subscribe": "orders", **given})
+    return RocketMQStreamReader(options, SCHEMA)
+
+
+def _offset(*counts: int) -> dict[str, Any]:
+    table = {MessageQueue("orders", "broker-a", n): count for n, count in enumerate(counts)}
+    value: dict[str, Any] = json.loads(format_offsets(table))
+    return value
+
+
+@pytest.mark.parametrize(
+    ("given", "default", "limit"),
+    [
+        ({}, ReadMaxRows(MAX_OFFSET), Limit(MAX_OFFSET)),
+        ({"maxOffsetsPerTrigger": "5"}, ReadMaxRows(5), Limit(5)),
+        ({"maxBytesPerTrigger": "7"}, ReadMaxBytes(7), Limit(None, 7)),
+        ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "7"}, ReadMaxRows(5), Limit(5, 7)),
+    ],
+)
+def test_limits_go_through_spark_and_once_is_told_apart(
+    given: dict[str, str], default: Any, limit: Limit
+) -> None:
+    reader = _reader(**given)
+    assert reader.getDefaultReadLimit() == default
+    assert reader._limit(default) == limit
+    assert reader._limit(ReadAllAvailable()) == Limit(is_only_batch=True)
+
+
+def test_nothing_from_start_to_end_asks_nobody() -> None:
+    assert _reader().partitions(_offset(4, 5), _offset(4, 5)) == []
+
+
+def test_a_reader_travels_without_what_it_is_doing() -> None:
+    reader = _reader()
+    reader.partitions(_offset(4), _offset(4))
+    copy = pickle.loads(pickle.dumps(reader))
+    assert copy._options == reader._options
+    assert copy._driver is None
+
+
+def test_before_the_first_poll_there_is_no_newest_offset() -> None:
+    assert _reader().reportLatestOffset() is None
+
+
+def test_the_newest_offsets_are_no_older_than_the_batch() -> None:
+    reader = _reader()
+    reader.partitions(_offset(4, 5), _offset(4, 5))
+    assert reader.reportLatestOffset() == _offset(4, 5)
+
+
+def test_old_versions_refuse_what_they_cannot_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_reader, "HAS_LIMITS", False)
+    _reader()
+    for option in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"):
+        with pytest.raises(OptionError, match=r"need PySpark 4\.2"):
+            _reader(**{option: "5"})
+
+
+def test_an_old_version_that_names_no_position_is_not_guessed_for() -> None:
+    with pytest.raises(SparkSourceError, match="did not say how far"):
+        _reader().latestOffset()

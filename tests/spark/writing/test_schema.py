@@ -1,0 +1,141 @@
+"""Which columns can be written, with which types, and what is said of those that cannot."""
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from rocketrio.spark.errors import SchemaError
+from rocketrio.spark.reading.schema import ALL_COLUMNS
+from rocketrio.spark.writing.options import WriteOptions
+from rocketrio.spark.writing.schema import WriteColumns, write_columns
+
+OPTIONS = WriteOptions(("h:1",))
+TO_ORDERS = WriteOptions(("h:1",), topic="orders")
+
+
+_TYPES: dict[str, DataType] = {
+    kind.simpleString(): kind
+    for kind in (
+        BinaryType(),
+        BooleanType(),
+        DoubleType(),
+        IntegerType(),
+        LongType(),
+        StringType(),
+        TimestampType(),
+        ArrayType(StringType()),
+        ArrayType(StructType().add("key", StringType()).add("value", BinaryType())),
+        MapType(StringType(), StringType()),
+        MapType(StringType(), IntegerType()),
+        StructType().add("a", IntegerType()),
+    )
+}
+
+
+def columns(ddl: str, options: WriteOptions = TO_ORDERS) -> WriteColumns:
+    schema = StructType()  # Spark reads such a text only where a JVM runs.
+    for field in ddl.split(", "):
+        name, kind = field.strip().split(" ")
+        schema.add(name, _TYPES[kind])
+    return write_columns(schema, options)
+
+
+def test_a_body_and_a_topic_are_enough() -> None:
+    assert columns("body binary") == WriteColumns(0)
+    assert columns("VALUE string") == WriteColumns(0)
+    assert columns("topic string, body string", OPTIONS) == WriteColumns(1, topic=0)
+
+
+def test_the_option_topic_wins_over_the_column() -> None:
+    assert columns("topic string, body string").topic is None
+
+
+def test_every_column_has_its_place() -> None:
+    found = columns(
+        "tags string, keys string, body binary, properties map<string,string>, topic string,"
+        " delayLevel int, flag int, shardingKey string",
+        OPTIONS,
+    )
+    assert found == WriteColumns(
+        2, topic=4, keys=1, tags=0, properties=3, sharding_key=7, delay_level=5, flag=6
+    )
+    assert columns("body binary, queueId int, brokerName string") == WriteColumns(
+        0, queue_id=1, broker_name=2
+    )
+
+
+def test_a_frame_of_kafkas_source_is_accepted() -> None:
+    found = columns(
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
+        " timestampType int, headers array<struct<key:string,value:binary>>",
+        OPTIONS,
+    )
+    assert found == WriteColumns(1, topic=2, keys=0, properties=7, partition=3)
+
+
+def test_a_frame_of_our_source_is_accepted() -> None:
+    types = {"body": "binary", "properties": "map<string,string>", "queueId": "int", "flag": "int"}
+    ddl = ", ".join(
+        f"{name} {types.get(name, 'string')}"
+        for name in ALL_COLUMNS
+        if name != "deliverTimestamp"  # asking for it would be asking for a delay
+    )
+    assert columns(ddl, OPTIONS).properties is not None
+
+
+@pytest.mark.parametrize(
+    ("ddl", "said"),
+    [
+        ("keys string", "a column body (or value) is wanted, binary or string"),
+        ("body int", "column body is int; binary or string is wanted: to_json(struct("),
+        ("value struct<a:int>", "column value is struct<a:int>; binary or string is wanted"),
+        ("body binary, value binary", "columns body and value both say the same"),
+        ("body binary, key int", "column key is int; binary or string is wanted"),
+        ("body binary, keys array<string>", "column keys is array<string>; binary or string"),
+        ("body binary, tags binary", "column tags is binary; string is wanted"),
+        ("body binary, topic int", "column topic is int; string is wanted"),
+        ("body binary, properties string", "column properties is string; map<string,string> is"),
+        ("body binary, properties map<string,int>", "is map<string,int>; map<string,string> is"),
+        ("body binary, headers map<string,string>", "; array<struct<key:string,value:binary>> is"),
+        (
+            "body binary, headers array<struct<key:string,value:binary>>, properties map<string,string>",
+            "columns headers and properties both say the same",
+        ),
+        ("body binary, shardingKey int", "column shardingKey is int; binary or string is wanted"),
+        ("body binary, partition string", "column partition is string; int is wanted"),
+        ("body binary, queueId double", "column queueId is double; int is wanted"),
+        ("body binary, brokerName int, queueId int", "column brokerName is int; string is wanted"),
+        ("body binary, delayLevel string", "column delayLevel is string; int is wanted"),
+        ("body binary, flag boolean", "column flag is boolean; int is wanted"),
+        ("body binary, delayTimeMs bigint", "column delayTimeMs: not yet: delays other than by"),
+        ("body binary, deliverTimestamp timestamp", "column deliverTimestamp: not yet"),
+        ("body binary, tag string", "column 'tag' is none of a message; did you mean tags?"),
+        ("body binary, price int", "There are body, value, topic, "),
+        ("body binary, brokerName string", "column brokerName is there without queueId"),
+        (
+            "body binary, shardingKey string, partition int",
+            "columns shardingKey and partition each choose a queue",
+        ),
+    ],
+)
+def test_each_wrong_column_is_refused_with_its_type_and_what_is_wanted(ddl: str, said: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        columns(ddl)
+    assert said in str(caught.value)
+    assert str(caught.value).startswith("[ROCKETMQ_SCHEMA]")
+
+
+def test_without_option_and_column_no_topic_is_known() -> None:
+    with pytest.raises(SchemaError, match="neither an option topic is given nor a column topic"):
+        columns("body binary", OPTIONS)
