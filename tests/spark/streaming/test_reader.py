@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from rocketrio.spark.streaming import reader as stream_reader
 from rocketrio.spark.errors import OptionError, SparkSourceError
 from rocketrio.spark.reading.offsets import MAX_OFFSET, format_offsets
+from rocketrio.spark.streaming import reader as stream_reader
 from rocketrio.spark.streaming.driver import Limit
 from rocketrio.spark.streaming.options import parse_stream_options
 from rocketrio.spark.streaming.reader import RocketMQStreamReader
