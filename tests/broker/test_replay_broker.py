@@ -231,6 +231,10 @@ def normal(code: int, value: Any) -> Any:
         topic.pop("order", None)  # 4.9 forgets what was asked for; ours keeps it, as 5.x
     if code == RequestCode.GET_ALL_DELAY_OFFSET:
         value["offsetTable"] = {}
+    if code == RequestCode.GET_CONSUME_STATS:
+        for progress in value["offsetTable"].values():
+            # 4.9 has none, and 5.3.3's recorded broker refused the pulls that ours answers.
+            progress.pop("pullOffset", None)
     return value
 
 
