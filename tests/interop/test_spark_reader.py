@@ -78,7 +78,8 @@ def test_bounds_are_offsets_or_times(on_apache: OnApache, topic: str) -> None:
     found = _read(on_apache.name_server, topic, startingOffsets=starts, endingOffsets=ends)
     assert found == {0: _bodies(0)[7:40], 1: _bodies(1)[490:]}
     future = str(4_000_000_000_000)
-    assert _read(on_apache.name_server, topic, startingTimestamp=future) == {}
+    at_the_end = {"startingTimestamp": future, "startingOffsetsByTimestampStrategy": "latest"}
+    assert _read(on_apache.name_server, topic, **at_the_end) == {}
     whole = _read(on_apache.name_server, topic, startingTimestamp="0", endingTimestamp=future)
     assert {queue_id: len(bodies) for queue_id, bodies in whole.items()} == {0: COUNT, 1: COUNT}
 
