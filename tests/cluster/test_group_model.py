@@ -201,6 +201,8 @@ class Group:
                     await trio.sleep(STALL)
                 queue = MessageQueue(TOPIC, message.broker_name, message.queue_id)
                 self.handled.append(Handled(life.name, queue, message.queue_offset))
+            if life.has_crashed:
+                return
             life.handling = trio.CancelScope(shield=True)
 
     # --- looking ---------------------------------------------------------------------------------
