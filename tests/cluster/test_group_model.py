@@ -281,6 +281,7 @@ async def play(steps: list[tuple[Action, float]], strategy: AllocateStrategy) ->
 
 @settings(
     max_examples=25,
+    derandomize=True,  # what a run finds by chance is for who looks for it, not for who lands something else
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
