@@ -75,5 +75,14 @@ def repeated(texts: Sequence[str], times: int) -> Any:
     return pa.Array.from_buffers(pa.string(), len(words) * times, buffers)
 
 
+def runs(texts: Sequence[str], counts: Sequence[int]) -> Any:
+    """Each of these texts as often as its count says, one after the other."""
+    if len(set(texts)) == 1:
+        return repeated(texts[:1], sum(counts))
+    return text_array(texts, pa.string()).take(
+        number_array(np.repeat(np.arange(len(texts)), counts))
+    )
+
+
 def _validity(missing: npt.NDArray[np.bool_]) -> Any:
     return pa.py_buffer(np.packbits(~missing, bitorder="little"))

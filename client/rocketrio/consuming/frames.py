@@ -170,33 +170,26 @@ def _pieces(messages: Sequence[MessageExt]) -> Iterator[Piece]:
 
 
 def _decoded(pieces: list[Piece], columns: Collection[str]) -> dict[str, Any]:
+    from rocketrio_protocol.arrow_arrays import runs
     from rocketrio_protocol.columns import decode_columns
 
     chunk = pieces[0][0] if len(pieces) == 1 else b"".join(piece for piece, _, _ in pieces)
     # The number of rows comes from a column, and where only brokers are wanted there is no other.
     arrays = decode_columns(chunk, [name for name in columns if name != BROKER_NAME])
     if BROKER_NAME in columns:
-        arrays[BROKER_NAME] = _broker_names([(name, count) for _, count, name in pieces])
+        arrays[BROKER_NAME] = runs(
+            [name for _, _, name in pieces], [count for _, count, _ in pieces]
+        )
     return arrays
 
 
-def _broker_names(counts: list[tuple[str, int]]) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
-    from rocketrio_protocol.arrow_arrays import number_array, repeated, text_array
-
-    if len({name for name, _ in counts}) == 1:
-        rows = sum(count for _, count in counts)
-        return repeated([counts[0][0]], rows)
-    places = np.repeat(np.arange(len(counts)), [count for _, count in counts])
-    return text_array([name for name, _ in counts], pa.string()).take(number_array(places))
-
-
 def _one_by_one(messages: Sequence[MessageExt], columns: Collection[str]) -> dict[str, Any]:
+    from rocketrio_protocol.arrow_arrays import runs
     from rocketrio_protocol.columns import columns_of
 
     arrays = columns_of(messages, [name for name in columns if name != BROKER_NAME])
     if BROKER_NAME in columns:
-        arrays[BROKER_NAME] = _broker_names([(message.broker_name, 1) for message in messages])
+        arrays[BROKER_NAME] = runs(
+            [message.broker_name for message in messages], [1] * len(messages)
+        )
     return arrays

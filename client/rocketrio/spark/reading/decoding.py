@@ -25,7 +25,7 @@ from rocketrio.spark.reading.schema import (
     TIMESTAMP_TYPE,
     protocol_columns,
 )
-from rocketrio_protocol.arrow_arrays import number_array, repeated, text_array
+from rocketrio_protocol.arrow_arrays import number_array, runs, text_array
 from rocketrio_protocol.columns import decode_columns
 from rocketrio_protocol.errors import ConfigError, ProtocolError
 from rocketrio_protocol.record_starts import record_starts
@@ -154,11 +154,7 @@ class BlockDecoder:
             numbers = np.array([self._partition(part) for part in ranges], np.int32)
             return number_array(np.repeat(numbers, _counts(block, rows)))
         assert name == BROKER_NAME.lower(), name
-        names = [part.broker_name for part in ranges]
-        if len(set(names)) == 1:
-            return repeated([names[0]], rows.count)
-        places = np.repeat(np.arange(len(names)), _counts(block, rows))
-        return text_array(names, pa.string()).take(number_array(places))
+        return runs([part.broker_name for part in ranges], _counts(block, rows))
 
     def _partition(self, part: QueueRange) -> int:
         return self._first_partitions[part.topic][part.broker_name] + part.queue_id
