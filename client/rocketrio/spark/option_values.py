@@ -1,11 +1,13 @@
 """Reading single option values: numbers, yes or no, choices, lists. Each error names the option and what it takes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, TypeAlias
 
+from rocketrio.name_servers import name_server_addresses
 from rocketrio.spark.errors import OptionError
+from rocketrio_protocol.errors import ConfigError
 
 _MAX_LONG: Final = 2**63 - 1  # What a JVM calls a long: offsets, times and counts of it fit.
 _TEXT_SHOWN: Final = 80  # characters of a wrong value in its error
@@ -21,6 +23,36 @@ def whole_number(text: str, *, option: str, least: int, most: int = _MAX_LONG) -
         upper = "" if most == _MAX_LONG and (number is None or number < least) else f" to {most}"
         raise OptionError(f"{option}={shown(text)} is not a whole number from {least}{upper}")
     return number
+
+
+NumberField: TypeAlias = tuple[str, str, int, int]
+"""A field that is a plain number: its name, its option, the least and the most it may be."""
+
+
+def number_fields(texts: Mapping[str, str], fields: Iterable[NumberField]) -> dict[str, int]:
+    """Those of the fields whose options are given."""
+    return {
+        field: whole_number(texts[option], option=option, least=least, most=most)
+        for field, option, least, most in fields
+        if option in texts
+    }
+
+
+def truth_fields(texts: Mapping[str, str], fields: Iterable[tuple[str, str]]) -> dict[str, bool]:
+    """Those of the fields, each with its option, that are given."""
+    return {
+        field: truth(texts[option], option=option) for field, option in fields if option in texts
+    }
+
+
+def name_servers_of(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """What `nameServer` says, or the environment in its place."""
+    try:
+        return name_server_addresses(texts.get("nameServer"))
+    except ConfigError as error:
+        raise OptionError(
+            f"nameServer={texts.get('nameServer')!r} is not host:port;host:port"
+        ) from error
 
 
 def shown(text: str) -> str:

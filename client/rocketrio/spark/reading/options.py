@@ -9,15 +9,21 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from rocketrio.consuming.subscription import ALL, Subscription
-from rocketrio.name_servers import name_server_addresses
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import choice, distinct, truth, whole_number, words_of
+from rocketrio.spark.option_values import (
+    choice,
+    distinct,
+    name_servers_of,
+    number_fields,
+    truth_fields,
+    whole_number,
+    words_of,
+)
 from rocketrio.spark.reading.offsets import MAX_OFFSET, Position
 from rocketrio.spark.reading.option_names import BATCH_READ, DEFAULT_GROUP, OPTION_HELP, known_texts
 from rocketrio.spark.reading.position_options import parse_end, parse_start
 from rocketrio.spark.reading.staleness import MaxStaleness, parse_max_staleness
 from rocketrio.spark.reading.topic_options import MAX_INT, parse_filter, parse_topics
-from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 
 __all__ = ["DEFAULT_GROUP", "OPTION_HELP", "ReadOptions", "parse_read_options"]
@@ -75,13 +81,7 @@ def parse_read_options(
     instead of calling it unknown. A stream takes out its own options first, and passes `BATCH_ONLY_OPTIONS` here.
     """
     texts = known_texts(given, known=OPTION_HELP, what=BATCH_READ, other_options=other_options)
-    try:
-        name_servers = name_server_addresses(texts.get("nameServer"))
-    except ConfigError as error:
-        raise OptionError(
-            f"nameServer={texts.get('nameServer')!r} is not host:port;host:port"
-        ) from error
-    fields: dict[str, Any] = {"name_servers": name_servers, **parse_topics(texts)}
+    fields: dict[str, Any] = {"name_servers": name_servers_of(texts), **parse_topics(texts)}
     group = texts.get("consumerGroup", "").strip()
     if group:
         fields["consumer_group"] = group
@@ -133,17 +133,11 @@ _CHOICES: Final = (
 
 def _simple_fields(texts: Mapping[str, str]) -> dict[str, Any]:
     """The fields of options that say one thing each, where they are given."""
-    fields: dict[str, Any] = {}
-    for field, option, least, most in _NUMBERS:
-        if option in texts:
-            fields[field] = whole_number(texts[option], option=option, least=least, most=most)
+    fields: dict[str, Any] = number_fields(texts, _NUMBERS) | truth_fields(texts, _TRUTHS)
     for field, option, least in _MILLISECONDS:
         if option in texts:
             number = whole_number(texts[option], option=option, least=least, most=MAX_INT)
             fields[field] = number / 1000
-    for field, option in _TRUTHS:
-        if option in texts:
-            fields[field] = truth(texts[option], option=option)
     for field, option, words in _CHOICES:
         if option in texts:
             fields[field] = choice(texts[option], option=option, words=words)

@@ -8,10 +8,15 @@ from typing import Final
 
 import attrs
 
-from rocketrio.name_servers import name_server_addresses
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import truth, whole_number
+from rocketrio.spark.option_values import (
+    name_servers_of,
+    number_fields,
+    truth,
+    truth_fields,
+    whole_number,
+)
 from rocketrio.spark.reading.option_names import (
     DEFAULT_GROUP,
     READ_OPTION_TABLE,
@@ -20,7 +25,7 @@ from rocketrio.spark.reading.option_names import (
     known_texts,
 )
 from rocketrio_protocol.compression import COMPRESS_BODY_OVER
-from rocketrio_protocol.errors import ConfigError, LocalProtocolError
+from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.topic_names import group_name_problem
 
 SEND_BATCH_BYTES: Final = 256 * 1024
@@ -108,19 +113,11 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     if "path" in (key.lower() for key in given):
         raise OptionError("a path is given; the topic is: give .option('topic', ...), and no path")
     texts = known_texts(given, known=WRITE_OPTION_TABLE, what=WRITE, other_options=_READ_WORDS)
-    try:
-        name_servers = name_server_addresses(texts.get("nameServer"))
-    except ConfigError as error:
-        raise OptionError(
-            f"nameServer={texts.get('nameServer')!r} is not host:port;host:port"
-        ) from error
-    fields: dict[str, object] = {"name_servers": name_servers}
-    for name, option, least, most in _NUMBERS:
-        if option in texts:
-            fields[name] = whole_number(texts[option], option=option, least=least, most=most)
-    for name, option in _TRUTHS:
-        if option in texts:
-            fields[name] = truth(texts[option], option=option)
+    fields: dict[str, object] = {
+        "name_servers": name_servers_of(texts),
+        **number_fields(texts, _NUMBERS),
+        **truth_fields(texts, _TRUTHS),
+    }
     if "sendTimeoutMs" in texts:
         milliseconds = whole_number(texts["sendTimeoutMs"], option="sendTimeoutMs", least=1)
         fields["send_timeout"] = milliseconds / 1000
