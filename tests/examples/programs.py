@@ -37,6 +37,28 @@ async def run_until(cluster: EmbeddedCluster, said: str, name: str, *arguments: 
     return program.said
 
 
+async def shell(
+    cluster: EmbeddedCluster, line: str, *, limit: float, java_options: str | None = None
+) -> str:
+    """A line of a shell in which `python` and `rocketrio` are ours; what it prints."""
+    variables = environment(cluster)
+    variables.pop("PYSPARK_PYTHON", None)
+    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables['PATH']}"
+    if java_options is not None:
+        variables["JDK_JAVA_OPTIONS"] = java_options
+    with trio.fail_after(limit):
+        done = await trio.run_process(
+            ["bash", "-o", "pipefail", "-c", line],
+            cwd=EXAMPLES.parent,
+            env=variables,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return done.stdout.decode()
+
+
 class Program:
     """A running example, and what it has said so far."""
 

@@ -1,38 +1,19 @@
 """The example that writes a stream back: run as a user would run it, twice, with more flights in between."""
 
-import os
-import sys
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import trio
-from tests.examples.programs import EXAMPLES, environment
+from tests.examples import programs
 
 from rocketrio_broker.embedded import EmbeddedCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TIME_LIMIT = 400.0
-BIN = Path(sys.executable).parent
-
-
-async def shell(cluster: EmbeddedCluster, line: str) -> str:
-    """A line of a shell in which `python` and `rocketrio` are ours; what it prints."""
-    variables = environment(cluster)
-    variables.pop("PYSPARK_PYTHON", None)
-    with trio.fail_after(TIME_LIMIT):
-        done = await trio.run_process(
-            ["bash", "-o", "pipefail", "-c", line],
-            cwd=EXAMPLES.parent,
-            env={**variables, "PATH": f"{BIN}{os.pathsep}{variables['PATH']}"},
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    return done.stdout.decode()
+shell = partial(programs.shell, limit=TIME_LIMIT)
 
 
 async def test_flights_are_enriched_into_two_topics_over_two_runs(tmp_path: Path) -> None:

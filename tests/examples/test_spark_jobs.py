@@ -1,8 +1,6 @@
 """The Spark jobs among the examples, run as a user would run them, on a pair of brokers."""
 
-import os
 import re
-import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
@@ -12,7 +10,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import trio
-from tests.examples.programs import EXAMPLES, environment, run, started
+from tests.examples import programs
+from tests.examples.programs import run, started
 from tests.spark.quick_start import JAVA_OPTIONS, quick_home
 
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -21,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 TIME_LIMIT = 400.0
 """Seconds for one job; Spark alone takes ten to start, and many on a busy machine."""
-BIN = Path(sys.executable).parent
+shell = partial(programs.shell, limit=TIME_LIMIT, java_options=JAVA_OPTIONS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,24 +32,6 @@ def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> None:
 async def cluster() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(slaves=1, network="loopback", slave_read_enable=True) as running:
         yield running
-
-
-async def shell(cluster: EmbeddedCluster, line: str) -> str:
-    """A line of a shell in which `python` and `rocketrio` are ours; what it prints."""
-    variables = environment(cluster)
-    variables.pop("PYSPARK_PYTHON", None)
-    variables["JDK_JAVA_OPTIONS"] = JAVA_OPTIONS
-    with trio.fail_after(TIME_LIMIT):
-        done = await trio.run_process(
-            ["bash", "-o", "pipefail", "-c", line],
-            cwd=EXAMPLES.parent,
-            env={**variables, "PATH": f"{BIN}{os.pathsep}{variables['PATH']}"},
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    return done.stdout.decode()
 
 
 async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
