@@ -5,7 +5,7 @@ They follow the protocol less exactly than Java's (RocketMQ reference, section 2
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from rocketrio import (
     open_producer,
 )
 from tests.interop.jars import UnavailableError
+from tests.interop.line_client import eventually
 from tests.interop.other_clients import OtherClient, program
 from tests.interop.ours import OurBroker, OurNameServer
 
@@ -83,15 +84,6 @@ async def topic(cluster: Cluster, client: ClientInstance) -> str:
     async with open_admin(client=client) as admin:
         await admin.create_topic(name, queues=2)
     return name
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until it is true."""
-    with trio.fail_after(JOIN_TIMEOUT):
-        while True:
-            if condition():
-                return
-            await trio.sleep(0.2)
 
 
 async def received(
@@ -284,7 +276,7 @@ async def test_it_shares_the_queues_with_ours(
     queues = {MessageQueue(topic, "broker-a", number) for number in range(2)}
     async with open_consumer(topic, group=group, start_from="first", client=client) as consumer:
         await other.acall("push_start", group=group, topic=topic)
-        await until(lambda: len(consumer.assignment) == 1)
+        await eventually(lambda: len(consumer.assignment) == 1, JOIN_TIMEOUT)
         (mine,) = consumer.assignment
         (its,) = queues - {mine}
         async with open_producer(client=client) as producer:
@@ -295,7 +287,7 @@ async def test_it_shares_the_queues_with_ours(
         taken = await other.acall("push_take", group=group, count=1, timeout=JOIN_TIMEOUT)
         assert [m["queue_id"] for m in taken] == [its.queue_id]
         await other.acall("push_stop", group=group)
-        await until(lambda: set(consumer.assignment) == queues)
+        await eventually(lambda: set(consumer.assignment) == queues, JOIN_TIMEOUT)
 
 
 # ---------------------------------------------------------------------- what only one of them can

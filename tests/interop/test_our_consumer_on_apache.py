@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
+from tests.interop.line_client import eventually
 from tests.interop.one_master import OneMaster, one_master
 
 pytestmark = pytest.mark.interop
@@ -34,15 +35,6 @@ def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     folder = tmp_path_factory.mktemp(f"consuming-{version}")
     with one_master(version, folder, {"enablePropertyFilter": "true"}) as cluster:
         yield cluster
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until it is true."""
-    with trio.fail_after(PATIENCE):
-        while True:
-            if condition():
-                return
-            await trio.sleep(0.1)
 
 
 async def seen_by_java(cluster: OneMaster, member: str, count: int) -> list[dict[str, Any]]:
@@ -108,7 +100,7 @@ async def test_failed_message_comes_again_and_ends_as_a_dead_letter(
         (letter,) = found
         assert (letter.topic, letter.body) == (topic, b"1")
         await letters.resend(found)
-        await until(lambda: seen.count((topic, b"1", 0)) == 2)
+        await eventually(lambda: seen.count((topic, b"1", 0)) == 2, PATIENCE)
         await trio.sleep(3)  # So that it fails again and nothing is left over.
         nursery.cancel_scope.cancel()
 
@@ -129,7 +121,7 @@ async def test_message_that_we_hand_back_may_go_to_a_java_member(
         trio.open_nursery() as nursery,
     ):
         await java.acall("work_start", member=topic, group=group, topic=topic)
-        await until(lambda: len(consumer.assignment) == 1)
+        await eventually(lambda: len(consumer.assignment) == 1, PATIENCE)
         nursery.start_soon(consumer.run, handle)
         await send(client, topic, 10)
         with trio.fail_after(PATIENCE):
@@ -171,13 +163,13 @@ async def test_order_is_kept_while_queues_move_to_a_java_member_and_back(
     ):
         nursery.start_soon(consumer.run, handle)
         await send(client, topic, count)
-        await until(lambda: len(ours) >= 20)
+        await eventually(lambda: len(ours) >= 20, PATIENCE)
         await java.acall("work_start", member=topic, group=group, topic=topic, orderly=True)
         await seen_by_java(cluster, topic, 1)
         await java.acall("work_stop", member=topic)
         seen = await java.acall("work_seen", member=topic)
         theirs = [(each["queue_id"], each["queue_offset"]) for each in seen]
-        await until(lambda: len({*ours, *theirs}) >= count)
+        await eventually(lambda: len({*ours, *theirs}) >= count, PATIENCE)
         nursery.cancel_scope.cancel()
     for queue_id, offsets in by_queue(ours).items():
         assert offsets == sorted(set(offsets))
@@ -202,7 +194,7 @@ async def test_java_waits_for_our_lock(
                 consumer.seek(MessageQueue(topic, "broker-a", 1), 0)
                 await trio.sleep(0.5)
         await java.acall("work_start", member=topic, group=group, topic=topic, orderly=True)
-        await until(lambda: len(consumer.assignment) == 1)
+        await eventually(lambda: len(consumer.assignment) == 1, PATIENCE)
         await trio.sleep(2)
         assert await java.acall("work_seen", member=topic) == []  # Ours are in work still.
         consumer.settle()
