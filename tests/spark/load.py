@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import attrs
+import trio
 
 from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
@@ -95,6 +96,26 @@ async def load_queue(
         )
         answer = await pool.call(addr, header, encode_batch(entries), timeout=30)
         assert answer.code == ResponseCode.SUCCESS, answer
+
+
+@contextmanager
+def cluster_of_orders(
+    data: Path, queues: int, count: int, *, empty: tuple[str, ...] = ()
+) -> Iterator[Running]:
+    """A cluster whose topic `orders` has `count` numbered messages in each queue; `empty` topics have two queues."""
+    with running_cluster(data) as running:
+
+        async def load() -> None:
+            async with channel_pool() as pool:
+                await create_topic(pool, running.master, "orders", queues)
+                for topic in empty:
+                    await create_topic(pool, running.master, topic, 2)
+                for queue_id in range(queues):
+                    messages = numbered(queue_id, count)
+                    await load_queue(pool, running.master, "orders", queue_id, messages)
+
+        trio.run(load)
+        yield running
 
 
 def numbered(queue_id: int, count: int, *, body_size: int = 0) -> list[Message]:

@@ -4,17 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import trio
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, count, length, spark_partition_id
 from pyspark.sql.functions import sum as sum_of
 from tests.spark.load import (
     Running,
-    channel_pool,
-    create_topic,
-    load_queue,
+    cluster_of_orders,
     numbered,
-    running_cluster,
 )
 
 from rocketrio.spark import register
@@ -25,18 +21,8 @@ QUEUES, COUNT = 4, 1500
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
-
-        async def load() -> None:
-            async with channel_pool() as pool:
-                await create_topic(pool, running.master, "orders", QUEUES)
-                await create_topic(pool, running.master, "empty", 2)
-                for queue_id in range(QUEUES):
-                    await load_queue(
-                        pool, running.master, "orders", queue_id, numbered(queue_id, COUNT)
-                    )
-
-        trio.run(load)
+    data = tmp_path_factory.mktemp("cluster")
+    with cluster_of_orders(data, QUEUES, COUNT, empty=("empty",)) as running:
         yield running
 
 

@@ -5,16 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import trio
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.load import (
     Running,
-    channel_pool,
-    create_topic,
-    load_queue,
-    numbered,
-    running_cluster,
+    cluster_of_orders,
 )
 
 from rocketrio.spark.repeats import drop_repeated_rows
@@ -26,16 +21,8 @@ QUEUES, COUNT = 2, 300
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
-
-        async def load() -> None:
-            async with channel_pool() as pool:
-                await create_topic(pool, running.master, "orders", QUEUES)
-                for queue_id in range(QUEUES):
-                    messages = numbered(queue_id, COUNT)
-                    await load_queue(pool, running.master, "orders", queue_id, messages)
-
-        trio.run(load)
+    data = tmp_path_factory.mktemp("cluster")
+    with cluster_of_orders(data, QUEUES, COUNT) as running:
         yield running
 
 
