@@ -39,7 +39,7 @@ class Scale:
     """By size of the body."""
 
 
-FULL = Scale(rounds=3, warm_up=2, rows={100: 500_000, 1024: 100_000})
+FULL = Scale(rounds=3, warm_up=1, rows={100: 2_000_000, 1024: 400_000})
 SMALL = Scale(rounds=1, warm_up=0, rows={100: 4_000})
 
 
