@@ -59,7 +59,7 @@ class ConfigFile:
             if not data:
                 continue
             try:
-                return fastjson.loads(data, kind, what=path.name)
+                return fastjson.loads(data, kind, what=path.name, lenient=False)
             except RemoteProtocolError as error:
                 logger.warning("config file unreadable file=%s error=%s", path, error)
         return None

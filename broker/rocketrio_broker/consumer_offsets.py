@@ -100,8 +100,9 @@ class ConsumerOffsetManager:
             return
         file = self._disk.open(path)
         try:
+            data = file.pread(file.size, 0)
             stored = fastjson.loads(
-                file.pread(file.size, 0), ConsumerOffsetWrapper, what="consumer offsets"
+                data, ConsumerOffsetWrapper, what="consumer offsets", lenient=False
             )
         except RemoteProtocolError as error:
             logger.warning("offsets taken from %s alone error=%s", SNAPSHOT_NAME, error)

@@ -2,15 +2,17 @@
 
 It leaves integer map keys unquoted, `{0:"10.0.0.1:10911"}`, and writes maps keyed by objects as
 `{{"brokerName":"b","queueId":0,"topic":"T"}:12}`. `loads` reads both beside plain JSON; an object key becomes its
-JSON text, and numbers and booleans may be written as strings, as C++ clients do. `dumps` writes Java's form, members
-in alphabetical order, None left out. `dumps_pretty` is the form of the files under `config/`: tabs, no blank after
-the colon.
+JSON text, numbers and booleans may be written as strings, as C++ clients do, and nulls stand for defaults. `dumps`
+writes Java's form, members in alphabetical order, None left out. `dumps_pretty` is the form of the files under
+`config/`: tabs, no blank after the colon.
 
 Answers to: RemotingSerializable.toJson; RocketMQ reference, sections 2.1 and 5.7.
 """
 
+import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -41,17 +43,42 @@ _INTEGER_KEY = re.compile(rb"(-?\d+)(?=\s*:)")
 _OBJECT_KEY_END = re.compile(rb"\}\s*:")
 
 
-def loads(data: Body, kind: type[T], *, what: str = "body") -> T:
-    """Read JSON of either form into `kind`. Raises RemoteProtocolError that names `what`."""
+def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True) -> T:
+    """Read JSON of either form into `kind`. Raises RemoteProtocolError that names `what`.
+
+    `lenient` reads past what Java reads past (`readable`, nulls); in a file of our own these are damage.
+    """
     try:
         return msgspec.json.decode(data, type=kind, strict=False)
-    except _UNREADABLE as first:
-        if isinstance(first, msgspec.ValidationError | RecursionError):
-            raise _unreadable(what, first) from first
-    try:
-        return msgspec.json.decode(_with_quoted_keys(bytes(data)), type=kind, strict=False)
-    except _UNREADABLE as error:
+    except RecursionError as error:
         raise _unreadable(what, error) from error
+    except _UNREADABLE:
+        plain = _with_quoted_keys(readable(data) if lenient else bytes(data))
+    try:
+        return msgspec.json.decode(plain, type=kind, strict=False)
+    except _UNREADABLE as error:
+        if lenient and isinstance(error, msgspec.ValidationError) and b"null" in plain:
+            with suppress(*_UNREADABLE):
+                members = _without_nulls(msgspec.json.decode(plain))
+                return msgspec.convert(members, type=kind, strict=False, str_keys=True)
+        raise _unreadable(what, error) from error
+
+
+def readable(data: Body) -> bytes:
+    """Without what Java reads past: a byte order mark, NULs at the end; bytes that are no UTF-8 become U+FFFD."""
+    plain = bytes(data).removeprefix(codecs.BOM_UTF8).rstrip(b"\0")
+    return plain.decode(errors="replace").encode()
+
+
+def _without_nulls(value: Any) -> Any:
+    """Java has its default where a null is; Go writes one for an empty list."""
+    if isinstance(value, dict):
+        return {
+            name: _without_nulls(member) for name, member in value.items() if member is not None
+        }
+    if isinstance(value, list):
+        return [_without_nulls(member) for member in value]
+    return value
 
 
 def dumps(value: Any) -> bytes:

@@ -5,16 +5,20 @@ ROCKETMQ (1)  i16 code, i8 language, i16 version, i32 opaque, i32 flag, i32 + re
               i32 + entries of i16 + key, i32 + value
 MSGPACK (77)  array [code, language, version, opaque, flag, remark, ext_fields]; ours alone
 
+As Java does, bytes of JSON and ROCKETMQ texts that are no UTF-8 are read as U+FFFD: clients write what their users'
+editors save.
+
 Answers to: RemotingSerializable, RocketMQSerializable; RocketMQ reference, sections 1.2 and 1.3.
 """
 
 import struct
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import attrs
 import msgpack
 import msgspec
 
+from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import Body
@@ -97,22 +101,24 @@ class _JsonHeader(msgspec.Struct):
 
 
 class _LenientJsonHeader(msgspec.Struct):
-    """C++ clients write numbers and booleans as such, and may send the language as its number."""
+    """What clients of other makes write, and Java reads: nulls, numbers as texts, and the other way.
+
+    C++ clients write numbers and booleans in the fields, and the language as its number; PHP's an empty array for an
+    object without members.
+    """
 
     code: Int32
-    ext_fields: dict[str, str | int | float | bool | None] | None = msgspec.field(
-        default=None, name="extFields"
-    )
-    flag: Int32 = 0
-    language: str | int | None = "OTHER"
-    opaque: Int32 = 0
-    remark: str | None = None
-    version: Int32 = 0
+    ext_fields: dict[str, Any] | list[Any] | None = msgspec.field(default=None, name="extFields")
+    flag: Int32 | None = None
+    language: Any = None
+    opaque: Int32 | None = None
+    remark: Any = None
+    version: Int32 | None = None
 
 
 _json_encode = msgspec.json.Encoder().encode
 _json_decode = msgspec.json.Decoder(_JsonHeader).decode
-_lenient_json_decode = msgspec.json.Decoder(_LenientJsonHeader).decode
+_lenient_json_decode = msgspec.json.Decoder(_LenientJsonHeader, strict=False).decode
 
 
 def _encode_json(command: Encodable) -> bytes:
@@ -150,32 +156,39 @@ def _decode_json(header: Body) -> HeaderParts:
 
 def _decode_json_leniently(header: Body) -> HeaderParts:
     try:
-        parts = _lenient_json_decode(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        parts = _lenient_json_decode(fastjson.readable(header))
+        if isinstance(parts.ext_fields, list) and parts.ext_fields:
+            raise msgspec.ValidationError("Expected `object`, got `array` - at `$.extFields`")
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise RemoteProtocolError(f"The JSON header cannot be read: {error}") from error
-    if isinstance(parts.language, int):
-        language = _LANGUAGE_BY_CODE.get(parts.language, LanguageCode.OTHER)
-    else:
-        language = LANGUAGE_BY_NAME.get(parts.language or "OTHER", LanguageCode.OTHER)
     return HeaderParts(
         code=parts.code,
-        language=language,
-        version=parts.version,
-        opaque=parts.opaque,
-        flag=parts.flag,
-        remark=parts.remark,
+        language=_language(parts.language),
+        version=parts.version or 0,
+        opaque=parts.opaque or 0,
+        flag=parts.flag or 0,
+        remark=None if parts.remark is None else _field_text(parts.remark),
         ext_fields={
-            name: _scalar_text(value)
-            for name, value in (parts.ext_fields or {}).items()
+            name: _field_text(value)
+            for name, value in dict(parts.ext_fields or {}).items()
             if value is not None
         },
     )
 
 
-def _scalar_text(value: str | int | float | bool) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+def _language(named: object) -> LanguageCode:
+    if isinstance(named, int):
+        return _LANGUAGE_BY_CODE.get(named, LanguageCode.OTHER)
+    return LANGUAGE_BY_NAME.get(str(named), LanguageCode.OTHER)
+
+
+def _field_text(value: object) -> str:
+    """A field as text: a number without its point where nothing stands behind it, an object as its JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return msgspec.json.encode(value).decode()
 
 
 # ----------------------------------------------------------------------------------------- ROCKETMQ
@@ -221,7 +234,7 @@ def _decode_rocketmq(header: Body) -> HeaderParts:
     try:
         code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
         remark_end = _checked_end(data, _FIXED.size, remark_size, "remark")
-        remark = data[_FIXED.size : remark_end].decode() if remark_size else None
+        remark = data[_FIXED.size : remark_end].decode(errors="replace") if remark_size else None
         (ext_size,) = _VALUE_SIZE.unpack_from(data, remark_end)
         position = remark_end + _VALUE_SIZE.size
         ext_end = _checked_end(data, position, ext_size, "ext-field block")
@@ -229,12 +242,12 @@ def _decode_rocketmq(header: Body) -> HeaderParts:
         while position < ext_end:
             (size,) = _KEY_SIZE.unpack_from(data, position)
             end = _checked_end(data, position + 2, size, "ext-field name")
-            name = data[position + 2 : end].decode()
+            name = data[position + 2 : end].decode(errors="replace")
             (size,) = _VALUE_SIZE.unpack_from(data, end)
             position = _checked_end(data, end + 4, size, "ext-field value")
             if name and size:  # Java reads an empty name or value as absent.
-                ext_fields[name] = data[end + 4 : position].decode()
-    except (struct.error, UnicodeDecodeError) as error:
+                ext_fields[name] = data[end + 4 : position].decode(errors="replace")
+    except struct.error as error:
         raise RemoteProtocolError(f"The ROCKETMQ header cannot be read: {error}") from error
     return HeaderParts(
         code,
@@ -298,7 +311,7 @@ def _decode_msgpack(header: Body) -> HeaderParts:
         if not _SCALARS.issuperset(map(type, ext_fields.values())):
             raise RemoteProtocolError("The MSGPACK header cannot be read: its texts are no texts")
         ext_fields = {
-            name: _scalar_text(value) for name, value in ext_fields.items() if value is not None
+            name: _field_text(value) for name, value in ext_fields.items() if value is not None
         }
     return HeaderParts(
         code,

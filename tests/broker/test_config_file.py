@@ -36,7 +36,18 @@ def test_content_is_laid_out_as_java_lays_it_out(disk: MemoryDisk) -> None:
     assert read(disk, MAIN) == b'{\n\t"offsetTable":{\n\t\t"T@G":{0:9,1:4\n\t\t}\n\t}\n}'
 
 
-@pytest.mark.parametrize("damage", [b"", b'{"offsetTable":{"T@', b"\x00" * 20])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b'{"offsetTable":{"T@',
+        b"\x00" * 20,
+        # What is read past in a peer's body, as Java does:
+        b'{"offsetTable":{"T@G":{0:4,1:null}}}',
+        b'{"offsetTable":{"T@\xb6":{0:4}}}',
+        b'{"offsetTable":{"T@G":{0:4}}}\x00',
+    ],
+)
 def test_backup_is_loaded_where_the_file_is_empty_or_torn(disk: MemoryDisk, damage: bytes) -> None:
     file = ConfigFile(MAIN, disk=disk)
     file.write(offsets(3))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_protocol import fastjson
+from rocketrio_protocol.commands.client import HeartbeatData
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.topic_config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 
@@ -164,3 +165,43 @@ def test_what_cannot_change_is_written_once_and_read_anew_when_replaced() -> Non
     fastjson.dumps(loose)
     loose.name = "b"
     assert fastjson.dumps(loose) == b'{"name":"b"}'
+
+
+HEARTBEATS = {
+    "nulls for empty lists": b'{"clientID":"c","consumerDataSet":null,"producerDataSet":[{"groupName":"p"}]}',
+    "nulls inside": b'{"clientID":"c","producerDataSet":[{"groupName":"p","other":null}],"consumerDataSet":['
+    b'{"groupName":"g","consumeType":null,"subscriptionDataSet":[{"topic":"T","subString":null,"tagsSet":null,"expressionType":null}]}]}',
+    "a NUL behind it": b'{"clientID":"c","producerDataSet":[{"groupName":"p"}]}\0',
+    "a byte order mark": b'\xef\xbb\xbf{"clientID":"c","producerDataSet":[{"groupName":"p"}]}',
+    "numbers as texts": b'{"clientID":"c","producerDataSet":[{"groupName":"p"}],"consumerDataSet":[{"groupName":"g",'
+    b'"consumeType":"1","messageModel":"0","unitMode":"0","subscriptionDataSet":[{"topic":"T","subVersion":"12",'
+    b'"codeSet":["7"]}]}]}',
+    "a tag in GBK": b'{"clientID":"c","producerDataSet":[{"groupName":"p"}],"consumerDataSet":[{"groupName":"g",'
+    b'"subscriptionDataSet":[{"topic":"T","subString":"\xb6\xa9"}]}]}',
+}
+
+
+@pytest.mark.parametrize("how", HEARTBEATS)
+def test_bodies_of_other_clients_are_read_as_java_reads_them(how: str) -> None:
+    heartbeat = fastjson.loads(HEARTBEATS[how], HeartbeatData)
+    assert (heartbeat.client_id, heartbeat.producer_data_set[0].group_name) == ("c", "p")
+    for consumer in heartbeat.consumer_data_set:
+        assert (consumer.group_name, consumer.consume_type) == ("g", "CONSUME_PASSIVELY")
+        assert consumer.subscription_data_set[0].topic == "T"
+    if how == "numbers as texts":
+        (subscription,) = heartbeat.consumer_data_set[0].subscription_data_set
+        assert (subscription.sub_version, subscription.code_set) == (12, [7])
+        assert heartbeat.consumer_data_set[0].message_model == "BROADCASTING"
+
+
+@pytest.mark.parametrize("how", [how for how in HEARTBEATS if how != "numbers as texts"])
+def test_in_a_file_the_same_is_damage(how: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        fastjson.loads(HEARTBEATS[how], HeartbeatData, lenient=False)
+
+
+def test_a_null_where_there_is_no_default_is_the_peers_fault() -> None:
+    with pytest.raises(RemoteProtocolError, match="clientID"):
+        fastjson.loads(b'{"clientID":null}', HeartbeatData)
+    with pytest.raises(RemoteProtocolError):
+        fastjson.loads(b"null", HeartbeatData)

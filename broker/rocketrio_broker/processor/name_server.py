@@ -131,10 +131,12 @@ class NameServerProcessor:
 
     def query_data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.QueryDataVersionRequestHeader)
-        asked = fastjson.loads(request.body, DataVersion, what="DataVersion")
+        asked = None
+        if request.body:
+            asked = fastjson.loads(request.body, DataVersion, what="DataVersion")
         key = BrokerAddr(header.cluster_name, header.broker_addr)
         known = self._routes.data_version(key)
-        changed = known != asked
+        changed = asked is None or known != asked
         if not changed:
             self._routes.refresh(key, now=trio.current_time())
         return request.response(

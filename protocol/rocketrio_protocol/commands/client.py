@@ -134,7 +134,9 @@ class ConsumerIdList(msgspec.Struct, rename="camel"):
 
 def _enum_name(value: str | int, names: Sequence[str]) -> str:
     if isinstance(value, str):
-        return value
+        if not value.isdecimal() or len(value) > 1:
+            return value
+        value = int(value)
     if not 0 <= value < len(names):
         # msgspec turns it into the error of the body.
         raise ValueError(f"{value} is none of {', '.join(names)}")
