@@ -78,6 +78,7 @@ class ApacheNameServer:
     version: str
     home: Path
     serialize_type: SerializeType = "JSON"
+    settings: dict[str, str] = attrs.field(factory=dict)
     port: int = attrs.field(factory=free_port)
     process: Process | None = None
 
@@ -90,7 +91,11 @@ class ApacheNameServer:
         config = self.home / "namesrv.conf"
         _write_properties(
             config,
-            {"listenPort": str(self.port), "kvConfigPath": str(self.home / "kvConfig.json")},
+            {
+                "listenPort": str(self.port),
+                "kvConfigPath": str(self.home / "kvConfig.json"),
+                **self.settings,
+            },
         )
         self.process = Process.start(
             f"name server {self.version}",
@@ -135,6 +140,7 @@ class ApacheBroker:
     cluster: str = "lab"
     serialize_type: SerializeType = "JSON"
     settings: dict[str, str] = attrs.field(factory=dict)
+    jvm_options: tuple[str, ...] = ()
     store: Path = attrs.field(default=attrs.Factory(lambda self: self.home / "store", True))
     port: int = attrs.field(factory=lambda: free_port(-2, 1))
     # With proxies before both: where the name server really is, and where it shows this broker.
@@ -160,6 +166,7 @@ class ApacheBroker:
             [
                 *_java(self.version, self.home, self.serialize_type),
                 *_BROKER_MEMORY,
+                *self.jvm_options,
                 "org.apache.rocketmq.broker.BrokerStartup",
                 "-c",
                 config,

@@ -45,10 +45,10 @@ class JavaClient(LineClient):
                 "java",
                 *JVM_OPTIONS,
                 *_MEMORY,
-                *self.jvm_options,
                 f"-Duser.home={self.home}",
                 f"-Drocketmq.serialize.type={self.serialize_type}",
                 "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
+                *self.jvm_options,  # Of two that are the same the last one counts.
                 "-cp",
                 f"{compiled_client(self.version)}:{apache_jars(self.version)}/*",
                 "Client",

@@ -37,6 +37,8 @@ type request struct {
 	Orderly    bool              `json:"orderly"`
 	Broadcast  bool              `json:"broadcast"`
 	FailTimes  int32             `json:"fail_times"`
+	Hopeless   bool              `json:"hopeless"`
+	Replies    bool              `json:"replies"`
 	Count      int               `json:"count"`
 	Timeout    float64           `json:"timeout"`
 	Address    string            `json:"address"`
@@ -80,6 +82,8 @@ var ops = map[string]func(request) (any, error){
 	"push_start":   pushStart,
 	"push_take":    pushTake,
 	"push_stop":    pushStop,
+	"pull":         pull,
+	"request":      ask,
 	"create_topic": createTopic,
 	"delete_topic": deleteTopic,
 	"topics":       topics,
@@ -200,6 +204,33 @@ func sendOrdered(asked request) (any, error) {
 	return results, nil
 }
 
+// Sends a message and waits for its reply; the body of that.
+func ask(asked request) (any, error) {
+	by, err := plainProducer()
+	if err != nil {
+		return nil, err
+	}
+	reply, err := by.Request(context.Background(), seconds(asked.Timeout), message(asked, asked.Body))
+	if err != nil {
+		return nil, err
+	}
+	return string(reply.Body), nil
+}
+
+func reply(to *primitive.MessageExt) error {
+	by, err := plainProducer()
+	if err != nil {
+		return err
+	}
+	answer, err := consumer.CreateReplyMessage(to, nil) // it would take the body for properties
+	if err != nil {
+		return err
+	}
+	answer.Body = []byte("re: " + string(to.Body))
+	_, err = by.SendSync(context.Background(), answer)
+	return err
+}
+
 // ---------------------------------------------------------------- transactions
 
 type listener struct{ checked chan string }
@@ -265,11 +296,16 @@ func pushStart(asked request) (any, error) {
 	if asked.Broadcast {
 		model = consumer.BroadCasting
 	}
-	made, err := rocketmq.NewPushConsumer(
+	options := []consumer.Option{
 		consumer.WithNameServer(nameServers), consumer.WithGroupName(asked.Group),
 		consumer.WithInstance(asked.Group), consumer.WithConsumerModel(model),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
-		consumer.WithConsumerOrder(asked.Orderly), consumer.WithConsumeMessageBatchMaxSize(1))
+		consumer.WithConsumerOrder(asked.Orderly), consumer.WithConsumeMessageBatchMaxSize(1),
+	}
+	if asked.Hopeless { // a dead letter when it has failed twice
+		options = append(options, consumer.WithMaxReconsumeTimes(1))
+	}
+	made, err := rocketmq.NewPushConsumer(options...)
 	if err != nil {
 		return nil, err
 	}
@@ -291,6 +327,11 @@ func pushStart(asked request) (any, error) {
 				}
 				if m.ReconsumeTimes < asked.FailTimes {
 					return consumer.ConsumeRetryLater, nil
+				}
+				if asked.Replies && m.GetProperty(primitive.PropertyMessageReplyToClient) != "" {
+					if err := reply(m); err != nil {
+						return consumer.ConsumeRetryLater, err
+					}
 				}
 			}
 			return consumer.ConsumeSuccess, nil
@@ -328,6 +369,41 @@ func pushStop(asked request) (any, error) {
 	}
 	delete(receivers, asked.Group)
 	return nil, here.consumer.Shutdown()
+}
+
+// Everything that a group of pullers with one member gets: up to `count` messages within `timeout`; committed at the end.
+func pull(asked request) (any, error) {
+	made, err := rocketmq.NewPullConsumer(
+		consumer.WithNameServer(nameServers), consumer.WithGroupName(asked.Group), consumer.WithInstance(asked.Group),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset))
+	if err != nil {
+		return nil, err
+	}
+	chosen := consumer.MessageSelector{Type: consumer.TAG, Expression: "*"}
+	if asked.Tags != "" {
+		chosen.Expression = asked.Tags
+	}
+	if err = made.Subscribe(asked.Topic, chosen); err != nil {
+		return nil, err
+	}
+	if err = made.Start(); err != nil {
+		return nil, err
+	}
+	taken := []fields{}
+	over := time.Now().Add(seconds(asked.Timeout))
+	for len(taken) < asked.Count && time.Now().Before(over) {
+		polled, err := made.Poll(context.Background(), time.Second)
+		if err != nil {
+			continue // nothing new within the second
+		}
+		for _, m := range polled.GetMsgList() {
+			taken = append(taken, fields{
+				"body": string(m.Body), "queue_id": m.Queue.QueueId, "queue_offset": m.QueueOffset,
+			})
+		}
+		made.ACK(context.Background(), polled, consumer.ConsumeSuccess)
+	}
+	return taken, made.Shutdown()
 }
 
 // ---------------------------------------------------------------- administration

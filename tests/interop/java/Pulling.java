@@ -23,6 +23,7 @@ final class Pulling {
     void addTo(Map<String, Client.Op> ops) {
         ops.put("pull", this::pull);
         ops.put("read_all", this::readAll);
+        ops.put("pull_nodes", this::pullNodes);
         ops.put("subscribe_queues", this::subscribeQueues);
         ops.put("offsets", this::offsets);
         ops.put("commit", this::commit);
@@ -60,6 +61,11 @@ final class Pulling {
         shape.put("max_offset", pulled.getMaxOffset());
         shape.put("messages", messages(pulled));
         return shape;
+    }
+
+    /** The broker ids that the group's queues are pulled from next. */
+    private Object pullNodes(JSONObject request) throws Exception {
+        return Nodes.of(consumer(request).getDefaultMQPullConsumerImpl());
     }
 
     private static JSONArray messages(PullResult pulled) {

@@ -38,6 +38,7 @@ final class Working {
         ops.put("work_start", this::workStart);
         ops.put("work_seen", this::workSeen);
         ops.put("work_stop", this::workStop);
+        ops.put("work_nodes", this::workNodes);
         ops.put("request", this::request);
         ops.put("judge", this::judge);
     }
@@ -45,7 +46,8 @@ final class Working {
     /**
      * A push consumer of "group", as "member", on "topic". It fails each message "failures" times (at delay level
      * "delay_level", at most "max_reconsume" times), keeps order if "orderly", chooses by "sql", replies if "replies",
-     * gets all there is if "broadcasting".
+     * gets all there is if "broadcasting". A group that never committed begins "from" FIRST (unless it is said), LAST or
+     * TIMESTAMP, which is half an hour ago; "batch" messages are pulled and "kept" ahead of the listener at most.
      */
     private Object workStart(JSONObject request) throws Exception {
         String member = request.getString("member");
@@ -54,7 +56,15 @@ final class Working {
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("working-" + member);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        String from = (String) request.getOrDefault("from", "FIRST");
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(
+            "CONSUME_FROM_" + from + ("TIMESTAMP".equals(from) ? "" : "_OFFSET")));
+        if (request.containsKey("batch")) {
+            consumer.setPullBatchSize(request.getIntValue("batch"));
+            consumer.setPullThresholdForQueue(request.getIntValue("kept"));
+            consumer.setConsumeThreadMin(1);
+            consumer.setConsumeThreadMax(1);
+        }
         if (request.getBooleanValue("broadcasting")) {
             // By way of an instance: its package is another one in each version.
             consumer.setMessageModel(consumer.getMessageModel().valueOf("BROADCASTING"));
@@ -69,6 +79,7 @@ final class Working {
             consumer.subscribe(request.getString("topic"), "*");
         }
         int failures = request.getIntValue("failures");
+        long pause = request.getLongValue("pause_ms");
         if (request.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 note(inbox, member, messages);
@@ -79,6 +90,7 @@ final class Working {
             boolean replies = request.getBooleanValue("replies");
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 note(inbox, member, messages);
+                pause(pause);
                 context.setDelayLevelWhenNextConsume(level);
                 for (MessageExt message : messages) {
                     if (message.getReconsumeTimes() < failures) {
@@ -121,6 +133,19 @@ final class Working {
     /** All that the member has seen so far, each time it was handed a message. */
     private Object workSeen(JSONObject request) {
         return new JSONArray(List.copyOf(seen.get(request.getString("member"))));
+    }
+
+    /** The broker ids that the member's queues are pulled from next. */
+    private Object workNodes(JSONObject request) throws Exception {
+        return Nodes.of(workers.get(request.getString("member")).getDefaultMQPushConsumerImpl());
+    }
+
+    private static void pause(long milliseconds) {
+        try {
+            Thread.sleep(milliseconds);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
     }
 
     private Object workStop(JSONObject request) {
