@@ -21,7 +21,8 @@ BATCH_ID_SEPARATOR: Final = ","
 
 _OFFSET: Final = Struct(">q")
 _OFFSET_SIZE: Final = 8
-_COUNTER_END: Final = 1 << 16
+_COUNTER_SIZE: Final = 2
+_COUNTER_END: Final = 1 << 8 * _COUNTER_SIZE
 
 
 def offset_message_id(host: bytes | bytearray | memoryview, physical_offset: int) -> str:
@@ -93,7 +94,11 @@ class UniqueIdGenerator:
             self._begin_millisecond(now_ms)
         head, first = self._head, self._counter
         self._counter = (first + count) % _COUNTER_END
-        return [f"{head}{number % _COUNTER_END:04X}" for number in range(first, first + count)]
+        numbers: Iterable[int] = range(first, first + count)
+        if first + count > _COUNTER_END:
+            numbers = [number % _COUNTER_END for number in numbers]
+        digits = Struct(f">{count}H").pack(*numbers).hex(" ", _COUNTER_SIZE).upper().split()
+        return [head + four for four in digits]
 
     def _begin_millisecond(self, now_ms: int) -> None:
         """Make what all ids of this millisecond begin with."""

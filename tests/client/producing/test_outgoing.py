@@ -5,6 +5,7 @@ import pytest
 from rocketrio.producing.outgoing import (
     batch_outgoing,
     encode_entry,
+    encode_messages,
     encode_single,
     wire_properties,
 )
@@ -108,6 +109,30 @@ def test_body_that_is_no_bytes_is_refused_alone_and_in_a_batch(body: bytes) -> N
 def test_body_may_be_any_bytes(body: bytes) -> None:
     assert bytes(encode_single(Message("t", body), unique_id="ID").body) == b"abc"
     assert bytes(encode_entry(Message("t", body), "ID")[1]) == b"abc"
+
+
+UNLIKE = [
+    Message("t", b"other"),
+    Message("t", b"x", keys="k"),
+    Message("t", b"x", tags="b"),
+    Message("t", b"x", properties={"who": "me"}),
+    Message("t", b"x", flag=7),
+    Message("t", bytearray(b"x")),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("first", [Message("t", b"x"), Message("t", b"x", tags="ä"), *UNLIKE])
+def test_batch_holds_each_message_as_it_would_be_alone(first: Message) -> None:
+    messages = [first, *UNLIKE, first]
+    ids = [f"ID{index}" for index in range(len(messages))]
+    alone = [encode_entry(message, each) for message, each in zip(messages, ids, strict=True)]
+    assert decode_batch(encode_messages(messages, unique_ids=ids).body) == alone
+
+
+def test_keys_that_were_set_later_are_joined_too() -> None:
+    message = Message("t", b"x")
+    message.keys = ["k1", "k2"]  # type: ignore[assignment]
+    assert wire_properties(message, "ID") == wire_properties(Message("t", b"x", keys="k1 k2"), "ID")
 
 
 @pytest.mark.parametrize("flag", [2**31, -(2**31) - 1, "a"])
