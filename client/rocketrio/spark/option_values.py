@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeAlias
 
-from rocketrio.name_servers import name_server_addresses
+from rocketrio.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.topic_names import group_name_problem
 
 _MAX_LONG: Final = 2**63 - 1  # What a JVM calls a long: offsets, times and counts of it fit.
 _TEXT_SHOWN: Final = 80  # characters of a wrong value in its error
@@ -16,12 +17,14 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
-def whole_number(text: str, *, option: str, least: int, most: int = _MAX_LONG) -> int:
-    """An integer between `least` and `most`."""
+def whole_number(
+    text: str, *, option: str, least: int, most: int = _MAX_LONG, hint: str = ""
+) -> int:
+    """An integer between `least` and `most`; `hint` ends the error's text, and says what it counts."""
     number = int(text) if _WHOLE.fullmatch(text.strip()) else None
     if number is None or not least <= number <= most:
         upper = "" if most == _MAX_LONG and (number is None or number < least) else f" to {most}"
-        raise OptionError(f"{option}={shown(text)} is not a whole number from {least}{upper}")
+        raise OptionError(f"{option}={shown(text)} is not a whole number from {least}{upper}{hint}")
     return number
 
 
@@ -50,9 +53,22 @@ def name_servers_of(texts: Mapping[str, str]) -> tuple[str, ...]:
     try:
         return name_server_addresses(texts.get("nameServer"))
     except ConfigError as error:
+        if "nameServer" not in texts:
+            raise OptionError(
+                f"{NAME_SERVERS_VARIABLE} in the environment: {error.what}"
+            ) from error
         raise OptionError(
-            f"nameServer={texts.get('nameServer')!r} is not host:port;host:port"
+            f"nameServer={texts['nameServer']!r} is not host:port;host:port"
         ) from error
+
+
+def group_of(text: str, *, option: str) -> str:
+    """The name of a group, as brokers allow them."""
+    group = text.strip()
+    problem = group_name_problem(group)
+    if problem is not None:
+        raise OptionError(f"{option}={shown(text)}: {problem}")
+    return group
 
 
 def shown(text: str) -> str:
@@ -91,6 +107,8 @@ def words_of(text: str, *, option: str) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
         raise OptionError(f"{option} is empty")
+    if words[0].startswith("["):  # What Spark makes of a list.
+        raise OptionError(f"{option}={shown(text)} is a list; give one text, {option}=a,b")
     return words
 
 

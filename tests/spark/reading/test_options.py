@@ -69,7 +69,18 @@ def test_options_of_another_use_are_said_to_be_so() -> None:
     [
         ({"startingOffset": "latest"}, "did you mean startingOffsets?"),
         ({"maxoffsetspertrigger": "5"}, "unknown option 'maxoffsetspertrigger'"),
-        ({"path": "/x"}, "A batch read (spark.read) knows: nameServer, subscribe"),
+        ({"broker": "/x"}, "A batch read (spark.read) knows: nameServer, subscribe"),
+        ({"path": "orders"}, "path='orders': topics are no files; load() without it"),
+        ({"columns": "['body', 'tags']"}, "is a list; give one text, columns=a,b"),
+        ({"consumerGroup": " "}, "consumerGroup=' ': The specified group is blank"),
+        (
+            {"consumerGroup": "a b"},
+            "consumerGroup='a b': The specified group 'a b' contains illegal",
+        ),
+        (
+            {"startingTimestamp": "2024-01-01"},
+            "startingTimestamp='2024-01-01' is not a whole number from 0, of milliseconds since 1970",
+        ),
         ({"accessKey": "id"}, "accesskey: not yet: authentication"),
         ({"secretKey": "hush"}, "secretkey: not yet: authentication"),
         ({"securityToken": "hush"}, "securitytoken: not yet: authentication"),
@@ -150,6 +161,12 @@ def test_what_cannot_be_is_refused(given: dict[str, str], why: str) -> None:
 def test_topics_must_be_named(given: dict[str, str], why: str) -> None:
     with pytest.raises(OptionError, match=why):
         parse_read_options({"nameServer": "h:1", **given})
+
+
+def test_a_wrong_environment_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "nowhere")
+    with pytest.raises(OptionError, match="NAMESRV_ADDR in the environment: name server 'nowhere'"):
+        parse_read_options({"subscribe": "t"})
 
 
 def test_every_option_is_explained() -> None:

@@ -81,7 +81,10 @@ def test_one_time_wins_over_times_and_times_over_offsets_as_in_kafka(word: str) 
     ("given", "why"),
     [
         ({"startingOffsets": "group"}, "startingOffsets=group wants consumerGroup"),
-        ({"startingOffsets": "group", "consumerGroup": " "}, "wants consumerGroup"),
+        (
+            {"startingOffsets": "group", "consumerGroup": " "},
+            "consumerGroup=' ': The specified group is blank",
+        ),
         ({"startingOffsets": "newest"}, "none of: earliest, latest, group"),
         ({"startingOffsetsFallback": "latest"}, "means nothing without startingOffsets=group"),
         (

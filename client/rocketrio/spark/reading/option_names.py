@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.option_values import suggestion
+from rocketrio.spark.option_values import shown, suggestion
 
 DEFAULT_GROUP: Final = "rocketrio-spark"
 """Brokers want a group's name with every pull; nothing is committed for it."""
@@ -31,7 +31,9 @@ class OptionHelp:
 
 _TIMES: Final = "JSON: topic, broker, queue, epoch ms, for every queue"
 READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
-    "nameServer": OptionHelp("`NAMESRV_ADDR`", "host:port, several separated by semicolons"),
+    "nameServer": OptionHelp(
+        "`NAMESRV_ADDR`, else `127.0.0.1:9876`", "host:port, several separated by semicolons"
+    ),
     "subscribe": OptionHelp("", "topics, separated by commas"),
     "topic": OptionHelp("", "the same as `subscribe`"),
     "subscribePattern": OptionHelp(
@@ -175,6 +177,11 @@ def known_texts(
             texts[names[lower]] = text
             continue
         _refuse_not_yet(key)
+        if lower == "path":
+            raise OptionError(
+                f"path={shown(text)}: topics are no files; load() without it,"
+                " and say what is read by subscribe, subscribePattern or assign"
+            )
         if lower in _KAFKA_WORDS and _KAFKA_WORDS[lower] in known:
             raise OptionError(f"{key} is an option for Kafka; here it is {_KAFKA_WORDS[lower]}")
         near = suggestion(key, tuple(known))

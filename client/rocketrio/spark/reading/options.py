@@ -13,6 +13,7 @@ from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import (
     choice,
     distinct,
+    group_of,
     name_servers_of,
     number_fields,
     truth_fields,
@@ -82,11 +83,11 @@ def parse_read_options(
     """
     texts = known_texts(given, known=OPTION_HELP, what=BATCH_READ, other_options=other_options)
     fields: dict[str, Any] = {"name_servers": name_servers_of(texts), **parse_topics(texts)}
-    group = texts.get("consumerGroup", "").strip()
-    if group:
-        fields["consumer_group"] = group
+    has_group = "consumerGroup" in texts
+    if has_group:
+        fields["consumer_group"] = group_of(texts["consumerGroup"], option="consumerGroup")
     fields["subscription"] = parse_filter(texts)
-    start = parse_start(texts, default=default_start, has_group=bool(group))
+    start = parse_start(texts, default=default_start, has_group=has_group)
     fields["starting"], fields["ending"] = start, parse_end(texts, start=start)
     fields |= _simple_fields(texts)
     if "columns" in texts:

@@ -23,6 +23,7 @@ from rocketrio.spark.reading.offsets import (
 
 _FALLBACK: Final = "startingOffsetsFallback"
 _STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+_EPOCH_MS: Final = ", of milliseconds since 1970 UTC: 1704067200000 is 2024-01-01"
 
 
 def parse_start(
@@ -73,7 +74,8 @@ def _position(
 ) -> Position:
     given: list[Position] = []
     if (option := f"{word}Timestamp") in texts:
-        given.append(AtTimestamp(whole_number(texts[option], option=option, least=0), strategy))
+        time = whole_number(texts[option], option=option, least=0, hint=_EPOCH_MS)
+        given.append(AtTimestamp(time, strategy))
     if (option := f"{word}OffsetsByTimestamp") in texts:
         given.append(AtTimestamps(parse_timestamp_table(texts[option], option=option), strategy))
     if (option := f"{word}Offsets") in texts:

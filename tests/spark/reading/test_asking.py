@@ -1,0 +1,73 @@
+"""Many questions at once: what becomes of the client's errors, and how often is asked again."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from rocketrio.name_servers import NameServers
+from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
+from rocketrio.spark.reading.asking import Retries, for_each, repeated, source_errors
+from rocketrio_protocol.errors import BrokerError, NotReachable, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.tcp import dial_tcp
+
+QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(100)]
+
+
+async def test_who_gives_options_is_told_of_the_option() -> None:
+    async with open_channel_pool(dial_tcp) as pool:
+        name_servers = NameServers(pool, ("127.0.0.1:1",))
+        with pytest.raises(BrokerUnreachable) as caught, source_errors():
+            await name_servers.topic_route("orders")
+    text = str(caught.value)
+    assert "no name server answered (127.0.0.1:1)" in text
+    assert text.endswith("Start one, or give its address by nameServer or NAMESRV_ADDR")
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "said"),
+    [
+        (RouteNotFound("no route", topic="orders"), TopicNotFound, "no route (topic orders). Check `subscribe`"),
+        (NotReachable("gone", remedy=""), BrokerUnreachable, "gone. Check that the brokers run"),
+        (BrokerError("refused", code=1), SparkSourceError, "refused"),
+    ],
+)  # fmt: skip
+def test_errors_of_the_client_get_a_code(
+    raised: Exception, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=r"^\[ROCKETMQ_") as caught, source_errors():
+        raise raised
+    assert said in str(caught.value)
+
+
+async def test_what_may_help_is_asked_again(autojump_clock: MockClock) -> None:
+    asked: list[float] = []
+
+    async def ask() -> int:
+        asked.append(trio.current_time())
+        if len(asked) < 3:
+            raise NotReachable("not yet")
+        return 7
+
+    assert await repeated(ask, Retries(3, 0.5)) == 7
+    assert [at - asked[0] for at in asked] == [0, 0.5, 1.0]
+    asked.clear()
+    with pytest.raises(NotReachable, match="not yet"):
+        await repeated(ask, Retries(1, 0.5))
+
+
+async def test_the_first_failure_is_raised_alone_and_ends_the_rest(
+    autojump_clock: MockClock,
+) -> None:
+    asked = 0
+
+    async def ask(queue: MessageQueue) -> None:
+        nonlocal asked
+        asked += 1
+        await trio.sleep(1)
+        raise NotReachable(f"{queue} is away")
+
+    with pytest.raises(NotReachable, match="is away"):
+        await for_each(QUEUES, ask)
+    assert asked == 64  # those that were under way
