@@ -1,14 +1,14 @@
-"""Reading a topic with Spark: rows/s of the reader in one process, and of batch jobs on local[2].
+"""Reading a topic with Spark: `python benchmarks/bench_spark.py [PART ...] [--small]`, rows/s.
+
+    reader      the reader in one process, without Spark
+    batch       batch jobs on local[2], in turn with a source that yields ready batches from memory, which is what Spark
+                allows on this machine at this moment, and with one that makes rows one by one
+    backfill    history read from a slave: how much each broker gave, and how much the master took meanwhile
 
 The cluster runs in a process of its own on the same machine. Beside Apache's limit of 32 messages an answer stands the
-same with answers of 1024. Batch jobs are compared in one run, in turn, with a source that yields ready batches from
-memory, which is what Spark allows on this machine at this moment, and with one that makes rows one by one.
-At the end a backfill: how much each broker gave, and how much the master took meanwhile.
-
-`small` as an argument makes it a matter of a minute; without Java, or with `reader`, only the first part runs.
+same with answers of 1024. All parts without a name; `batch` and `backfill` need Java.
 """
 
-import shutil
 import statistics
 import sys
 import time
@@ -17,12 +17,14 @@ from functools import partial
 from typing import Any
 
 import trio
+from spark_parts.arguments import chosen_parts
 from spark_parts.cluster import Cluster, Writer, cluster, fill, report, session
 from spark_parts.control import generator_source, row_source
 
 from rocketrio import open_admin
 from rocketrio.administration.served import Served, served
 
+PARTS = ("reader", "batch", "backfill")
 ROUNDS = 3
 CHOICES = {"all": None, "keys,tags,body": "keys,tags,body", "body": "body"}
 LARGE_ANSWERS = (
@@ -159,23 +161,24 @@ async def shares(name_server: str, count: int) -> list[Served]:
 
 def main() -> int:
     """All cases."""
-    small = "small" in sys.argv
+    chosen = chosen_parts(__doc__, PARTS, with_java=("batch", "backfill"))
+    small = chosen.small
     sizes = ((100, 20_000 if small else 500_000), (1024, 10_000 if small else 200_000))
-    has_java = shutil.which("java") is not None
-    with_spark = "reader" not in sys.argv and has_java
     for settings, answer in (((), 32), (LARGE_ANSWERS, 1024)):
+        if not {"reader", "batch"} & chosen.parts:
+            break
         with cluster(settings) as addresses:
             for size, rows in sizes:
                 trio.run(fill, addresses.master, topic_of(size), rows, size)
             time.sleep(1)  # the last messages reach their queues
-            reader_cases(addresses, sizes, answer)
-            if with_spark:
+            if "reader" in chosen:
+                reader_cases(addresses, sizes, answer)
+            if "batch" in chosen:
                 with session() as spark:
                     batch_cases(spark, addresses, sizes, answer)
-                    if answer > 32:
-                        backfill_case(spark, sizes[1][1])
-    if not has_java:
-        print("no java: the Spark part was left out", file=sys.stderr)
+    if "backfill" in chosen:
+        with session() as spark:
+            backfill_case(spark, sizes[1][1])
     return 0
 
 

@@ -1,13 +1,13 @@
-"""Reading a topic with Spark as a stream: rows/s of large micro-batches, and how long the smallest ones take.
+"""Reading a topic with Spark as a stream: `python benchmarks/bench_spark_stream.py [PART ...] [--small]`.
 
-Rows/s are those of AvailableNow queries over a full topic into Spark's no-op sink, by the time of their batches. The
-floor is the time of micro-batches of a hundred messages, of a topic of one queue and of sixteen, without the wait for
-the next poll; beside it stand those of a source of the JVM's own, which is what Spark costs without Python.
+    floor       ms of the smallest micro-batches, of a hundred messages, of a topic of one queue and of sixteen, without
+                the wait for the next poll; beside them a source of the JVM's own: what Spark costs without Python
+    throughput  rows/s of large ones: AvailableNow queries over a full topic into Spark's no-op sink, by the time of
+                their batches
 
-`small` as an argument makes it a matter of a minute. Needs Java.
+Both without a name. Needs Java.
 """
 
-import shutil
 import statistics
 import sys
 import tempfile
@@ -15,10 +15,12 @@ import time
 from typing import Any
 
 import trio
+from spark_parts.arguments import chosen_parts
 from spark_parts.cluster import cluster, fill, report, session
 
 from rocketrio import Message, open_admin, open_producer
 
+PARTS = ("floor", "throughput")
 ROUNDS = 3
 CHOICES = {"all": None, "keys,tags,body": "keys,tags,body", "body": "body"}
 LARGE_ANSWERS = (
@@ -55,14 +57,14 @@ def batch_seconds(progress: Any) -> float:
     return float(took["triggerExecution"] - took["latestOffset"]) / 1000
 
 
-def throughput(spark: Any, name_server: str, size: int, rows: int) -> None:
+def throughput(spark: Any, name_server: str, size: int, rows: int, rounds: int) -> None:
     """Rows/s of batches of half the topic."""
     for name, columns in CHOICES.items():
         options = {"maxOffsetsPerTrigger": str(rows // 2), "minPartitions": "2"}
         if columns is not None:
             options["columns"] = columns
         rates: list[float] = []
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             with tempfile.TemporaryDirectory() as folder:
                 frame = stream(spark, name_server, f"bench{size}", **options)
                 query = started(frame, folder, availableNow=True)
@@ -125,22 +127,26 @@ async def prepare(name_server: str) -> None:
 
 def main() -> int:
     """All cases."""
-    if shutil.which("java") is None:
-        print("no java: nothing to measure", file=sys.stderr)
+    chosen = chosen_parts(__doc__, PARTS, with_java=PARTS)
+    if not chosen.parts:
         return 0
-    small = "small" in sys.argv
+    small = chosen.small
     sizes = ((100, 20_000 if small else 1_000_000), (1024, 10_000 if small else 200_000))
     batches = 6 if small else 60
     with cluster(LARGE_ANSWERS) as addresses:
-        for size, rows in sizes:
-            trio.run(fill, addresses.master, f"bench{size}", rows, size)
-        trio.run(prepare, addresses.name_server)
-        with session() as spark:
-            control_floor(spark, batches)
-            for queues in (1, 16):
-                floor(spark, addresses.name_server, f"floor{queues}", queues, batches)
+        if "floor" in chosen:
+            trio.run(prepare, addresses.name_server)
+        if "throughput" in chosen:
             for size, rows in sizes:
-                throughput(spark, addresses.name_server, size, rows)
+                trio.run(fill, addresses.master, f"bench{size}", rows, size)
+        with session() as spark:
+            if "floor" in chosen:
+                control_floor(spark, batches)
+                for queues in (1, 16):
+                    floor(spark, addresses.name_server, f"floor{queues}", queues, batches)
+            if "throughput" in chosen:
+                for size, rows in sizes:
+                    throughput(spark, addresses.name_server, size, rows, 1 if small else ROUNDS)
     return 0
 
 

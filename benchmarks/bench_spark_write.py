@@ -1,12 +1,14 @@
-"""Writing a DataFrame to a topic: CPU per row of the encoder, rows/s of one task, and rows/s of Spark jobs on local[2].
+"""Writing a DataFrame to a topic: `python benchmarks/bench_spark_write.py [PART ...] [--small]`.
 
-The cluster runs in a process of its own on the same machine, and takes its share of it. Jobs are compared in one run,
-in turn, with Spark's no-op sink and with a Python sink that drops its record batches, which is what the API allows.
+    encoder     CPU time a row of making messages of rows, without sending them
+    task        one task in this process: rows/s, and CPU time a row beside the broker's
+    job         Spark jobs on local[2], in turn with Spark's no-op sink and with a Python sink that drops its record
+                batches, which is what the API allows
 
-`small` as an argument makes it a matter of a minute; without Java, or with `task`, only the first two parts run.
+The cluster runs in a process of its own on the same machine, and takes its share of it. All parts without a name; `job`
+needs Java.
 """
 
-import shutil
 import statistics
 import sys
 import time
@@ -15,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from spark_parts.arguments import chosen_parts
 from spark_parts.cluster import cluster, report, session
 
 from rocketrio.spark.writing.options import SEND_BATCH_BYTES, WriteOptions
@@ -24,6 +27,7 @@ from rocketrio.spark.writing.stamps import TaskStamp
 from rocketrio.spark.writing.writer import write_rows
 from rocketrio_protocol.message_id import UniqueIdGenerator
 
+PARTS = ("encoder", "task", "job")
 ROWS_PER_BATCH = 10_000  # as Spark hands them over (maxRecordsPerBatch)
 ROUNDS = 3
 CASES: dict[str, tuple[str, ...]] = {
@@ -152,17 +156,19 @@ def job_cases(spark: Any, name_server: str, rows: int) -> None:
 
 def main() -> int:
     """All cases."""
-    small = "small" in sys.argv
-    has_java = shutil.which("java") is not None
-    encoder_cases(3 if small else 20)
+    chosen = chosen_parts(__doc__, PARTS, with_java=("job",))
+    small = chosen.small
+    if "encoder" in chosen:
+        encoder_cases(3 if small else 20)
+    if not {"task", "job"} & chosen.parts:
+        return 0
     with cluster() as addresses:
         sizes = (SEND_BATCH_BYTES,) if small else (128 * 1024, SEND_BATCH_BYTES, 1024 * 1024)
-        task_cases(addresses.name_server, 20_000 if small else 200_000, sizes)
-        if "task" not in sys.argv and has_java:
+        if "task" in chosen:
+            task_cases(addresses.name_server, 20_000 if small else 200_000, sizes)
+        if "job" in chosen:
             with session() as spark:
                 job_cases(spark, addresses.name_server, 40_000 if small else 400_000)
-    if not has_java:
-        print("no java: the Spark part was left out", file=sys.stderr)
     return 0
 
 

@@ -13,7 +13,7 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_spark_write.py"
 @pytest.mark.slow
 @pytest.mark.real
 def test_write_benchmark_measures_the_encoder_and_one_task() -> None:
-    command = [sys.executable, str(BENCHMARK), "small", "task"]
+    command = [sys.executable, str(BENCHMARK), "encoder", "task", "--small"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
