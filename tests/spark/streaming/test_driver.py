@@ -13,6 +13,7 @@ from rocketrio.api import ClientAPI
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError, TopicNotFound
 from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio.spark.streaming.driver import Limit
+from rocketrio.spark.streaming.position import SHRUNK_GRACE
 
 
 @pytest.mark.parametrize(
@@ -185,6 +186,40 @@ async def test_a_query_with_a_target_ends_although_its_topic_is_deleted(
             end = after
 
 
+@pytest.mark.parametrize("is_only_batch", [True, False])
+async def test_an_only_batch_waits_until_it_knows_whether_a_queue_was_cut(
+    autojump_clock: MockClock, is_only_batch: bool
+) -> None:
+    async with a_story(count=5) as story:
+        stream, limit = story.stream(), Limit(is_only_batch=is_only_batch)
+        start, began = {queue(0): 8, queue(1): 3}, trio.current_time()
+        if is_only_batch:
+            with pytest.raises(OffsetOutOfRange, match="was cut or made anew"):
+                await story.latest(stream, start, limit)
+            assert trio.current_time() - began == pytest.approx(SHRUNK_GRACE, abs=1)
+        else:
+            assert await story.latest(stream, start, limit) == {0: 8, 1: 5}
+            assert trio.current_time() - began < 1
+
+
+async def test_an_only_batch_goes_on_as_soon_as_a_queue_is_whole_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_story(count=5) as story, trio.open_nursery() as nursery:
+
+        async def restore() -> None:
+            await trio.sleep(3)
+            await story.write(0, 5)
+
+        nursery.start_soon(restore)
+        limit = Limit(is_only_batch=True)
+        assert await story.latest(story.stream(), {queue(0): 8, queue(1): 3}, limit) == {
+            0: 10,
+            1: 5,
+        }
+        assert trio.current_time() < SHRUNK_GRACE
+
+
 async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> None:
     async with a_story(count=5) as story:
         await story.cluster.kill_master()
@@ -193,6 +228,21 @@ async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> 
         await story.cluster.kill_name_server()
         with pytest.raises(BrokerUnreachable, match="did not answer"):
             await story.stream().aim(story.client)
+
+
+async def test_the_newest_offsets_are_no_older_than_the_batch(autojump_clock: MockClock) -> None:
+    async with a_story(count=5) as story:
+        stream = story.stream()
+        await story.latest(stream, {queue(0): 3, queue(1): 5})
+        assert stream.newest({queue(0): 9, queue(1): 5}) == {queue(0): 9, queue(1): 5}
+
+
+async def test_what_nobody_has_told_is_no_newest_offset(autojump_clock: MockClock) -> None:
+    async with a_story(count=5) as story:
+        stream = story.stream()
+        await story.cluster.kill_master()
+        assert await story.latest(stream, {queue(0): 3}) == {0: 3}
+        assert stream.newest({queue(0): 3}) == {}
 
 
 def test_offsets_are_the_same_text_whatever_the_order() -> None:

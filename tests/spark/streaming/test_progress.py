@@ -22,7 +22,12 @@ def _objects(*sources: dict[str, Any]) -> Any:
     return SimpleNamespace(sources=[SimpleNamespace(**source) for source in sources])
 
 
-@pytest.mark.parametrize("shape", [_dicts, _objects])
+def _printed(*sources: dict[str, Any]) -> Any:
+    """As PySpark 4.0 and 4.1 put the dicts of the JSON into text."""
+    return _objects(*[{name: str(json.loads(text)) for name, text in s.items()} for s in sources])
+
+
+@pytest.mark.parametrize("shape", [_dicts, _objects, _printed])
 def test_lag_is_what_lies_between_the_last_batch_and_the_ends(shape: Any) -> None:
     assert lag_by_queue(shape({"endOffset": END, "latestOffset": LATEST})) == {A0: 7, A1: 0}
 
@@ -32,8 +37,15 @@ def test_before_the_first_batch_nothing_is_known() -> None:
     assert lag_by_queue({"sources": [{"endOffset": None, "latestOffset": None}]}) == {}
 
 
+@pytest.mark.parametrize("unknown", [None, "null", "None"])
+def test_a_lag_that_spark_does_not_report_is_not_0(unknown: str | None) -> None:
+    assert lag_by_queue(_objects({"endOffset": END, "latestOffset": unknown})) == {}
+    shorter = format_offsets({A0: 17})
+    assert lag_by_queue(_objects({"endOffset": END, "latestOffset": shorter})) == {A0: 7}
+
+
 def test_other_sources_are_left_out() -> None:
-    other = {"endOffset": "5", "latestOffset": "8"}
+    other = {"endOffset": "5", "latestOffset": "offset 8 (of a file)"}
     kafka = {"endOffset": '{"orders":{"0":5}}', "latestOffset": '{"orders":{"0":8}}'}
     ours = {"endOffset": END, "latestOffset": LATEST}
     assert lag_by_queue(_objects(other, kafka, ours)) == {A0: 7, A1: 0}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from rocketrio.spark.errors import OptionError, SparkSourceError
+from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.offsets import MAX_OFFSET, format_offsets
 from rocketrio.spark.streaming import reader as stream_reader
 from rocketrio.spark.streaming.driver import Limit
@@ -67,20 +67,9 @@ def test_before_the_first_poll_there_is_no_newest_offset() -> None:
     assert _reader().reportLatestOffset() is None
 
 
-def test_the_newest_offsets_are_no_older_than_the_batch() -> None:
-    reader = _reader()
-    reader.partitions(_offset(4, 5), _offset(4, 5))
-    assert reader.reportLatestOffset() == _offset(4, 5)
-
-
 def test_old_versions_refuse_what_they_cannot_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_reader, "HAS_LIMITS", False)
     _reader()
     for option in ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"):
         with pytest.raises(OptionError, match=r"need PySpark 4\.2"):
             _reader(**{option: "5"})
-
-
-def test_an_old_version_that_names_no_position_is_not_guessed_for() -> None:
-    with pytest.raises(SparkSourceError, match="did not say how far"):
-        _reader().latestOffset()

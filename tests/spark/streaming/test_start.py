@@ -48,6 +48,14 @@ def test_a_replayed_batch_0_is_known_and_does_not_stand_still_after_it(starting:
     assert not start.stands_still(is_only_batch=False)
 
 
+@pytest.mark.parametrize("starting", UNCERTAIN)
+def test_a_batch_planned_before_the_start_is_asked_for_is_no_replay(starting: Position) -> None:
+    start = StreamStart(starting)
+    assert not start.replays_first_batch(), "PySpark 4.0: from the logged end to itself"
+    start.asked()
+    assert start.replays_first_batch()
+
+
 def test_batches_after_a_poll_are_no_replay() -> None:
     start = StreamStart("latest")
     start.asked()

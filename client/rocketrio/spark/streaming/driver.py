@@ -48,7 +48,7 @@ class Limit:
     max_rows: int | None = None
     max_size: int | None = None
     is_only_batch: bool = False
-    """Everything that there is, whatever the options say (Trigger.Once)."""
+    """Everything that there is, whatever the options say (Trigger.Once; with older PySpark any batch may be so)."""
 
 
 class StreamDriver:
@@ -116,6 +116,9 @@ class StreamDriver:
         # What was seen a moment ago will do as long as there is more of it to read.
         if not (self._watch.is_fresh and position.parts(start, view)):
             view = await self._watch.look(client, start)
+        # No poll may follow that would judge it.
+        while limit.is_only_batch and position.is_waiting(start, view, trio.current_time()):
+            view = await self._watch.look(client, start)
         max_rows = limit.max_rows
         parts = position.parts(start, view)
         if limit.max_size is not None and parts:
@@ -140,9 +143,8 @@ class StreamDriver:
             await self._commits.send(client, at_once=False)
 
     def newest(self, start: OffsetTable) -> dict[MessageQueue, int]:
-        """The ends of the queues as they were last told."""
-        ends = self._watch.newest
-        return {queue: max(at, ends.get(queue, at)) for queue, at in {**ends, **start}.items()}
+        """The ends of the queues as they were last told; a queue of which nobody has told yet is left out."""
+        return {queue: max(end, start.get(queue, 0)) for queue, end in self._watch.newest.items()}
 
     # ------------------------------------------------------------------------------------ batches
 

@@ -108,6 +108,15 @@ class StreamPosition:
             end[queue] += count
         return Step(end, sum(taken.values()), losses)
 
+    def is_waiting(self, start: OffsetTable, view: View, now: float) -> bool:
+        """Whether a queue is shorter than what was read of it, and not for so long that this counts as a loss."""
+        return self._target is None and any(
+            seen.bounds.max_offset < start[queue]
+            and now - self._shrunk_at.setdefault(queue, now) < SHRUNK_GRACE
+            for queue, seen in view.held.items()
+            if seen.is_certain and queue in start
+        )
+
     def parts(self, start: OffsetTable, view: View) -> dict[MessageQueue, Part]:
         """What a step without limits would read, of the queues where it would move."""
         parts: dict[MessageQueue, Part] = {}

@@ -7,6 +7,7 @@ of the queue less the end of the last batch.
     print(sum(lag.values()), max(lag, key=lag.get))
 """
 
+import ast
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,13 +23,16 @@ def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:
     `progress` is what `query.lastProgress` or an element of `query.recentProgress` is, what a StreamingQueryListener
     gets as `event.progress`, or its JSON as dicts; None, as before the first batch, has no queues. Sources of other
     kinds are left out; of two sources that read one queue the slower one counts. What a tag or an expression filters
-    out is counted as long as it is not passed over.
+    out is counted as long as it is not passed over. A queue whose end Spark does not report is left out, and has not
+    no lag: the first batch after a restart, if it repeats one that was cut off, is reported so.
+
+    PySpark 4.0 and 4.1 report as newest what the batch was to read: the lag is 0 there after every batch.
     """
     lags: dict[MessageQueue, int] = {}
     for source in [] if progress is None else _field(progress, "sources"):
         latest, end = _table(_field(source, "latestOffset")), _table(_field(source, "endOffset"))
-        for queue, offset in end.items():
-            lag = max(0, latest.get(queue, offset) - offset)
+        for queue in end.keys() & latest.keys():
+            lag = max(0, latest[queue] - end[queue])
             lags[queue] = max(lag, lags.get(queue, 0))
     return lags
 
@@ -39,13 +43,21 @@ def _field(value: Any, name: str) -> Any:
 
 def _table(offset: Any) -> dict[MessageQueue, int]:
     """The queues of an offset that is ours, as text or as dicts; of any other none."""
-    text = offset if isinstance(offset, str) else json.dumps(offset)
     try:
-        if not {"version", "queues"} <= set(_keys(json.loads(text))):
+        value = _parsed(offset) if isinstance(offset, str) else offset
+        if not {"version", "queues"} <= set(_keys(value)):
             return {}
-        return parse_offset_table(text, option="the offset")
-    except (ValueError, OptionError):
+        return parse_offset_table(json.dumps(value), option="the offset")
+    except (ValueError, SyntaxError, OptionError):
         return {}
+
+
+def _parsed(text: str) -> Any:
+    """JSON; of PySpark 4.0 and 4.1, what Python prints for the same dicts."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return ast.literal_eval(text)
 
 
 def _keys(value: Any) -> Iterator[str]:

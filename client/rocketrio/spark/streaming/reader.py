@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rocketrio.instance import ClientInstance
-from rocketrio.spark.errors import OptionError, SparkSourceError
+from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.offsets import (
     MAX_OFFSET,
@@ -31,6 +31,7 @@ from rocketrio.spark.reading.planning import partitioned, read_task
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.runtime import process_runtime
 from rocketrio.spark.streaming.driver import Limit, StreamDriver
+from rocketrio.spark.streaming.older_spark import CallOrder
 from rocketrio.spark.streaming.options import StreamOptions
 from rocketrio_protocol.message import MessageQueue
 
@@ -67,14 +68,19 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         self._reader = RocketMQBatchReader(options.read, schema)
         self._driver: StreamDriver | None = None
         self._last: dict[str, Any] | None = None
+        self._order = CallOrder()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_driver": None, "_last": None}
+        return {**self.__dict__, "_driver": None, "_last": None, "_order": CallOrder()}
 
     # ------------------------------------------------------------------------------------ positions
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a fresh query starts. Raises SparkSourceError."""
+        self._order.asked_for_start()
+        return self._initial()
+
+    def _initial(self) -> dict[str, Any]:
         return self._told(self._ask(StreamDriver.initial, patience=self._options.failure_timeout))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -93,9 +99,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
 
         The same as `start` when there is nothing new. Raises SparkSourceError for a loss or a long outage.
         """
-        start, limit = args if args else (self._last, None)
-        if start is None:  # To begin anew would lose what lies between.
-            raise SparkSourceError("Spark did not say how far the query has come; PySpark 4.2 does")
+        start, limit = args if args else (self._unsaid_start(), None)
         table = _table(start)
         patience = self._options.poll_interval
         end = self._ask(StreamDriver.latest, table, self._limit(limit), patience=patience)
@@ -115,6 +119,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of one batch, none for an empty one. Raises SparkSourceError."""
+        self._order.planned()
         self._kept(end)
         ranges = self._state().ranges(_table(start), _table(end))
         if not ranges:
@@ -155,11 +160,16 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
 
         return runtime.call(ask, timeout=POLL_TIMEOUT + patience)
 
+    def _unsaid_start(self) -> dict[str, Any]:
+        is_fresh = self._order.asked_for_end()
+        start = self._initial() if is_fresh else self._last
+        assert start is not None, "an end was told, or a batch planned"
+        return start
+
     def _limit(self, limit: Any) -> Limit:
         options = self._options
-        if limit is None:
-            return Limit()
-        if isinstance(limit, ReadAllAvailable):
+        # Older versions say nothing; a batch there may be the only one (Trigger.Once, AvailableNow).
+        if limit is None or isinstance(limit, ReadAllAvailable):
             return Limit(is_only_batch=True)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return Limit(max_rows, options.max_size)

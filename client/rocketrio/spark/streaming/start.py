@@ -4,7 +4,7 @@ Spark keeps the end of each batch and not the start of the first one: that it as
 A start that is not the same then (`latest`, a group's, what retention left) would lose what lay between. So the first
 batch of such a query is empty: its end is its start.
 
-Invariant: a poll stands still exactly if the start was asked for and nothing else was asked before, on this instance.
+Invariant: a poll stands still exactly if the start was asked for and nothing else was since, on this instance.
 A looser test stands still a second time, and an AvailableNow query ends with nothing read.
 Answers to: the initial offsets that Spark's Kafka source keeps in a log of its own.
 """
@@ -44,8 +44,11 @@ class StreamStart:
         return not self._is_stable
 
     def _is_first(self) -> bool:
-        is_first = self._is_asked and not self._is_over
-        self._is_over = True
+        if (
+            not self._is_asked
+        ):  # PySpark 4.0 plans from an end to itself before it asks for the start.
+            return False
+        is_first, self._is_over = not self._is_over, True
         return is_first
 
     @property

@@ -1,0 +1,150 @@
+"""A topic, a query that notes what each of its batches reads, and the checkpoint between them: for tests of streams."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import spark_partition_id
+from pyspark.sql.streaming.query import StreamingQuery
+from tests.spark.load import (
+    Running,
+    channel_pool,
+    create_topic,
+    load_queue,
+    numbered,
+    running_cluster,
+)
+
+from rocketrio import open_admin
+
+PATIENCE = 120.0
+"""Seconds that anything may take where many share a machine; on a quiet one all of it is there within one."""
+NOW = {"availableNow": True}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@attrs.define
+class Topic:
+    """A topic of its own for each test, and the checkpoint of its query."""
+
+    cluster: Running
+    name: str
+    home: Path
+
+    def write(
+        self, counts: dict[int, int], *, queues: int | None = None, body_size: int = 0
+    ) -> None:
+        """So many messages into each queue; with `queues` the topic is made first, or enlarged."""
+
+        async def write() -> None:
+            async with channel_pool() as pool:
+                if queues is not None:
+                    await create_topic(pool, self.cluster.master, self.name, queues)
+                for queue_id, count in counts.items():
+                    messages = numbered(queue_id, count, body_size=body_size)
+                    await load_queue(pool, self.cluster.master, self.name, queue_id, messages)
+
+        trio.run(write)
+
+    def delete(self) -> None:
+        async def delete() -> None:
+            async with open_admin(name_servers=self.cluster.name_server) as admin:
+                await admin.delete_topic(self.name)
+
+        trio.run(delete)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.home / "checkpoint"
+
+
+@pytest.fixture
+def topic(cluster: Running, tmp_path: Path, request: pytest.FixtureRequest) -> Topic:
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return Topic(cluster, name[:100], tmp_path)
+
+
+@attrs.define
+class Reading:
+    """A query that notes the rows of each batch."""
+
+    query: StreamingQuery
+    batches: dict[int, list[tuple[int, int]]]
+    """Queue and offset of each row, by the number of the batch."""
+    tasks: dict[int, int]
+
+    @property
+    def rows(self) -> list[tuple[int, int]]:
+        return sorted(row for rows in self.batches.values() for row in rows)
+
+    def wait(self, claim: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not claim():
+            assert self.query.exception() is None, self.query.exception()
+            assert time.monotonic() < deadline, (self.query.status, self.batches)
+            time.sleep(0.05)
+
+    def ended(self) -> "Reading":
+        assert self.query.awaitTermination(int(PATIENCE)), self.query.status
+        return self
+
+
+def start_query(
+    spark: SparkSession, topic: Topic, trigger: dict[str, Any] | None = None, **given: str
+) -> Reading:
+    options = {"nameServer": topic.cluster.name_server, "columns": "queueId,queueOffset", **given}
+    if "subscribePattern" not in options:
+        options.setdefault("subscribe", topic.name)
+    frame = spark.readStream.format("rocketmq").options(**options).load()
+    batches: dict[int, list[tuple[int, int]]] = {}
+    tasks: dict[int, int] = {}
+
+    def note(batch: DataFrame, number: int) -> None:
+        rows = batch.select("queueId", "queueOffset", spark_partition_id().alias("task")).collect()
+        batches[number] = [(row.queueId, row.queueOffset) for row in rows]
+        tasks[number] = len({row.task for row in rows})
+
+    writer = frame.writeStream.foreachBatch(note).option(
+        "checkpointLocation", str(topic.checkpoint)
+    )
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    for _ in range(5):
+        query = writer.start()
+        # Spark gives a Python process ten seconds to start, which a busy machine may not.
+        while query.isActive and query.lastProgress is None and not batches:
+            time.sleep(0.02)
+        if "failed to connect back" not in str(query.exception()):
+            break
+    return Reading(query, batches, tasks)
+
+
+@pytest.fixture
+def start(spark: SparkSession, topic: Topic) -> Iterator[Callable[..., Reading]]:
+    started: list[Reading] = []
+
+    def begin(trigger: dict[str, Any] | None = None, **given: str) -> Reading:
+        started.append(start_query(spark, topic, trigger, **given))
+        return started[-1]
+
+    yield begin
+    for reading in started:
+        reading.query.stop()
+
+
+Start = Callable[..., Reading]
+
+
+def span(queue_id: int, first: int, end: int) -> list[tuple[int, int]]:
+    """Rows of one queue."""
+    return [(queue_id, offset) for offset in range(first, end)]
