@@ -6,6 +6,7 @@ a worker whose interpreter lacks rocketrio can then say so.
 """
 
 import pickle
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,18 +72,20 @@ def _make() -> type[DataSource]:
     class PushdownReader(Reader):
         """The same for filterPushdown=true: Spark wants no other reader to have this method."""
 
+        load_id: str | None = None
         pushed: dict[str, Any] | None = None
 
         def _reader(self) -> Any:
             reader = super()._reader()
+            reader.load_id = self.load_id
             if self.pushed is not None:
                 reader.narrow(self.pushed)
             return reader
 
         def pushFilters(self, filters: list[Any]) -> Any:  # noqa: N802 - Spark's name
-            reader = super()._reader()
+            reader = self._reader()
             left = list(reader.pushFilters(filters))
-            self.pushed = reader.narrowing.to_value()
+            self.pushed = reader.pushed()
             return left
 
     class StreamReader(DataSourceStreamReader, *_ending()):  # type: ignore[misc]  # of PySpark 4.2
@@ -164,6 +167,10 @@ def _make() -> type[DataSource]:
         def name(cls) -> str:
             return "rocketmq"
 
+        def __init__(self, options: dict[str, str]) -> None:
+            super().__init__(options)
+            self.load_id = uuid.uuid4().hex  # Spark makes one of these for each `load()`.
+
         def _source(self) -> Any:
             return package().RocketMQDataSource(dict(self.options))
 
@@ -173,8 +180,11 @@ def _make() -> type[DataSource]:
 
         def reader(self, schema: StructType) -> DataSourceReader:
             real = self._source().reader(schema)  # refuses wrong options and schemas while planning
-            kind = PushdownReader if hasattr(real, "narrow") else Reader
-            return kind(dict(self.options), schema)
+            if not hasattr(real, "narrow"):
+                return Reader(dict(self.options), schema)
+            reader = PushdownReader(dict(self.options), schema)
+            reader.load_id = self.load_id
+            return reader
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:
             return Writer(self._source().writer(schema, overwrite))

@@ -21,6 +21,8 @@ from tests.spark.load import (
 )
 
 from rocketrio.api import ClientAPI
+from rocketrio.spark import from_rocketmq
+from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
 from rocketrio_protocol.message import Message, MessageQueue, SysFlag
 from rocketrio_protocol.properties import tags_code
@@ -270,15 +272,61 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.unset(PUSHDOWN)
 
 
-# Each of these loads anew: Spark plans a frame once, whatever is asked of it later (docs/spark.md).
+# Each of these loads anew, as docs/spark.md says.
 def test_conditions_are_pushed(pushing: SparkSession, cluster: Running) -> None:
-    frame = _frame(pushing, cluster, filterPushdown="true")
+    frame = _frame(pushing, cluster, filterPushdown="true", maxRecordsPerPartition="10")
     some = frame.where("queueId = 1 AND queueOffset >= 100 AND queueOffset < 120 AND tags = 'even'")
     assert {row.queueOffset for row in some.collect()} == set(range(100, 120, 2))
-    # Pushed exactly: Spark does not look again. Tags by hash only: it does.
-    condition = _plan(some).partition("Filter")[2].partition("\n")[0]
-    assert "queueOffset" not in condition
-    assert "tags" in condition
+    assert some.rdd.getNumPartitions() == 2  # of 120
+
+
+def test_a_frame_with_a_condition_is_not_narrowed_for_a_query_without_one(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    frame = _frame(pushing, cluster, filterPushdown="true")
+    assert frame.count() == QUEUES * COUNT
+    frame = _frame(pushing, cluster, filterPushdown="true")
+    assert frame.where("queueId = 1").count() == COUNT
+    assert frame.where("queueId = 2 AND queueOffset < 7").count() == 7
+    # Of this query Python hears nothing: Spark gives it the last plan.
+    with pytest.raises(
+        Exception, match=r"\[ROCKETMQ_OPTION\] filterPushdown=true: .* or load anew"
+    ):
+        frame.count()
+    assert frame.where("queueId < 2").count() == 2 * COUNT
+
+
+def test_one_frame_with_conditions_answers_all_queries(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    def load() -> DataFrame:
+        return from_rocketmq(
+            pushing, "orders", name_servers=cluster.name_server,
+            columns=["queueId", "queueOffset"], filter_pushdown=True, min_records_per_partition=1,
+        )  # fmt: skip
+
+    frame = load()
+    one, few = frame.where("queueId = 1"), frame.where("queueId = 2 AND queueOffset < 10")
+    one.explain()  # planned here, and read after others have been
+    assert few.count() == 10
+    assert len(one.collect()) == len(one.collect()) == COUNT
+    assert one.union(few).count() == COUNT + 10
+    assert one.join(few, "queueOffset").count() == 10
+    assert frame.count() == QUEUES * COUNT
+    assert load().where("queueId = 1").rdd.getNumPartitions() == 1  # of 3
+
+
+def test_a_frame_for_pushing_has_the_column_of_its_condition(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    given: dict[str, Any] = {"name_servers": cluster.name_server, "filter_pushdown": True}
+    with pytest.raises(OptionError, match="wants the column queueOffset"):
+        from_rocketmq(pushing, "orders", columns=["queueId"], **given)
+    frame = from_rocketmq(
+        pushing, "orders", schema_mode="kafka", on_corrupt_message="null", **given
+    )
+    assert frame.where("partition = 2").count() == COUNT
+    assert frame.count() == QUEUES * COUNT
 
 
 @pytest.mark.parametrize(
@@ -360,8 +408,3 @@ def test_a_stream_has_kafkas_columns_and_filters_too(
     assert {(row.partition, row.offset, bytes(row.value)) for row in rows} == {
         (q, n, b"%d/%d" % (q, n)) for q in range(QUEUES) for n in range(390, COUNT)
     }
-
-
-def _plan(frame: DataFrame) -> str:
-    plan: str = frame._jdf.queryExecution().executedPlan().toString()
-    return plan

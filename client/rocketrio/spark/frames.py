@@ -47,7 +47,8 @@ def from_rocketmq(
     from rocketrio.spark.streaming.options import STREAM_OPTIONS
 
     parse = partial(parse_read_options, other_options=STREAM_OPTIONS)
-    return _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse)
+    frame = _frame(spark, spark.read, schema, {"topics": topics, **arguments}, parse)
+    return _pushing(frame) if arguments.get("filter_pushdown") else frame
 
 
 def stream_from_rocketmq(
@@ -91,6 +92,22 @@ def _frame(
     reader = reader.format(_FORMAT).options(**options)
     frame: DataFrame = (reader if schema is None else reader.schema(schema)).load()
     return frame
+
+
+def _pushing(frame: "DataFrame") -> "DataFrame":
+    """The same rows; all queries on them have a condition to push, so that each gets a plan of its own."""
+    try:
+        from rocketrio.spark.reading.pushdown import ALWAYS_TRUE
+    except ImportError:
+        return frame  # PySpark 4.0 pushes nothing, and says so by the first action.
+    offset = next(
+        (name for name in frame.columns if name.lower() in ("queueoffset", "offset")), None
+    )
+    if offset is None:
+        raise OptionError(
+            "filter_pushdown=True wants the column queueOffset (of schema_mode='kafka' also offset) among those read"
+        )
+    return frame.where(ALWAYS_TRUE.format(offset=offset))
 
 
 def _check(options: Mapping[str, str], parse: Callable[[Mapping[str, str]], object]) -> None:

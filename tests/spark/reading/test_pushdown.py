@@ -32,6 +32,8 @@ from rocketrio.spark.reading.planning import plan_batch
 from rocketrio.spark.reading.pushdown import PushdownReader, push
 from rocketrio.spark.reading.schema import table_schema
 
+ALWAYS = Not(EqualNullSafe(("queueOffset",), -9))
+"""What `ALWAYS_TRUE` is when Spark pushes it."""
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 T0_MS = 1_704_067_200_000
 
@@ -41,51 +43,57 @@ def _options(**given: str) -> ReadOptions:
 
 
 @pytest.mark.parametrize(
-    ("condition", "narrowing", "is_exact"),
+    ("condition", "narrowing"),
     [
-        (EqualTo(("topic",), "a"), Narrowing(topics=frozenset("a")), True),
-        (In(("TOPIC",), ("a", "b", None)), Narrowing(topics=frozenset("ab")), True),
-        (EqualNullSafe(("brokerName",), "x"), Narrowing(broker_names=frozenset("x")), True),
-        (In(("queueId",), (1, 2)), Narrowing(queue_ids=frozenset((1, 2))), True),
-        (EqualTo(("queueOffset",), 7), Narrowing(start=7, end=8), True),
-        (GreaterThan(("queueOffset",), 7), Narrowing(start=8), True),
-        (GreaterThanOrEqual(("queueOffset",), 7), Narrowing(start=7), True),
-        (LessThan(("queueOffset",), 7), Narrowing(end=7), True),
-        (LessThanOrEqual(("queueOffset",), 7), Narrowing(end=8), True),
-        (LessThan(("queueOffset",), -5), Narrowing(end=-5), True),
-        (In(("queueOffset",), (9, 3)), Narrowing(start=3, end=10), False),
-        (In(("queueOffset",), (3, 4)), Narrowing(start=3, end=5), True),
-        (In(("queueOffset",), ()), Narrowing(end=0), True),
-        (GreaterThan(("storeTimestamp",), T0), Narrowing(from_ms=T0_MS - 1), False),
-        (LessThan(("storeTimestamp",), T0), Narrowing(before_ms=T0_MS + 2), False),
+        (EqualTo(("topic",), "a"), Narrowing(topics=frozenset("a"))),
+        (In(("TOPIC",), ("a", "b", None)), Narrowing(topics=frozenset("ab"))),
+        (EqualNullSafe(("brokerName",), "x"), Narrowing(broker_names=frozenset("x"))),
+        (In(("queueId",), (1, 2)), Narrowing(queue_ids=frozenset((1, 2)))),
+        (EqualTo(("queueOffset",), 7), Narrowing(start=7, end=8)),
+        (GreaterThan(("queueOffset",), 7), Narrowing(start=8)),
+        (GreaterThanOrEqual(("queueOffset",), 7), Narrowing(start=7)),
+        (LessThan(("queueOffset",), 7), Narrowing(end=7)),
+        (LessThanOrEqual(("queueOffset",), 7), Narrowing(end=8)),
+        (LessThan(("queueOffset",), -5), Narrowing(end=-5)),
+        (In(("queueOffset",), (9, 3)), Narrowing(start=3, end=10)),
+        (In(("queueOffset",), (3, 4)), Narrowing(start=3, end=5)),
+        (In(("queueOffset",), ()), Narrowing(end=0)),
+        (GreaterThan(("storeTimestamp",), T0), Narrowing(from_ms=T0_MS - 1)),
+        (LessThan(("storeTimestamp",), T0), Narrowing(before_ms=T0_MS + 2)),
         (
             EqualTo(("storeTimestamp",), T0 + timedelta(microseconds=999)),
             Narrowing(from_ms=T0_MS - 1, before_ms=T0_MS + 2),
-            False,
         ),
-        (EqualTo(("tags",), "a"), Narrowing(tags=frozenset("a")), False),
-        (In(("tags",), ("a", "b")), Narrowing(tags=frozenset("ab")), False),
-        (IsNotNull(("queueId",)), EVERYTHING, True),
-        (IsNotNull(("tags",)), EVERYTHING, False),
+        (EqualTo(("tags",), "a"), Narrowing(tags=frozenset("a"))),
+        (In(("tags",), ("a", "b")), Narrowing(tags=frozenset("ab"))),
+        (IsNotNull(("queueId",)), EVERYTHING),
+        (IsNotNull(("tags",)), EVERYTHING),
         # What is not for us.
-        (EqualNullSafe(("tags",), None), EVERYTHING, False),
-        (EqualTo(("tags",), "a||b"), EVERYTHING, False),
-        (In(("tags",), ("a", "*")), EVERYTHING, False),
-        (IsNull(("tags",)), EVERYTHING, False),
-        (Not(EqualTo(("queueId",), 1)), EVERYTHING, False),
-        (StringStartsWith(("topic",), "a"), EVERYTHING, False),
-        (EqualTo(("keys",), "k"), EVERYTHING, False),
-        (EqualTo(("properties", "TAGS"), "a"), EVERYTHING, False),
-        (GreaterThan(("queueId",), 1), EVERYTHING, False),
-        (GreaterThan(("tags",), "a"), EVERYTHING, False),
-        (EqualTo(("offset",), "7"), EVERYTHING, False),
+        (EqualNullSafe(("tags",), None), EVERYTHING),
+        (EqualTo(("tags",), "a||b"), EVERYTHING),
+        (In(("tags",), ("a", "*")), EVERYTHING),
+        (IsNull(("tags",)), EVERYTHING),
+        (Not(EqualTo(("queueId",), 1)), EVERYTHING),
+        (StringStartsWith(("topic",), "a"), EVERYTHING),
+        (EqualTo(("keys",), "k"), EVERYTHING),
+        (EqualTo(("properties", "TAGS"), "a"), EVERYTHING),
+        (GreaterThan(("queueId",), 1), EVERYTHING),
+        (GreaterThan(("tags",), "a"), EVERYTHING),
+        (EqualTo(("offset",), "7"), EVERYTHING),
     ],
 )
-def test_what_one_condition_says(condition: Filter, narrowing: Narrowing, is_exact: bool) -> None:
-    found, left = push([condition], _options())
-    assert found == narrowing
-    assert left == ([] if is_exact else [condition])
-    assert all(kept is condition for kept in left)  # the same object: Spark goes by identity
+def test_what_one_condition_says(condition: Filter, narrowing: Narrowing) -> None:
+    assert push([condition], _options()) == narrowing
+    assert push([ALWAYS, condition], _options()) == narrowing
+
+
+def test_spark_looks_again_at_every_condition() -> None:
+    options = _options()
+    conditions: list[Filter] = [EqualTo(("queueId",), 1), IsNotNull(("queueId",)), ALWAYS]
+    left = PushdownReader(options, table_schema(options)).pushFilters(conditions)
+    assert all(
+        kept is condition for kept, condition in zip(left, conditions, strict=True)
+    )  # the same objects: Spark goes by identity
 
 
 def test_conditions_are_taken_together() -> None:
@@ -95,12 +103,10 @@ def test_conditions_are_taken_together() -> None:
         GreaterThan(("storeTimestamp",), T0), LessThan(("storeTimestamp",), T0 + timedelta(seconds=1)),
         In(("tags",), ("a", "b")), EqualTo(("tags",), "b"),
     ]  # fmt: skip
-    found, left = push(conditions, _options())
-    assert found == Narrowing(
+    assert push(conditions, _options()) == Narrowing(
         start=4, end=7, queue_ids=frozenset((2,)), from_ms=T0_MS - 1, before_ms=T0_MS + 1002,
         tags=frozenset("b"),
     )  # fmt: skip
-    assert left == conditions[6:]
 
 
 def test_kafkas_columns_have_their_own_names() -> None:
@@ -108,16 +114,9 @@ def test_kafkas_columns_have_their_own_names() -> None:
         EqualTo(("partition",), 3), GreaterThan(("offset",), 3), LessThan(("timestamp",), T0),
         IsNotNull(("key",)), IsNotNull(("value",)),
     ]  # fmt: skip
-    found, left = push(conditions, _options(schemaMode="kafka"))
-    assert found == Narrowing(partitions=frozenset((3,)), start=4, before_ms=T0_MS + 2)
-    assert left == conditions[2:4]
-
-
-def test_where_damage_may_be_null_spark_looks_again_at_everything() -> None:
-    conditions: list[Filter] = [EqualTo(("queueId",), 1), IsNotNull(("queueId",))]
-    found, left = push(conditions, _options(onCorruptMessage="null"))
-    assert found == Narrowing(queue_ids=frozenset((1,)))
-    assert left == conditions
+    assert push(conditions, _options(schemaMode="kafka")) == Narrowing(
+        partitions=frozenset((3,)), start=4, before_ms=T0_MS + 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,6 +147,17 @@ def test_what_was_pushed_travels_as_plain_values() -> None:
     assert all(isinstance(each, list | int | None) for each in value.values())
 
 
+def test_what_two_queries_leave_covers_both() -> None:
+    one = Narrowing(
+        topics=frozenset("t"), queue_ids=frozenset((1,)), start=3, end=9, from_ms=5, before_ms=9
+    )
+    other = Narrowing(queue_ids=frozenset((2,)), start=5, end=12, from_ms=7, tags=frozenset("a"))
+    both = Narrowing(queue_ids=frozenset((1, 2)), start=3, end=12, from_ms=5)
+    assert one.widened(other) == other.widened(one) == both
+    assert one.widened(one) == one
+    assert one.widened(EVERYTHING) == EVERYTHING
+
+
 def test_a_reader_of_which_nothing_is_left_asks_nobody() -> None:
     options = _options(subExpression="a")
     reader = PushdownReader(options, table_schema(options))
@@ -158,7 +168,7 @@ def test_a_reader_of_which_nothing_is_left_asks_nobody() -> None:
 
 async def _planned(cluster: Any, *conditions: Filter, **given: str) -> list[tuple[int, int, int]]:
     options = read_options(cluster, **given)
-    narrowing, _ = push(conditions, options)
+    narrowing = push(conditions, options)
     tasks = await plan_batch(options, narrowing, dial=cluster.dial)
     ranges = [part for task in tasks for part in task.ranges]
     return sorted((part.queue_id, part.start, part.end) for part in ranges)

@@ -3,7 +3,7 @@
 Invariant: what is left out cannot meet the conditions, as long as store times grow along a queue.
 """
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import msgspec
@@ -11,6 +11,8 @@ import msgspec
 from rocketrio.consuming.subscription import ALL, Subscription
 from rocketrio.spark.reading.offsets import MAX_OFFSET, QueueRange
 from rocketrio_protocol.message import MessageQueue
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -52,6 +54,24 @@ class Narrowing:
         start = min(max(part.start, self.start), part.end)
         return attrs.evolve(part, start=start, end=max(start, min(part.end, self.end)))
 
+    def widened(self, other: "Narrowing") -> "Narrowing":
+        """What leaves everything that either of the two leaves."""
+        return Narrowing(
+            topics=_union(self.topics, other.topics),
+            broker_names=_union(self.broker_names, other.broker_names),
+            queue_ids=_union(self.queue_ids, other.queue_ids),
+            partitions=_union(self.partitions, other.partitions),
+            start=min(self.start, other.start),
+            end=max(self.end, other.end),
+            from_ms=None
+            if self.from_ms is None or other.from_ms is None
+            else min(self.from_ms, other.from_ms),
+            before_ms=None
+            if self.before_ms is None or other.before_ms is None
+            else max(self.before_ms, other.before_ms),
+            tags=_union(self.tags, other.tags),
+        )
+
     def subscription(self, asked: Subscription) -> Subscription | None:
         """The filter that brokers are to apply; None where nothing can pass."""
         if self.tags is None or asked.is_sql92:
@@ -68,6 +88,10 @@ class Narrowing:
     def from_value(cls, value: dict[str, Any]) -> "Narrowing":
         """What `to_value` described."""
         return msgspec.convert(value, cls)
+
+
+def _union(one: frozenset[T] | None, other: frozenset[T] | None) -> frozenset[T] | None:
+    return None if one is None or other is None else one | other
 
 
 EVERYTHING: Final = Narrowing()

@@ -1,20 +1,26 @@
 """Conditions of a query that narrow what is read, for `filterPushdown=true` on PySpark 4.1 and later.
 
-    topic, brokerName, queueId (kafka: partition)   = IN        exactly: Spark does not look again
-    queueOffset (kafka: offset)                     = < <= > >= exactly; IN by its bounds
+    topic, brokerName, queueId (kafka: partition)   = IN
+    queueOffset (kafka: offset)                     = < <= > >= IN, by bounds
     storeTimestamp (kafka: timestamp)               = < <= > >= by the offsets of those times, widened by 1 ms
     tags                                            = IN        as the broker's filter, which compares hashes
 
+Spark applies all of them again, because it gives every query on a DataFrame the plan that was made last: `pushed` keeps
+plans wide enough for that. The one query whose plan Python cannot make is one without any condition. Who has
+`ALWAYS_TRUE` in each makes that one too; others are refused where they would read a plan of another query.
+
 Why a reader of its own: Spark refuses one that has `pushFilters` where its conf for that is not set.
-Not for a DataFrame that several queries use: Spark gives each what the last one pushed (docs/decisions/0032).
+Invariant: no condition that a query has leaves out a row that another one on the same DataFrame wants.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
+from uuid import uuid4
 
 import attrs
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     EqualNullSafe,
     EqualTo,
@@ -23,16 +29,16 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     InputPartition,
-    IsNotNull,
     LessThan,
     LessThanOrEqual,
+    Not,
 )
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.options import ReadOptions
+from rocketrio.spark.reading.pushed import for_one_query, widened
 from rocketrio.spark.reading.reader import RocketMQBatchReader
-from rocketrio.spark.reading.schema import known_columns
 
 _NAMES: Final = {
     "topic": "topics",
@@ -54,8 +60,10 @@ _COMPARISONS: Final = (
     LessThanOrEqual,
 )
 
-Pushed: TypeAlias = tuple[Narrowing, bool]
-"""What is left, and whether Spark need not look again."""
+_QUERY: Final = "spark.sql.execution.id"
+_IMPOSSIBLE_OFFSET: Final = -9
+ALWAYS_TRUE: Final = f"NOT ({{offset}} <=> {_IMPOSSIBLE_OFFSET})"
+"""A condition that every row meets, null or not, and that Spark pushes."""
 
 
 class PushdownReader(RocketMQBatchReader):
@@ -63,16 +71,30 @@ class PushdownReader(RocketMQBatchReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
+        self.load_id: str | None = None
+        """Of all readers of one `load()`; None for one that no other shares anything with."""
         self.narrowing = EVERYTHING
+        self._plan_id: str | None = None
+        """Of a plan that only one query may read."""
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Remember what can narrow the read; the conditions that Spark must still apply."""
-        self.narrowing, left = push(filters, self._options)
-        return left
+    def pushFilters(self, filters: list[Filter]) -> Sequence[Filter]:  # noqa: N802 - Spark's name
+        """Remember what can narrow the read; the conditions that Spark must still apply, which are all."""
+        narrowing = push(filters, self._options)
+        if self.load_id is not None:
+            narrowing = widened(self.load_id, narrowing)
+            is_pushed_always = any(map(_is_always_true, filters))
+            self._plan_id = None if is_pushed_always or narrowing == EVERYTHING else uuid4().hex
+        self.narrowing = narrowing
+        return filters
+
+    def pushed(self) -> dict[str, Any]:
+        """For `narrow` in another process."""
+        return {"narrowing": self.narrowing.to_value(), "plan_id": self._plan_id}
 
     def narrow(self, pushed: dict[str, Any]) -> None:
         """As `pushFilters` in another process did."""
-        self.narrowing = Narrowing.from_value(pushed)
+        self.narrowing = Narrowing.from_value(pushed["narrowing"])
+        self._plan_id = pushed["plan_id"]
 
     def partitions(self) -> list[InputPartition]:
         """The tasks of what is left. Raises SparkSourceError."""
@@ -82,6 +104,9 @@ class PushdownReader(RocketMQBatchReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Raises SparkSourceError."""
+        task = TaskContext.get()
+        if self._plan_id is not None and task is not None:
+            for_one_query(self._plan_id, task.getLocalProperty(_QUERY) or "")
         if self._narrowed_options is None:
             return iter(())
         return self._rows(partition, self._narrowed_options)
@@ -95,25 +120,21 @@ class PushdownReader(RocketMQBatchReader):
         return attrs.evolve(self._options, subscription=subscription)
 
 
-def push(filters: Iterable[Filter], options: ReadOptions) -> tuple[Narrowing, list[Filter]]:
-    """What the conditions, all of which must hold, leave to read, and those that Spark must apply all the same."""
-    columns = {name.lower(): column for name, column in known_columns(options).items()}
+def push(filters: Iterable[Filter], options: ReadOptions) -> Narrowing:
+    """What the conditions, all of which must hold, leave to read."""
     narrowing = EVERYTHING
-    left: list[Filter] = []
-    # With onCorruptMessage=null a row may lack anything, which no range can tell.
-    never_null = options.on_corrupt_message != "null"
     for condition in filters:
-        name = _column(condition)
-        is_exact = False
-        if isinstance(condition, IsNotNull):
-            is_exact = name in columns and not columns[name].may_be_null
-        elif isinstance(condition, _COMPARISONS):
-            pushed = _narrowed(narrowing, name, condition)
-            if pushed is not None:
-                narrowing, is_exact = pushed
-        if not (is_exact and never_null):
-            left.append(condition)
-    return narrowing, left
+        if isinstance(condition, _COMPARISONS):
+            narrowing = _narrowed(narrowing, _column(condition), condition)
+    return narrowing
+
+
+def _is_always_true(condition: Filter) -> bool:
+    """Whether it is `ALWAYS_TRUE`."""
+    match condition:
+        case Not(EqualNullSafe() as inner):
+            return _column(inner) in _OFFSETS and inner.value == _IMPOSSIBLE_OFFSET
+    return False
 
 
 def _column(condition: Filter) -> str:
@@ -122,23 +143,22 @@ def _column(condition: Filter) -> str:
     return attribute[0].lower() if len(attribute) == 1 else ""
 
 
-def _narrowed(narrowing: Narrowing, name: str, condition: Any) -> Pushed | None:
-    """What one comparison makes of the rest; None where it says nothing to us."""
+def _narrowed(narrowing: Narrowing, name: str, condition: Any) -> Narrowing:
+    """What one comparison makes of the rest; the same where it says nothing to us."""
     if not isinstance(condition, In) and condition.value is None:
-        return None  # `<=> NULL` asks for rows that have none.
+        return narrowing  # `<=> NULL` asks for rows that have none.
     is_equality = isinstance(condition, EqualTo | EqualNullSafe | In)
     if is_equality and name in _NAMES:
-        return _among(narrowing, _NAMES[name], _values(condition)), True
+        return _among(narrowing, _NAMES[name], _values(condition))
     if is_equality and name == "tags":
         tags = _values(condition)
-        if not all(isinstance(tag, str) and _is_tag(tag) for tag in tags):
-            return None
-        return _among(narrowing, "tags", tags), False
+        if all(isinstance(tag, str) and _is_tag(tag) for tag in tags):
+            return _among(narrowing, "tags", tags)
     if name in _OFFSETS:
         return _by_offset(narrowing, condition)
     if name in _TIMES:
         return _by_time(narrowing, condition)
-    return None
+    return narrowing
 
 
 def _values(condition: Any) -> list[Any]:
@@ -159,27 +179,25 @@ def _among(narrowing: Narrowing, field: str, values: Iterable[Any]) -> Narrowing
     return attrs.evolve(narrowing, **changes)
 
 
-def _by_offset(narrowing: Narrowing, condition: Any) -> Pushed | None:
+def _by_offset(narrowing: Narrowing, condition: Any) -> Narrowing:
     offsets = _values(condition)
     if not all(isinstance(offset, int) for offset in offsets):
-        return None
+        return narrowing
+    if not offsets:
+        return attrs.evolve(narrowing, end=0)
     if isinstance(condition, In):
-        if not offsets:
-            return attrs.evolve(narrowing, end=0), True
         low, high = min(offsets), max(offsets) + 1
-        is_exact = len(set(offsets)) == high - low
     else:
         low, high = _bounds(condition, condition.value)
-        is_exact = True
     start = narrowing.start if low is None else max(narrowing.start, low)
     end = narrowing.end if high is None else min(narrowing.end, high)
-    return attrs.evolve(narrowing, start=start, end=end), is_exact
+    return attrs.evolve(narrowing, start=start, end=end)
 
 
-def _by_time(narrowing: Narrowing, condition: Any) -> Pushed | None:
+def _by_time(narrowing: Narrowing, condition: Any) -> Narrowing:
     times = _values(condition)
     if not times or not all(isinstance(time, datetime) and time.tzinfo for time in times):
-        return None
+        return narrowing
     # Microseconds are of no column, and a broker may be off by one: a millisecond more on either side.
     first = (min(times) - _EPOCH) // timedelta(milliseconds=1) - 1
     last = (max(times) - _EPOCH) // timedelta(milliseconds=1) + 2
@@ -188,7 +206,7 @@ def _by_time(narrowing: Narrowing, condition: Any) -> Pushed | None:
         from_ms = first if from_ms is None else max(from_ms, first)
     if not isinstance(condition, GreaterThan | GreaterThanOrEqual):
         before_ms = last if before_ms is None else min(before_ms, last)
-    return attrs.evolve(narrowing, from_ms=from_ms, before_ms=before_ms), False
+    return attrs.evolve(narrowing, from_ms=from_ms, before_ms=before_ms)
 
 
 def _bounds(condition: Any, value: int) -> tuple[int | None, int | None]:
