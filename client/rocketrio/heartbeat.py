@@ -7,6 +7,7 @@ Unlike Java: leaving is told only to brokers that heard a heartbeat; nobody is d
 """
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import attrs
@@ -22,6 +23,7 @@ from rocketrio_protocol.commands.client import (
     SubscriptionData,
 )
 from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.message import MessageQueue
 
 HEARTBEAT_INTERVAL: Final = 30.0  # heartbeatBrokerInterval; brokers forget a client after 120 s
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
@@ -43,6 +45,8 @@ class ConsumerMembership:
     message_model: str = CLUSTERING
     rebalance_now: Wakeup = attrs.Factory(Wakeup)
     """Caused when the members or the queues may have changed."""
+    follow_reset: Callable[[Mapping[MessageQueue, int]], None] | None = None
+    """Told, synchronously, where an operator has put the group; None for members that keep their offsets themselves."""
 
 
 @attrs.define

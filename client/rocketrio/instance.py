@@ -30,6 +30,10 @@ from rocketrio.topic_routes import TopicRoutes
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
+from rocketrio_protocol.commands.consumer import (
+    ResetConsumerClientOffsetRequestHeader,
+    ResetOffsetBody,
+)
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.message_id import UniqueIdGenerator
@@ -98,6 +102,7 @@ class ClientInstance(Live):
         self.processors = processors
         """What is done with the requests of brokers, by their code."""
         processors[int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)] = self.notify_consumer_ids_changed
+        processors[int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)] = self.reset_consumer_offset
         self.transaction_checks: TransactionChecks | None = None
         """Who answers for the transactions of this client's producers; None until one has any."""
         self.traces: Traces | None = None
@@ -301,3 +306,17 @@ class ClientInstance(Live):
         member = self.heartbeat.consumers.get(group)
         if member is not None:
             member.rebalance_now.wake()
+
+    def reset_consumer_offset(self, channel: Channel, request: RemotingCommand) -> None:
+        """An operator has put a group elsewhere by Java's tools: brokers tell the members that run."""
+        header = request.header(ResetConsumerClientOffsetRequestHeader)
+        member = self.heartbeat.consumers.get(self.namespace.unwrapped(header.group))
+        if member is not None and member.follow_reset is not None:
+            told = ResetOffsetBody.from_json(request.body).offset_table
+            short = self.namespace.unwrapped
+            member.follow_reset(
+                {
+                    MessageQueue(short(queue.topic), queue.broker_name, queue.queue_id): offset
+                    for queue, offset in told.items()
+                }
+            )

@@ -3,8 +3,10 @@
 Answers to: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsumerImpl.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import trio
@@ -33,6 +35,8 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.route import TopicRouteData
 from rocketrio_protocol.topic_names import retry_topic
 
+logger = logging.getLogger("rocketrio.consumer")
+
 COMMIT_GRACE: Final = 5.0
 """Seconds that the last commit may take: one offset call."""
 YOUNG_TOPIC_LIMIT: Final = 1.0
@@ -59,6 +63,8 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         auto_commit=options.auto_commit,
         delivery=Delivery.of(client, member, options.max_reconsume_times),
     )
+    if member is not None and isinstance(offsets, RemoteBrokerOffsetStore):
+        member.follow_reset = partial(_follow_reset, consumer, offsets)
     locks = None
     if options.orderly:
         locks = consumer.assigned.locks = QueueLocks(
@@ -115,6 +121,19 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         finally:
             await _close(client, consumer, offsets, member)
             nursery.cancel_scope.cancel()
+
+
+def _follow_reset(
+    consumer: Consumer, offsets: RemoteBrokerOffsetStore, told: Mapping[MessageQueue, int]
+) -> None:
+    """Go where an operator has put the group: Apache's brokers store nothing themselves while members run."""
+    for queue in sorted(told.keys() & consumer.assigned.queues.keys()):
+        logger.warning(
+            "reset by an operator queue=%s group=%s from=%s to=%d",
+            queue, consumer.group, consumer.position(queue), told[queue],
+        )  # fmt: skip
+        offsets.claim_anew(queue)
+        consumer.seek(queue, told[queue])
 
 
 async def _check_subscription(

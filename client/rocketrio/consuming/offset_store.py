@@ -100,6 +100,11 @@ class RemoteBrokerOffsetStore:
             remedy="Commits of this queue are dropped until it is taken over again; seek() goes on elsewhere",
         )
 
+    def claim_anew(self, queue: MessageQueue) -> None:
+        """An operator has put the group elsewhere, and we follow: the next commit is one of after that."""
+        self._claim(queue).forget()
+        self.doubt(queue)
+
     def _claim(self, queue: MessageQueue) -> QueueClaim:
         return self._claims.setdefault(queue, QueueClaim())
 
@@ -211,6 +216,7 @@ class RemoteBrokerOffsetStore:
         """Commit to a broker of ours, which decides by claim and generation what is newer."""
         claim, wanted = self._claim(queue), progress.wanted
         while True:
+            times_forgotten = claim.times_forgotten
             answer = await self.client.api.update_consumer_offset(
                 found.addr,
                 self.group,
@@ -220,6 +226,8 @@ class RemoteBrokerOffsetStore:
                 ownership=ownership,
                 seek=progress.is_reset,
             )
+            if claim.times_forgotten != times_forgotten:
+                return  # Of before a reset that we have followed meanwhile.
             if answer.outcome == CommitOutcome.RESET:
                 assert answer.generation is not None
                 claim.overruled = StandingOffset(answer.generation, answer.standing_offset)

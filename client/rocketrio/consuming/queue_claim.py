@@ -51,11 +51,19 @@ class QueueClaim:
     overruled: StandingOffset | None = None
     """What an operator's reset has put there; ours is dropped."""
 
+    times_forgotten: int = 0
+
     def took(self, addr: str, ownership: str | None, generation: str | None) -> None:
         """A broker answered our claim."""
         self.ownerships[addr] = ownership
         if self.generation is None:
             self.generation = generation
+
+    def forget(self) -> None:
+        """As at the start, so that the next commit claims the queue as it is then."""
+        self.generation, self.overruled = None, None
+        self.ownerships.clear()
+        self.times_forgotten += 1
 
     def seek(self) -> None:
         """The user went elsewhere, and after what happened until now."""
