@@ -1,0 +1,247 @@
+"""Reading from slaves of both products by their master's suggestion, and while it is away: both clients, by node table.
+
+Java's table is `PullAPIWrapper.pullFromWhichNodeTable`, ours `Consumer.pull_from_which_node_table`.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from rocketrio import MessageQueue, open_client, open_consumer
+from rocketrio_protocol.codes import MASTER_ID
+from tests.interop import wire
+from tests.interop.commit_log import digest, wait_caught_up
+from tests.interop.line_client import eventually
+from tests.interop.ours import OurBroker
+from tests.interop.processes import wait_until
+from tests.interop.slaves_of_both import (
+    APACHE_SLAVE,
+    OUR_SLAVE,
+    TOPICS,
+    Broker,
+    Cluster,
+    group_of,
+    slaves_of_both,
+)
+
+pytestmark = pytest.mark.interop
+
+METADATA_TIMEOUT = 130.0
+"""Seconds; a 5.3.3 slave copies metadata once a minute."""
+PATIENCE = 75.0
+"""Seconds until a Java group has its queue; some look for it again after 20 s."""
+COUNT = 240
+PADDING = "." * 3000
+"""400 such messages fill more than one commit-log file of 1 MiB."""
+BY_EIGHT: dict[str, Any] = {"pull_batch_size": 8, "pull_threshold_for_queue": 16}
+
+
+@pytest.fixture(scope="module", params=["Apache", "ours"])
+def cluster(
+    request: pytest.FixtureRequest, version: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp(f"slaves-{version}")
+    with slaves_of_both(version, folder, master=request.param) as cluster:
+        for topic in ("split", "killed"):
+            cluster.java.call("send_many", prefix="m", count=COUNT, **_queue(topic))
+        for slave in cluster.slaves.values():
+            wait_until(lambda slave=slave: _serves(slave), "the slaves serve", METADATA_TIMEOUT)  # type: ignore[misc]
+        yield cluster
+
+
+def _queue(topic: str) -> dict[str, Any]:
+    return {"topic": topic, "broker": "broker-a", "queue_id": 0}
+
+
+def _serves(slave: Broker) -> bool:
+    """Knows topics and groups, and has the messages."""
+    topics = wire.ask(slave.address, wire.GET_ALL_TOPIC_CONFIG).body
+    groups = wire.ask(slave.address, wire.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
+    if b'"killed-ours-2"' not in groups or not all(f'"{t}"'.encode() in topics for t in TOPICS):
+        return False
+    asked = {"topic": "killed", "queueId": "0"}
+    found = wire.ask(slave.address, wire.GET_MAX_OFFSET, asked)
+    return found.ext_fields.get("offset") == str(COUNT)
+
+
+def _nodes_of(cluster: Cluster, slave: int) -> set[int]:
+    """Where a master sends a group that names this slave: to ours 1, which every group names, means any that lives."""
+    is_any = slave == APACHE_SLAVE and isinstance(cluster.master, OurBroker)
+    return {APACHE_SLAVE, OUR_SLAVE} if is_any else {slave}
+
+
+# ---------------------------------------------------------------------- by suggestion
+
+
+@pytest.mark.parametrize("slave", [APACHE_SLAVE, OUR_SLAVE])
+def test_java_goes_to_the_slave_and_comes_home(cluster: Cluster, slave: int) -> None:
+    asked: dict[str, Any] = {"group": group_of("java", "split", slave), **_queue("split")}
+    java, offset, nodes = cluster.java, 0, []
+    while True:
+        pulled = java.call("pull", offset=offset, max=8, **asked)
+        (row,) = java.call("pull_nodes", group=asked["group"])
+        nodes.append(row["node"])
+        if pulled["status"] != "FOUND":
+            break
+        offset = pulled["next_offset"]
+    assert (pulled["status"], offset) == ("NO_NEW_MSG", COUNT)
+    *away, home = nodes
+    assert len(away) == COUNT // 8
+    assert len(set(away)) == 1
+    assert set(away) <= _nodes_of(cluster, slave)
+    assert home == MASTER_ID
+
+
+@pytest.mark.parametrize("slave", [APACHE_SLAVE, OUR_SLAVE])
+async def test_ours_goes_to_the_slave_and_comes_home(cluster: Cluster, slave: int) -> None:
+    queue = MessageQueue("split", "broker-a", 0)
+    ids = {each.address: id_ for id_, each in cluster.slaves.items()}
+    nodes, served_by = set(), set()
+    async with open_consumer(
+        "split",
+        group=group_of("ours", "split", slave),
+        queues=[queue],
+        start_from="first",
+        name_servers=[cluster.name_server],
+        **BY_EIGHT,
+    ) as consumer:
+        with trio.fail_after(PATIENCE):
+            for number in range(COUNT):
+                assert (await consumer.receive()).queue_offset == number
+                of_queue = consumer.statistics().queues[queue]
+                if number < COUNT - 20:  # The last pull but one may be level already.
+                    nodes.add(of_queue.pull_from_which_node)
+                    served_by.add(ids.get(of_queue.pulled_from or "", MASTER_ID))
+        assert nodes <= _nodes_of(cluster, slave)
+        assert len(nodes) == 1
+        assert served_by - {MASTER_ID} == nodes
+        await eventually(
+            lambda: consumer.pull_from_which_node_table == {queue: MASTER_ID}, PATIENCE
+        )
+
+
+# ---------------------------------------------------------------------- what slaves have
+
+
+def test_several_slaves_have_the_same_log_through_cuts_and_load(cluster: Cluster) -> None:
+    """Connections are reset, and held up, while messages arrive."""
+    java = cluster.java
+    for number, words in enumerate([("drop",), ("hold", "drop", "go"), ("hold", "go")]):
+        sends = {"prefix": f"cut-{number}", "padding": PADDING, **_queue("loaded")}
+        java.call("send_many", count=100, **sends)
+        cluster.link.tell(words[0])
+        java.call("send_many", count=100, **sends)
+        for word in words[1:]:
+            cluster.link.tell(word)
+        java.call("send_many", count=50, **sends)
+    _assert_same_logs(cluster)
+
+
+def test_a_slave_that_was_away_for_more_than_a_file_goes_on(cluster: Cluster) -> None:
+    for slave in cluster.slaves.values():
+        slave.kill()
+    cluster.java.call("send_many", prefix="away", count=400, padding=PADDING, **_queue("loaded"))
+    for slave in cluster.slaves.values():
+        slave.start()
+    for slave in cluster.slaves.values():
+        slave.wait_ready()
+    _assert_same_logs(cluster)
+
+
+def _assert_same_logs(cluster: Cluster) -> None:
+    for slave in cluster.slaves.values():
+        end = wait_caught_up(cluster.master.address, slave.address)
+        assert digest(slave.store, end) == digest(cluster.master.store, end), slave
+
+
+def test_progress_of_delayed_messages_arrives(cluster: Cluster) -> None:
+    java = cluster.java
+    before = java.call("offsets", **_queue("loaded"))["max"]
+    for level in (1, 2, 2):
+        java.call("send", body=f"level {level}", delay_level=level, **_queue("loaded"))
+    wait_until(
+        lambda: java.call("offsets", **_queue("loaded"))["max"] == before + 3, "delivered", 30
+    )
+    wait_until(lambda: _delivered(cluster.master).get(2, 0) >= 2, "written down", 30)
+    wanted = _delivered(cluster.master)
+    for slave in cluster.slaves.values():
+        wait_until(
+            lambda slave=slave: _delivered(slave) == wanted,  # type: ignore[misc]
+            f"{slave.address} has {wanted}",
+            METADATA_TIMEOUT,
+        )
+
+
+def _delivered(broker: Broker) -> dict[int, int]:
+    """How far each delay level is delivered, as the file says; its keys have no quotes."""
+    path = broker.store / "config" / "delayOffset.json"
+    if not path.exists() or not (text := path.read_text()):
+        return {}
+    table = json.loads(re.sub(r"([{,])\s*(\d+)\s*:", r'\1"\2":', text))["offsetTable"]
+    return {int(level): offset for level, offset in table.items()}
+
+
+# ---------------------------------------------------------------------- the master is away; comes last
+
+
+@pytest.mark.parametrize("slave", [APACHE_SLAVE, OUR_SLAVE])
+async def test_both_clients_read_on_while_the_master_is_away(cluster: Cluster, slave: int) -> None:
+    """And come home afterwards, where their groups stand at the end."""
+    java, group = cluster.java, group_of("java", "killed", slave)
+    queue = MessageQueue("killed", "broker-a", 0)
+    member = f"killed-{slave}"
+    await java.acall(
+        "work_start", member=member, group=group, topic="killed", batch=8, kept=16, pause_ms=40
+    )
+    async with (
+        open_client(name_servers=[cluster.name_server]) as client,
+        open_consumer(
+            "killed",
+            group=group_of("ours", "killed", slave),
+            queues=[queue],
+            start_from="first",
+            client=client,
+            **BY_EIGHT,
+        ) as consumer,
+    ):
+        with trio.fail_after(PATIENCE):
+            ours = [(await consumer.receive()).queue_offset for _ in range(20)]
+            while len(theirs := await java.acall("work_seen", member=member)) < 20:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        assert len(theirs) < COUNT
+        await trio.to_thread.run_sync(cluster.master.kill)
+        try:
+            assert set(consumer.pull_from_which_node_table.values()) <= _nodes_of(cluster, slave)
+            (row,) = await java.acall("work_nodes", member=member)
+            assert row["node"] in _nodes_of(cluster, slave)
+            with trio.fail_after(PATIENCE):
+                while len(ours) < COUNT:
+                    ours.append((await consumer.receive()).queue_offset)
+                while len(theirs) < COUNT:
+                    await trio.sleep(0.2)
+                    theirs = await java.acall("work_seen", member=member)
+        finally:
+            cluster.master.start()  # In this thread: the process would end with another one.
+            await trio.to_thread.run_sync(cluster.master.wait_ready)
+        assert ours == [each["queue_offset"] for each in theirs] == list(range(COUNT))
+        await eventually(
+            lambda: consumer.pull_from_which_node_table == {queue: MASTER_ID}, PATIENCE
+        )
+        with trio.fail_after(PATIENCE):
+            while (await java.acall("work_nodes", member=member))[0]["node"] != MASTER_ID:  # noqa: ASYNC110
+                await trio.sleep(0.5)
+    await java.acall("work_stop", member=member)
+    for of in (group, group_of("ours", "killed", slave)):
+        asked = {"consumerGroup": of, "topic": "killed", "queueId": "0"}
+        # Java's last commit is a request that nobody answers.
+        await eventually(partial(_is_committed, cluster, asked), PATIENCE)
+
+
+def _is_committed(cluster: Cluster, asked: dict[str, str]) -> bool:
+    answer = wire.ask(cluster.master.address, wire.QUERY_CONSUMER_OFFSET, asked)
+    return answer.ext_fields.get("offset") == str(COUNT)
