@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from pyspark.sql import DataFrame, SparkSession, datasource
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 from tests.spark.load import (
@@ -21,8 +21,6 @@ from tests.spark.load import (
 )
 
 from rocketrio.api import ClientAPI
-from rocketrio.spark import from_rocketmq
-from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
 from rocketrio_protocol.message import Message, MessageQueue, SysFlag
 from rocketrio_protocol.properties import tags_code
@@ -30,7 +28,6 @@ from rocketrio_protocol.remoting.pool import check
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 class Times:
@@ -261,110 +258,6 @@ def test_ranges_become_partitions(
     assert max(sizes) - min(sizes) <= COUNT
     if "maxRecordsPerPartition" in given and "maxPartitions" not in given:
         assert max(sizes) <= int(given["maxRecordsPerPartition"])
-
-
-@pytest.fixture
-def pushing(spark: SparkSession) -> Iterator[SparkSession]:
-    if not hasattr(datasource, "EqualTo"):
-        pytest.skip("PySpark 4.0 pushes nothing")
-    spark.conf.set(PUSHDOWN, "true")
-    yield spark
-    spark.conf.unset(PUSHDOWN)
-
-
-# Each of these loads anew, as docs/spark.md says.
-def test_conditions_are_pushed(pushing: SparkSession, cluster: Running) -> None:
-    frame = _frame(pushing, cluster, filterPushdown="true", maxRecordsPerPartition="10")
-    some = frame.where("queueId = 1 AND queueOffset >= 100 AND queueOffset < 120 AND tags = 'even'")
-    assert {row.queueOffset for row in some.collect()} == set(range(100, 120, 2))
-    assert some.rdd.getNumPartitions() == 2  # of 120
-
-
-def test_a_frame_with_a_condition_is_not_narrowed_for_a_query_without_one(
-    pushing: SparkSession, cluster: Running
-) -> None:
-    frame = _frame(pushing, cluster, filterPushdown="true")
-    assert frame.count() == QUEUES * COUNT
-    frame = _frame(pushing, cluster, filterPushdown="true")
-    assert frame.where("queueId = 1").count() == COUNT
-    assert frame.where("queueId = 2 AND queueOffset < 7").count() == 7
-    # Of this query Python hears nothing: Spark gives it the last plan.
-    with pytest.raises(
-        Exception, match=r"\[ROCKETMQ_OPTION\] filterPushdown=true: .* or load anew"
-    ):
-        frame.count()
-    assert frame.where("queueId < 2").count() == 2 * COUNT
-
-
-def test_one_frame_with_conditions_answers_all_queries(
-    pushing: SparkSession, cluster: Running
-) -> None:
-    def load() -> DataFrame:
-        return from_rocketmq(
-            pushing, "orders", name_servers=cluster.name_server,
-            columns=["queueId", "queueOffset"], filter_pushdown=True, min_records_per_partition=1,
-        )  # fmt: skip
-
-    frame = load()
-    one, few = frame.where("queueId = 1"), frame.where("queueId = 2 AND queueOffset < 10")
-    one.explain()  # planned here, and read after others have been
-    assert few.count() == 10
-    assert len(one.collect()) == len(one.collect()) == COUNT
-    assert one.union(few).count() == COUNT + 10
-    assert one.join(few, "queueOffset").count() == 10
-    assert frame.count() == QUEUES * COUNT
-    assert load().where("queueId = 1").rdd.getNumPartitions() == 1  # of 3
-
-
-def test_a_frame_for_pushing_has_the_column_of_its_condition(
-    pushing: SparkSession, cluster: Running
-) -> None:
-    given: dict[str, Any] = {"name_servers": cluster.name_server, "filter_pushdown": True}
-    with pytest.raises(OptionError, match="wants the column queueOffset"):
-        from_rocketmq(pushing, "orders", columns=["queueId"], **given)
-    frame = from_rocketmq(
-        pushing, "orders", schema_mode="kafka", on_corrupt_message="null", **given
-    )
-    assert frame.where("partition = 2").count() == COUNT
-    assert frame.count() == QUEUES * COUNT
-
-
-@pytest.mark.parametrize(
-    ("topic", "condition", "counts"),
-    [
-        ("orders", "topic = 'bills'", {}),
-        ("orders", "length(body) > 100 OR queueId = 1", {1: COUNT}),
-        ("timed", "storeTimestamp >= timestamp_millis({middle_ms})", {0: 50}),
-    ],
-)
-def test_rows_are_those_that_meet_the_condition(
-    pushing: SparkSession, cluster: Running, topic: str, condition: str, counts: dict[int, int]
-) -> None:
-    frame = _frame(pushing, cluster, topic, filterPushdown="true")
-    assert _counts(frame.where(condition.format(middle_ms=Times.middle_ms))) == counts
-
-
-def test_conditions_that_push_tags_of_one_hash(pushing: SparkSession, cluster: Running) -> None:
-    for condition, count in [("tags = 'Aa'", 10), ("tags IN ('Aa', 'BB')", 20)]:
-        twins = _frame(pushing, cluster, "twins", filterPushdown="true", columns="tags")
-        assert twins.where(condition).count() == count
-
-
-def test_pushdown_of_kafkas_columns(pushing: SparkSession, cluster: Running) -> None:
-    frame = _frame(pushing, cluster, filterPushdown="true", schemaMode="kafka")
-    assert frame.where("partition = 2 AND offset > 390").count() == 9
-
-
-def test_without_the_option_the_conf_of_pushdown_changes_nothing(
-    pushing: SparkSession, cluster: Running
-) -> None:
-    assert _frame(pushing, cluster).where("queueId = 1 AND queueOffset < 10").count() == 10
-
-
-def test_with_the_option_a_missing_conf_is_named(spark: SparkSession, cluster: Running) -> None:
-    frame = _frame(spark, cluster, filterPushdown="true")
-    with pytest.raises(Exception, match=rf"{PUSHDOWN}|needs PySpark 4\.1"):
-        frame.where("queueId = 1").count()
 
 
 @pytest.mark.parametrize(

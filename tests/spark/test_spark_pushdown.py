@@ -1,0 +1,174 @@
+"""Conditions of queries narrow what is read, and never what they count, in a real Spark session."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import trio
+from pyspark.sql import DataFrame, SparkSession, datasource
+from tests.spark.load import (
+    Running,
+    channel_pool,
+    create_topic,
+    load_queue,
+    numbered,
+    running_cluster,
+)
+
+from rocketrio.connect import open_client
+from rocketrio.consuming.pull import PullAPIWrapper
+from rocketrio.spark import from_rocketmq
+from rocketrio.spark.errors import OptionError
+from rocketrio_protocol.message import Message, MessageQueue
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+QUEUES, COUNT = 3, 400
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+class Times:
+    """When the second half of `timed` was stored."""
+
+    middle_ms = 0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        trio.run(_load, running)
+        yield running
+
+
+async def _load(running: Running) -> None:
+    master = running.master
+    async with channel_pool() as pool:
+        await create_topic(pool, master, "orders", QUEUES)
+        for queue_id in range(QUEUES):
+            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, COUNT))
+        await create_topic(pool, master, "twins", 1)  # of tags with one hash
+        twins = [Message("", b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)]
+        await load_queue(pool, master, "twins", 0, twins)
+        await create_topic(pool, master, "timed", 1)
+        await load_queue(pool, master, "timed", 0, numbered(0, 50))
+        await trio.sleep(0.05)
+        async with open_client(name_servers=[running.name_server]) as client:
+            queue = MessageQueue("timed", "broker-a", 0)
+            result = await PullAPIWrapper(client, "x").pull_kernel(queue, 49, suspend_timeout=0)
+            Times.middle_ms = result.messages()[0].store_timestamp_ms + 1
+        await load_queue(pool, master, "timed", 0, numbered(0, 50))
+
+
+def _frame(
+    spark: SparkSession, cluster: Running, subscribe: str = "orders", **given: str
+) -> DataFrame:
+    options = {"nameServer": cluster.name_server, "subscribe": subscribe, **given}
+    return spark.read.format("rocketmq").options(**options).load()
+
+
+def _counts(frame: DataFrame) -> dict[int, int]:
+    return Counter(row.queueId for row in frame.select("queueId").collect())
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Iterator[SparkSession]:
+    if not hasattr(datasource, "EqualTo"):
+        pytest.skip("PySpark 4.0 pushes nothing")
+    spark.conf.set(PUSHDOWN, "true")
+    yield spark
+    spark.conf.unset(PUSHDOWN)
+
+
+# Each of these loads anew, as docs/spark.md says.
+def test_conditions_are_pushed(pushing: SparkSession, cluster: Running) -> None:
+    frame = _frame(pushing, cluster, filterPushdown="true", maxRecordsPerPartition="10")
+    some = frame.where("queueId = 1 AND queueOffset >= 100 AND queueOffset < 120 AND tags = 'even'")
+    assert {row.queueOffset for row in some.collect()} == set(range(100, 120, 2))
+    assert some.rdd.getNumPartitions() == 2  # of 120
+
+
+def test_a_frame_with_a_condition_is_not_narrowed_for_a_query_without_one(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    frame = _frame(pushing, cluster, filterPushdown="true")
+    assert frame.count() == QUEUES * COUNT
+    frame = _frame(pushing, cluster, filterPushdown="true")
+    assert frame.where("queueId = 1").count() == COUNT
+    assert frame.where("queueId = 2 AND queueOffset < 7").count() == 7
+    # Of this query Python hears nothing: Spark gives it the last plan.
+    with pytest.raises(
+        Exception, match=r"\[ROCKETMQ_OPTION\] filterPushdown=true: .* or load anew"
+    ):
+        frame.count()
+    assert frame.where("queueId < 2").count() == 2 * COUNT
+
+
+def test_one_frame_with_conditions_answers_all_queries(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    def load() -> DataFrame:
+        return from_rocketmq(
+            pushing, "orders", name_servers=cluster.name_server,
+            columns=["queueId", "queueOffset"], filter_pushdown=True, min_records_per_partition=1,
+        )  # fmt: skip
+
+    frame = load()
+    one, few = frame.where("queueId = 1"), frame.where("queueId = 2 AND queueOffset < 10")
+    one.explain()  # planned here, and read after others have been
+    assert few.count() == 10
+    assert len(one.collect()) == len(one.collect()) == COUNT
+    assert one.union(few).count() == COUNT + 10
+    assert one.join(few, "queueOffset").count() == 10
+    assert frame.count() == QUEUES * COUNT
+    assert load().where("queueId = 1").rdd.getNumPartitions() == 1  # of 3
+
+
+def test_a_frame_for_pushing_has_the_column_of_its_condition(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    given: dict[str, Any] = {"name_servers": cluster.name_server, "filter_pushdown": True}
+    with pytest.raises(OptionError, match="wants the column queueOffset"):
+        from_rocketmq(pushing, "orders", columns=["queueId"], **given)
+    frame = from_rocketmq(
+        pushing, "orders", schema_mode="kafka", on_corrupt_message="null", **given
+    )
+    assert frame.where("partition = 2").count() == COUNT
+    assert frame.count() == QUEUES * COUNT
+
+
+@pytest.mark.parametrize(
+    ("topic", "condition", "counts"),
+    [
+        ("orders", "topic = 'bills'", {}),
+        ("orders", "length(body) > 100 OR queueId = 1", {1: COUNT}),
+        ("timed", "storeTimestamp >= timestamp_millis({middle_ms})", {0: 50}),
+    ],
+)
+def test_rows_are_those_that_meet_the_condition(
+    pushing: SparkSession, cluster: Running, topic: str, condition: str, counts: dict[int, int]
+) -> None:
+    frame = _frame(pushing, cluster, topic, filterPushdown="true")
+    assert _counts(frame.where(condition.format(middle_ms=Times.middle_ms))) == counts
+
+
+def test_conditions_that_push_tags_of_one_hash(pushing: SparkSession, cluster: Running) -> None:
+    for condition, count in [("tags = 'Aa'", 10), ("tags IN ('Aa', 'BB')", 20)]:
+        twins = _frame(pushing, cluster, "twins", filterPushdown="true", columns="tags")
+        assert twins.where(condition).count() == count
+
+
+def test_pushdown_of_kafkas_columns(pushing: SparkSession, cluster: Running) -> None:
+    frame = _frame(pushing, cluster, filterPushdown="true", schemaMode="kafka")
+    assert frame.where("partition = 2 AND offset > 390").count() == 9
+
+
+def test_without_the_option_the_conf_of_pushdown_changes_nothing(
+    pushing: SparkSession, cluster: Running
+) -> None:
+    assert _frame(pushing, cluster).where("queueId = 1 AND queueOffset < 10").count() == 10
+
+
+def test_with_the_option_a_missing_conf_is_named(spark: SparkSession, cluster: Running) -> None:
+    frame = _frame(spark, cluster, filterPushdown="true")
+    with pytest.raises(Exception, match=rf"{PUSHDOWN}|needs PySpark 4\.1"):
+        frame.where("queueId = 1").count()
