@@ -61,4 +61,8 @@ def main(topic: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case [topic, folder] if not topic.startswith("-"):
+            main(topic, folder)
+        case _:
+            sys.exit(__doc__)

@@ -64,4 +64,8 @@ def main(group: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case [group] if not group.startswith("-"):
+            main(group)
+        case _:
+            sys.exit(__doc__)

@@ -100,4 +100,8 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    match sys.argv[1:]:
+        case [folder] if not folder.startswith("-"):
+            main(folder)
+        case _:
+            sys.exit(__doc__)

@@ -1,6 +1,8 @@
 """The Spark jobs among the examples, run as a user would run them, on a pair of brokers."""
 
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
@@ -32,6 +34,17 @@ def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> None:
 async def cluster() -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(slaves=1, network="loopback", slave_read_enable=True) as running:
         yield running
+
+
+@pytest.mark.parametrize("name", ["backfill", "dead_letters", "enrich", "hourly_delays"])
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("a", "b", "c")])
+def test_a_job_that_is_called_wrongly_says_how(name: str, arguments: tuple[str, ...]) -> None:
+    program = programs.EXAMPLES / f"spark_{name}.py"
+    command = [sys.executable, str(program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert f"python examples/spark_{name}.py" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
