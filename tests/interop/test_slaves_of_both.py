@@ -33,8 +33,8 @@ pytestmark = pytest.mark.interop
 
 METADATA_TIMEOUT = 130.0
 """Seconds; a 5.3.3 slave copies metadata once a minute."""
-PATIENCE = 75.0
-"""Seconds until a Java group has its queue; some look for it again after 20 s."""
+PATIENCE = 120.0
+"""Seconds until a Java group has its queue; some look for it again after 20 s, and tell of it 30 s later."""
 COUNT = 240
 PADDING = "." * 3000
 """400 such messages fill more than one commit-log file of 1 MiB."""

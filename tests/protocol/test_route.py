@@ -50,6 +50,20 @@ def test_bodies_of_5_3_3_are_read() -> None:
     assert "orders" in TopicList.from_json(topics).topic_list
 
 
+IN_A_ZONE = (
+    b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:29351"},"brokerName":"broker-a","cluster":"lab",'
+    b'"enableActingMaster":true,"zoneName":"east"}],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a",'
+    b'"perm":7,"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}]}'
+)
+"""5.3.3's name server of a 5.3.3 broker with `enableSlaveActingMaster=true` and `-Drocketmq.zone=east`."""
+
+
+def test_zones_and_acting_masters_of_5_3_3_are_passed_over() -> None:
+    route = TopicRouteData.from_json(IN_A_ZONE)
+    assert route.broker_datas == [BrokerData("lab", "broker-a", {0: "127.0.0.1:29351"})]
+    assert route.queue_datas == [QueueData("broker-a", 8, 8, 7)]
+
+
 def test_both_forms_of_a_route_say_the_same() -> None:
     assert b'"brokerAddrs":{0:"h:1",1:"h:2"}' in ROUTE.to_classic_json()
     assert b'"brokerAddrs":{"0":"h:1","1":"h:2"}' in ROUTE.to_json()
