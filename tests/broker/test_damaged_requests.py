@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.broker.raw_client import raw_client, request
 from tests.golden.golden import VERSIONS, remoting_frames
@@ -24,6 +24,9 @@ quick = settings(
     max_examples=4,
     derandomize=True,  # what a run finds by chance is for who looks for it, not for who lands something else
     database=None,
+    phases=[
+        Phase.generate
+    ],  # a broker's life is too long to be lived again for every smaller fault
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
