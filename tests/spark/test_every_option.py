@@ -1,0 +1,213 @@
+"""Every option of a batch read in a real Spark session, once with a value that it takes and once with one it refuses.
+
+The tables name all of them. What options do to rows in detail is in test_spark_batch.py and its neighbours.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from pyspark.sql import DataFrame, SparkSession, datasource
+from tests.spark.load import (
+    Running,
+    channel_pool,
+    create_topic,
+    load_queue,
+    numbered,
+    running_cluster,
+)
+
+from rocketrio.spark.reading.option_names import READ_OPTION_TABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+QUEUES, COUNT = 2, 100
+ALL = QUEUES * COUNT
+FAR = "9999999999999"
+"""Epoch milliseconds in 2286."""
+
+
+@attrs.frozen
+class Good:
+    """What is given, and what a read then has."""
+
+    given: dict[str, object]
+    rows: int = ALL
+    partitions: int = 1
+    columns: str = ""
+
+
+def _of_queues(value: int) -> str:
+    return json.dumps({"orders": {"broker-a": {str(q): value for q in range(QUEUES)}}})
+
+
+KAFKA = "key value topic partition offset timestamp timestampType"
+EACH_ALONE = {"minRecordsPerPartition": 1}
+
+GOOD = {
+    "nameServer": Good({"nameServer": " {name_server} ; {name_server};"}),
+    "subscribe": Good({"subscribe": " bills , orders,orders"}, ALL + 10),
+    "topic": Good({"topic": "bills"}, 10),
+    "subscribePattern": Good({"subscribePattern": "o.+s"}),
+    "assign": Good({"assign": '{"orders":{"broker-a":[1]}}'}, COUNT),
+    "subExpression": Good({"subExpression": "even || none"}, ALL // 2),
+    "subExpressionType": Good({"subExpression": "number < 10", "subExpressionType": "sql92"}, 20),
+    "startingOffsets": Good({"startingOffsets": " Latest "}, 0),
+    "startingOffsetsFallback": Good(
+        {"startingOffsets": "group", "consumerGroup": "new", "startingOffsetsFallback": "latest"}, 0
+    ),
+    "startingTimestamp": Good({"startingTimestamp": 0}),
+    "startingOffsetsByTimestamp": Good({"startingOffsetsByTimestamp": _of_queues(0)}),
+    "startingOffsetsByTimestampStrategy": Good(
+        {"startingTimestamp": FAR, "startingOffsetsByTimestampStrategy": "LATEST"}, 0
+    ),
+    "endingOffsets": Good({"endingOffsets": _of_queues(15)}, 30),
+    "endingTimestamp": Good({"endingTimestamp": 0}, 0),
+    "endingOffsetsByTimestamp": Good({"endingOffsetsByTimestamp": _of_queues(0)}, 0),
+    "failOnDataLoss": Good({"failOnDataLoss": False, "endingOffsets": _of_queues(500)}),
+    "schemaMode": Good({"schemaMode": "Kafka"}, columns=KAFKA),
+    "includeHeaders": Good({"schemaMode": "kafka", "includeHeaders": "Yes"}, columns=f"{KAFKA} headers"),
+    "columns": Good({"columns": " BODY, queueid"}, columns="body queueId"),
+    "properties": Good(
+        {"properties": "none"},
+        columns="topic brokerName queueId queueOffset keys tags body bornTimestamp storeTimestamp",
+    ),
+    "decompress": Good({"decompress": "0"}),
+    "verifyCrc": Good({"verifyCrc": True}),
+    "onCorruptMessage": Good({"onCorruptMessage": "NULL"}),
+    "minPartitions": Good({"minPartitions": 5}, partitions=5),
+    "maxRecordsPerPartition": Good({"maxRecordsPerPartition": 25}, partitions=8),
+    "minRecordsPerPartition": Good({**EACH_ALONE}, partitions=2),
+    "maxPartitions": Good({**EACH_ALONE, "maxPartitions": 1}),
+    "fetchOffset.numRetries": Good({"fetchOffset.numRetries": 0}),
+    "fetchOffset.retryIntervalMs": Good({"fetchOffset.retryIntervalMs": 0}),
+    "pullBatchSize": Good({"pullBatchSize": 1, "endingOffsets": _of_queues(9)}, 18),
+    "pullPipelineDepth": Good({"pullPipelineDepth": 256}),
+    "pullTimeoutMs": Good({"pullTimeoutMs": 60_000}),
+    "connectTimeoutMs": Good({"connectTimeoutMs": 10_000}),
+    "readRetries": Good({"readRetries": 0}),
+    "batchBytes": Good({"batchBytes": 1}),
+    "batchRows": Good({"batchRows": 7}),
+    "readFrom": Good({"readFrom": "SLAVE"}),  # There is none, so the master is read.
+    "maxStaleness": Good({"maxStaleness": "10 Messages"}),
+    "consumerGroup": Good({"consumerGroup": "reader-1"}),
+    "filterPushdown": Good({"filterPushdown": "true"}),
+}  # fmt: skip
+
+NUMBER = "is not a whole number from"
+TRUTH = "is neither true nor false"
+WRONG: dict[str, tuple[dict[str, object], str]] = {
+    "nameServer": ({"nameServer": "here"}, "is not host:port;host:port"),
+    "subscribe": ({"subscribe": ","}, "subscribe is empty"),
+    "topic": ({"subscribe": "a", "topic": "b"}, "give one of subscribe, subscribePattern and assign"),
+    "subscribePattern": ({"subscribePattern": "*"}, "is no regular expression"),
+    "assign": ({"assign": "orders"}, 'is not JSON like {"orders":{"broker-a":[0,1]}}'),
+    "subExpression": ({"subExpression": " "}, "leave it away to read every message"),
+    "subExpressionType": ({"subExpression": "a", "subExpressionType": "JSON"}, "is none of: tag, sql92"),
+    "startingOffsets": ({"startingOffsets": 17}, "is none of: earliest, latest, group, or JSON"),
+    "startingOffsetsFallback": ({"startingOffsetsFallback": "latest"}, "without startingOffsets=group"),
+    "startingTimestamp": ({"startingTimestamp": "2024-01-01"}, f"{NUMBER} 0, of milliseconds since 1970"),
+    "startingOffsetsByTimestamp": ({"startingOffsetsByTimestamp": "[]"}, 'like {"orders":{"broker-a"'),
+    "startingOffsetsByTimestampStrategy": (
+        {"startingTimestamp": 0, "startingOffsetsByTimestampStrategy": "skip"}, "is none of: error, latest"
+    ),
+    "endingOffsets": ({"endingOffsets": "earliest"}, "is none of: latest, or JSON"),
+    "endingTimestamp": ({"endingTimestamp": -1}, f"{NUMBER} 0, of milliseconds since 1970"),
+    "endingOffsetsByTimestamp": ({"endingOffsetsByTimestamp": _of_queues(-1)}, "epoch milliseconds are wanted"),
+    "failOnDataLoss": ({"failOnDataLoss": "never"}, TRUTH),
+    "schemaMode": ({"schemaMode": "avro"}, "is none of: rocketmq, kafka"),
+    "includeHeaders": ({"includeHeaders": True}, "wants schemaMode=kafka"),
+    "columns": ({"columns": ["body", "tags"]}, "give one text, columns=a,b"),
+    "properties": ({"properties": False}, "is none of: map, string, none"),
+    "decompress": ({"decompress": "zlib"}, TRUTH),
+    "verifyCrc": ({"verifyCrc": 2}, TRUTH),
+    "onCorruptMessage": ({"onCorruptMessage": "drop"}, "is none of: fail, skip, null"),
+    "minPartitions": ({"minPartitions": 2.5}, f"{NUMBER} 1"),
+    "maxRecordsPerPartition": ({"maxRecordsPerPartition": 0}, f"{NUMBER} 1"),
+    "minRecordsPerPartition": (
+        {"minRecordsPerPartition": 9, "maxRecordsPerPartition": 8}, "more than maxRecordsPerPartition=8"
+    ),
+    "maxPartitions": ({"minPartitions": 3, "maxPartitions": 2}, "is more than maxPartitions=2"),
+    "fetchOffset.numRetries": ({"fetchOffset.numRetries": 1001}, f"{NUMBER} 0 to 1000"),
+    "fetchOffset.retryIntervalMs": ({"fetchOffset.retryIntervalMs": "1s"}, f"{NUMBER} 0"),
+    "pullBatchSize": ({"pullBatchSize": 65_536}, f"{NUMBER} 1 to 65535"),
+    "pullPipelineDepth": ({"pullPipelineDepth": 257}, f"{NUMBER} 1 to 256"),
+    "pullTimeoutMs": ({"pullTimeoutMs": 0}, f"{NUMBER} 1"),
+    "connectTimeoutMs": ({"connectTimeoutMs": 0}, f"{NUMBER} 1"),
+    "readRetries": ({"readRetries": "no"}, f"{NUMBER} 0"),
+    "batchBytes": ({"batchBytes": 1 << 40}, f"{NUMBER} 1 to 268435456"),
+    "batchRows": ({"batchRows": 0}, f"{NUMBER} 1"),
+    "readFrom": ({"readFrom": "replica"}, "is none of: auto, master, slave"),
+    "maxStaleness": ({"maxStaleness": 5}, "neither a number of messages (`10000 messages`) nor a time above 0"),
+    "consumerGroup": ({"consumerGroup": "a/b"}, "allowed are % | a-z A-Z 0-9 _ -"),
+    "filterPushdown": ({"filterPushdown": "all"}, TRUTH),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    settings = ("enable_property_filter=true",)
+    with running_cluster(tmp_path_factory.mktemp("cluster"), settings=settings) as running:
+
+        async def load() -> None:
+            async with channel_pool() as pool:
+                await create_topic(pool, running.master, "orders", QUEUES)
+                await create_topic(pool, running.master, "bills", 1)
+                await load_queue(pool, running.master, "bills", 0, numbered(0, 10))
+                for queue_id in range(QUEUES):
+                    messages = numbered(queue_id, COUNT)
+                    await load_queue(pool, running.master, "orders", queue_id, messages)
+
+        trio.run(load)
+        yield running
+
+
+def _load(spark: SparkSession, cluster: Running, given: dict[str, Any]) -> DataFrame:
+    """The options under names in capitals: their letter case does not matter."""
+    reader = spark.read.format("rocketmq")
+    if "nameServer" not in given:
+        reader = reader.option("NAMESERVER", cluster.name_server)
+    if not {"subscribe", "topic", "subscribePattern", "assign"} & set(given):
+        reader = reader.option("SUBSCRIBE", "orders")
+    for name, value in given.items():
+        text = (
+            value.replace("{name_server}", cluster.name_server) if isinstance(value, str) else value
+        )
+        reader = reader.option(name.upper(), text)
+    return reader.load()
+
+
+def test_the_tables_name_every_option() -> None:
+    assert set(GOOD) == set(WRONG) == set(READ_OPTION_TABLE)
+    assert all(name in case.given for name, case in GOOD.items())
+    assert all(name in given for name, (given, _) in WRONG.items())
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_an_option_takes(spark: SparkSession, cluster: Running, name: str) -> None:
+    case = GOOD[name]
+    if name == "filterPushdown":
+        if not hasattr(datasource, "EqualTo"):
+            pytest.skip("PySpark 4.0 pushes nothing")
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = _load(spark, cluster, dict(case.given))
+        assert frame.count() == case.rows
+        if case.rows == ALL:
+            assert frame.rdd.getNumPartitions() == case.partitions
+        if case.columns:
+            assert frame.columns == case.columns.split()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_an_option_refuses(spark: SparkSession, cluster: Running, name: str) -> None:
+    given, said = WRONG[name]
+    with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\]") as caught:
+        _load(spark, cluster, dict(given))  # No action: it is the driver that refuses.
+    last = str(caught.value).rpartition("[ROCKETMQ_OPTION]")[2]
+    assert name.lower() in last.lower()
+    assert said in last
