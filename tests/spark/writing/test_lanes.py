@@ -138,11 +138,17 @@ def test_a_number_is_enough_where_one_broker_has_the_topic() -> None:
 @pytest.mark.parametrize(
     ("targets", "said"),
     [
-        ({"partitions": np.array([0, 6])}, "partition 6 of topic x, which has 6 queues; drop the"),
-        ({"queue_ids": np.array([1, 1])}, "queue 1 of topic x, which several brokers have: a, b;"),
+        (
+            {"partitions": np.array([0, 6])},
+            "row 1 of task 0 wants partition 6 of topic x, which has 6 queues; drop the",
+        ),
+        (
+            {"queue_ids": np.array([1, 1])},
+            "row 0 of task 0 wants queue 1 of topic x, which several brokers have: a, b;",
+        ),
         (
             {"queue_ids": np.array([0, 3]), "broker_names": ["a", "a"]},
-            "queue 3 of broker a of topic x, which is not there; drop the columns",
+            "row 1 of task 0 wants queue 3 of broker a of topic x, which is not there; drop the columns",
         ),
     ],
 )

@@ -242,3 +242,9 @@ def test_a_wrong_row_is_named_with_its_key() -> None:
     fields = {"body": [None], "keys": ["order-7"]}
     with pytest.raises(RowError, match="row 0 of task 3, key 'order-7' cannot be a message"):
         encoder(fields).encode(record_batch(fields))
+
+
+def test_a_key_of_bytes_that_are_no_text_is_shown_as_what_it_has_of_text() -> None:
+    fields = {"body": [b"a"], "keys": pa.array([b"k-\xff"])}
+    with pytest.raises(RowError, match="row 0 of task 3, key 'k-\ufffd' cannot be a message"):
+        encoder(fields).encode(record_batch(fields))

@@ -253,7 +253,7 @@ async def test_a_refusal_that_may_pass_is_tried_again(
             raise broker_error("refused", code=code, remark="because", broker_addr=addr)
 
         disturbed(client, refuse)
-        with pytest.raises(NotStored, match=rf"not stored after {attempts} attempts.*because"):
+        with pytest.raises(NotStored, match=rf"not stored after {attempts} attempts?: .*because"):
             await write(client, [numbered(0, 5)], send_retries=3)
         assert len(sends) == attempts
         pauses = [b - a for a, b in pairwise(sends)]
@@ -296,10 +296,53 @@ async def test_no_name_server_is_an_error_after_the_retries(autojump_clock: Mock
                 await write(client, [numbered(0, 1)], send_retries=2)
 
 
-async def test_a_queue_that_is_not_there_ends_the_task(autojump_clock: MockClock) -> None:
+async def test_a_row_that_wants_a_queue_that_is_not_there_ends_the_task(
+    autojump_clock: MockClock,
+) -> None:
     async with one_master() as (_, client):
-        with pytest.raises(RowError, match="wants partition 4 of topic orders, which has 4 queues"):
-            await write(client, [numbered(0, 1, partition=[4])], WriteColumns(0, partition=1))
+        batches = [
+            numbered(first, 3, partition=[0, 1, 4], keys=[f"o-{first + row}" for row in range(3)])
+            for first in (0, 3)
+        ]
+        batches[0] = batches[0].slice(0, 2)
+        with pytest.raises(RowError) as caught:
+            await write(client, batches, WriteColumns(0, partition=1, keys=2))
+        assert str(caught.value).startswith(
+            "[ROCKETMQ_ROW] row 4 of task 0, key 'o-5' wants partition 4 of topic orders, which has 4 queues"
+        )
+
+
+@pytest.mark.parametrize(
+    ("count", "keys", "said"),
+    [
+        (1, ["o-0"], "1 row (key 'o-0') for topic orders is not stored after 1 attempt: "),
+        (3, ["o-0", "o-1", "o-2"], "3 rows (the first: key 'o-0') for topic orders are not stored"),
+        (1, [None], "1 row for topic orders is not stored"),
+    ],
+)
+@pytest.mark.parametrize("batch_size", [1, 1000], ids=["alone", "batch"])
+async def test_what_a_broker_refuses_is_named(
+    autojump_clock: MockClock, count: int, keys: list[str | None], said: str, batch_size: int
+) -> None:
+    async with one_master() as (_, client):
+
+        async def refuse(addr: str, request: SendRequest) -> Any:
+            await trio.lowlevel.checkpoint()
+            raise broker_error("refused", code=13, remark="because", broker_addr=addr)
+
+        disturbed(client, refuse)
+        with pytest.raises(NotStored) as caught:
+            await write(
+                client,
+                [numbered(0, count, keys=pa.array(keys, pa.string()))],
+                WriteColumns(0, keys=1),
+                send_batch_size=batch_size,
+                max_in_flight=1,
+            )
+        if batch_size == 1:
+            said = said.replace("3 rows (the first: ", "1 row (").replace(" are ", " is ")
+        assert said in str(caught.value)
+        assert "of this task were stored" not in str(caught.value), "there were none"
 
 
 # --------------------------------------------------------------------------------- what travels

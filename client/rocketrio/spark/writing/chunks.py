@@ -156,7 +156,7 @@ def _by_partition(rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]) -> A
         row = int(np.argmax(wrong))
         topic = _topic_of(rows, row)
         raise RowError(
-            f"a row wants partition {rows.partitions[row]} of topic {topic}, which has"
+            f"{rows.name_of(row)} wants partition {rows.partitions[row]} of topic {topic}, which has"
             f" {len(queues[topic])} queues; drop the column partition to spread rows over them"
         )
     return rows.partitions
@@ -172,13 +172,18 @@ def _by_queue_id(rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]) -> An
         wanted = _topic_of(rows, row), name, queue_id
         place = found.get(wanted)
         if place is None:
-            place = found[wanted] = _place_of(*wanted, queues[wanted[0]])
+            place = found[wanted] = _place_of(rows, row, *wanted, queues[wanted[0]])
         places[row] = place
     return places
 
 
 def _place_of(
-    topic: str, broker_name: str | None, queue_id: int, queues: Sequence[MessageQueue]
+    rows: Rows,
+    row: int,
+    topic: str,
+    broker_name: str | None,
+    queue_id: int,
+    queues: Sequence[MessageQueue],
 ) -> int:
     fitting = [
         place
@@ -191,10 +196,10 @@ def _place_of(
     if fitting:
         names = ", ".join(queues[place].broker_name for place in fitting)
         raise RowError(
-            f"a row wants queue {queue_id} of topic {topic}, which several brokers have: {names};"
+            f"{rows.name_of(row)} wants queue {queue_id} of topic {topic}, which several brokers have: {names};"
             " add the column brokerName"
         )
     raise RowError(
-        f"a row wants queue {queue_id}{where} of topic {topic}, which is not there;"
+        f"{rows.name_of(row)} wants queue {queue_id}{where} of topic {topic}, which is not there;"
         " drop the columns queueId and brokerName to spread rows over all queues"
     )

@@ -16,7 +16,8 @@ import attrs
 
 from rocketrio.producing.outgoing import Outgoing
 from rocketrio.spark.writing.chunks import Chunk, chunks
-from rocketrio.spark.writing.rows import Rows
+from rocketrio.spark.writing.rows import Rows, key_shown, stored_key
+from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.message import MessageQueue
 
 BATCH_MAX_MESSAGES: Final = 4000
@@ -30,6 +31,22 @@ class Request:
     outgoing: Outgoing
     count: int
     size: int
+
+    def named(self, where: str = "") -> str:
+        """Its rows as the beginning of a sentence about them, with the key of the first."""
+        properties = self.outgoing.properties.encode()
+        if self.outgoing.is_batch:
+            properties = decode_batch(self.outgoing.body)[0][2]
+        key = stored_key(properties)
+        first = (
+            "" if key is None else f" ({'' if self.count == 1 else 'the first: '}{key_shown(key)})"
+        )
+        return f"{counted(self.count, 'row')}{first}{where} {'is' if self.count == 1 else 'are'}"
+
+
+def counted(count: int, what: str) -> str:
+    """So many of it, in English."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 @attrs.define(eq=False)

@@ -33,12 +33,12 @@ from rocketrio.spark.writing.properties import (
 )
 from rocketrio.spark.writing.schema import WriteColumns
 from rocketrio.spark.writing.stamps import TaskStamp
-from rocketrio_protocol.batch import ENTRY_OVERHEAD
+from rocketrio_protocol.batch import ENTRY_OVERHEAD, decode_batch
 from rocketrio_protocol.compression import compress
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.message import SysFlag
 from rocketrio_protocol.message_id import UniqueIdGenerator
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE
+from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, decode_properties
 from rocketrio_protocol.property_names import PROPERTY_KEYS, PROPERTY_TAGS
 from rocketrio_protocol.topic_names import RETRY_PREFIX
 
@@ -77,9 +77,31 @@ class Rows:
     """Places in the sorted list of the topic's queues; -1 for none."""
     queue_ids: Any = None
     broker_names: list[str | None] | None = None
+    task_id: int = 0
+    first_row: int = 0
+    """The number of the first of them in its task."""
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def name_of(self, row: int) -> str:
+        """The row as an error names it."""
+        ((_, _, properties),) = decode_batch(self.entries[row].as_py())
+        return _row_name(self.first_row + row, self.task_id, stored_key(properties))
+
+
+def stored_key(properties: bytes) -> str | None:
+    """What KEYS says in properties as they are stored."""
+    return decode_properties(properties).get(PROPERTY_KEYS)
+
+
+def key_shown(key: str) -> str:
+    """A key as errors show it."""
+    return f"key {key[:_KEYS_SHOWN]!r}"
+
+
+def _row_name(number: int, task_id: int, key: str | None) -> str:
+    return f"row {number} of task {task_id}{f', {key_shown(key)}' if key else ''}"
 
 
 @attrs.define
@@ -136,7 +158,9 @@ class RowEncoder:
             )
             for row in np.flatnonzero(is_alone).tolist()
         }
-        return Rows(topics, topic_places, entries, kinds, singles, **self._targets(batch))
+        targets = self._targets(batch)
+        targets |= {"task_id": self.task_id, "first_row": self._next_row}
+        return Rows(topics, topic_places, entries, kinds, singles, **targets)
 
     # ----------------------------------------------------------------------------- columns
 
@@ -258,14 +282,13 @@ class RowEncoder:
         }
 
     def _described(self, batch: Any, wrong: WrongRow) -> str:
-        keys = ""
+        key = None
         if self.columns.keys is not None:
-            value = batch.column(self.columns.keys)[wrong.row].as_py()
-            keys = "" if value is None else f", key {str(value)[:_KEYS_SHOWN]!r}"
-        return (
-            f"row {self._next_row + wrong.row} of task {self.task_id}{keys} cannot be a message:"
-            f" {wrong.why}"
-        )
+            key = batch.column(self.columns.keys)[wrong.row].as_py()
+            if isinstance(key, bytes):
+                key = key.decode(errors="replace")
+        name = _row_name(self._next_row + wrong.row, self.task_id, key)
+        return f"{name} cannot be a message: {wrong.why}"
 
 
 def _refuse_null(column: Any, why: str) -> None:

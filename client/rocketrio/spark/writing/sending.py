@@ -22,7 +22,7 @@ from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.producing.send_result import RETRY_CODES, SendResult, SendStatus
 from rocketrio.spark.errors import BrokerUnreachable, NotStored, SparkSourceError, TopicNotFound
 from rocketrio.spark.runtime import Handover
-from rocketrio.spark.writing.lanes import Lane, Lanes, Request
+from rocketrio.spark.writing.lanes import Lane, Lanes, Request, counted
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.rows import Rows
 from rocketrio.spark.writing.written import Written
@@ -165,7 +165,7 @@ class Sender:
         """What to make of messages that only a master has, in the end."""
         if self._options.require_safe_store:
             raise NotStored(
-                f"{request.count} rows are stored in {result.queue}, but not safely: the broker says"
+                f"{request.named()} stored in {result.queue}, but not safely: the broker says"
                 f" {result.status.value}{self._sent_before()}",
                 remedy="See its disk and slaves; or set requireSafeStore=false to take that for written",
             )
@@ -175,9 +175,9 @@ class Sender:
     def _not_stored(
         self, lane: Lane, request: Request, error: Error, attempts: int
     ) -> SparkSourceError:
-        where = lane.queue or f"topic {lane.topic}"
+        where = f" for {lane.queue or f'topic {lane.topic}'}"
         text = (
-            f"{request.count} rows for {where} are not stored after {attempts + 1} attempts:"
+            f"{request.named(where)} not stored after {counted(attempts + 1, 'attempt')}:"
             f" {error}{self._sent_before()}"
         )
         if isinstance(error, NotReachable | RouteNotFound):
@@ -185,7 +185,11 @@ class Sender:
         return NotStored(text)
 
     def _sent_before(self) -> str:
-        return f". Before that, {self.written.rows} rows of this task were stored, and stay"
+        if not self.written.rows:
+            return ""
+        return (
+            f". Before that, {counted(self.written.rows, 'row')} of this task were stored, and stay"
+        )
 
     # ----------------------------------------------------------------------------------- routes
 
