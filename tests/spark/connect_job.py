@@ -11,6 +11,7 @@ if __name__ == "__main__" and sys.argv[1] != "helper":
     for name in ("rocketrio", "rocketrio_protocol", "pyspark_rocketmq"):
         sys.modules[name] = None  # type: ignore[assignment]  # an import of it fails
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, concat, length, lit
 from pyspark.sql.functions import sum as sum_of
@@ -48,7 +49,7 @@ def stream(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str
         .options(**cluster)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "250")
+        .options(**({"maxOffsetsPerTrigger": "250"} if pyspark.__version__ >= "4.2" else {}))
         .option("columns", "queueId,body")
         .load()
     )

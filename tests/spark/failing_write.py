@@ -1,12 +1,13 @@
 """A job whose tasks fail on the way, in a session that repeats them: run by test_write_failures.py.
 
-python failing_write.py NAME_SERVER once|always
+python failing_write.py NAME_SERVER once|always FOLDER
 """
 
 import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -39,11 +40,16 @@ def fail(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
         sent += batch.num_rows
         if is_failing and sent >= FAILING_ROW:
+            while not OTHER_IS_READ.exists():
+                time.sleep(0.05)
             time.sleep(3)  # What was given before is written, and the other task is over.
             raise RuntimeError("a fault of the job's own")
+    if task.partitionId() == 0:
+        OTHER_IS_READ.touch()
 
 
 HOW = sys.argv[2]
+OTHER_IS_READ = Path(sys.argv[3]) / "other-is-read"
 
 
 def main() -> int:

@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROWS = 1000
 
 
-def run_job(cluster: Running, how: str) -> tuple[str, str]:
+def run_job(cluster: Running, how: str, folder: Path) -> tuple[str, str]:
     """What the job printed, and what Spark's Python workers logged."""
     script = Path(__file__).with_name("failing_write.py")
     done = subprocess.run(
-        [sys.executable, str(script), cluster.name_server, how],
+        [sys.executable, str(script), cluster.name_server, how, str(folder)],
         capture_output=True, text=True, timeout=500, check=True,
     )  # fmt: skip
     return done.stdout, done.stderr
@@ -44,7 +44,7 @@ async def consumed(cluster: Running, *, once: bool) -> list[MessageExt]:
 
 def test_a_task_that_runs_again_repeats_rows_under_their_stamps(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
-        said, _ = run_job(cluster, "once")
+        said, _ = run_job(cluster, "once", tmp_path)
         assert said.split() == ["written"]
         stored = trio.run(lambda: consumed(cluster, once=False))
         assert {int(message.body) for message in stored} == set(range(2 * ROWS))
@@ -58,7 +58,7 @@ def test_a_task_that_runs_again_repeats_rows_under_their_stamps(tmp_path: Path) 
 
 def test_a_job_that_fails_says_how_much_went_out(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
-        said, logged = run_job(cluster, "always")
+        said, logged = run_job(cluster, "always", tmp_path)
         assert said.split() == ["failed", "True"]
         aborted = re.search(r"aborted batch; .*", logged)
         assert aborted is not None, logged[-2000:]

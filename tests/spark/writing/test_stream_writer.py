@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests.spark.limits import limited
 from tests.spark.load import (
     Running,
     cluster_of_orders,
 )
 
 from rocketrio.spark.repeats import drop_repeated_rows
+from rocketrio.spark.streaming.reader import HAS_LIMITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -31,7 +33,7 @@ def orders(spark: SparkSession, cluster: Running, topic: str = "orders") -> Data
     return (
         reader.option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "250")
+        .options(**limited(maxOffsetsPerTrigger="250"))
         .load()
     )
 
@@ -79,7 +81,7 @@ def test_a_restart_repeats_rows_that_can_be_known(
     by_batch = {row.batch: row["count"] for row in once.groupBy("properties.SPARK_BATCH").count()
                 .withColumnRenamed("SPARK_BATCH", "batch").collect()}  # fmt: skip
     last = max(by_batch, key=int)
-    assert len(by_batch) >= 3
+    assert len(by_batch) >= (3 if HAS_LIMITS else 1)
     # The driver died when the rows of its last batch were written and the commit was not.
     (tmp_path / "commits" / last).unlink()
     for checksum in (tmp_path / "commits").glob(f".{last}.crc"):
