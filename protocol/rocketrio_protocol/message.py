@@ -7,7 +7,7 @@ Unlike Java: a MessageExt is a view that keeps its whole chunk alive; `copy()` d
 """
 
 import zlib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import IntFlag
 from struct import Struct
@@ -23,12 +23,12 @@ from rocketrio_protocol.message_id import offset_message_id
 from rocketrio_protocol.properties import decode_properties, encode_properties, property_value
 from rocketrio_protocol.property_names import (
     FIELD_PROPERTIES,
-    KEY_SEPARATOR,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
+    joined_keys,
 )
 
 MAGIC_V1: Final = -626843481
@@ -67,13 +67,11 @@ HOSTS_IPV6_MASK: Final = 0x30
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_COMPRESSED: Final = (
-    0x1  # plain numbers where every message passes: IntFlag arithmetic costs a microsecond
-)
+# Plain numbers where every message passes: IntFlag arithmetic costs a microsecond.
+_COMPRESSED: Final = 0x1
 _BORN_HOST_IPV6: Final = 0x10
 _STORE_HOST_IPV6: Final = 0x20
 _UNUSUAL_BODY: Final = _COMPRESSED | HOSTS_IPV6_MASK
-
 
 T = TypeVar("T")
 
@@ -88,18 +86,6 @@ class MessageQueue:
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}:{self.queue_id}"
-
-
-def joined_keys(keys: str | Sequence[str]) -> str:
-    """How `Message` keeps its keys. Raises LocalProtocolError for what cannot be keys."""
-    if isinstance(keys, str):
-        return keys
-    if not isinstance(keys, Sequence | Set) or not all(isinstance(key, str) for key in keys):
-        raise LocalProtocolError(f"keys must be text or a sequence of texts, and are {keys!r}")
-    for key in keys:
-        if KEY_SEPARATOR in key:
-            raise LocalProtocolError(f"key {key!r} holds a blank, which separates keys")
-    return KEY_SEPARATOR.join(keys)
 
 
 @attrs.define(init=False)
@@ -123,17 +109,10 @@ class Message:
 
     # By hand: a converter among the fields would send each assignment through a function, five times as long in all.
     def __init__(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        keys: str | Sequence[str] = "",
-        tags: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-        delay_level: int = 0,
+        self, topic: str, body: bytes, *, keys: str | Sequence[str] = "", tags: str | None = None,
+        properties: Mapping[str, str] | None = None, flag: int = 0, delay_level: int = 0,
         wait_store_ok: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.topic = topic
         self.body = body
         self.keys = keys if type(keys) is str else joined_keys(keys)

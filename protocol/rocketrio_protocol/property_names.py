@@ -4,7 +4,10 @@ Everything else in a property map belongs to the application and passes through 
 Answers to: MessageConst.
 """
 
+from collections.abc import Sequence, Set
 from typing import Final
+
+from rocketrio_protocol.errors import LocalProtocolError
 
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_TAGS: Final = "TAGS"
@@ -55,3 +58,15 @@ FIELD_PROPERTIES: Final = {
     PROPERTY_WAIT_STORE_MSG_OK: "wait_store_ok",
 }
 """Properties that have a field of their own in `Message`: property name to field name."""
+
+
+def joined_keys(keys: str | Sequence[str]) -> str:
+    """How `Message` keeps its keys. Raises LocalProtocolError for what cannot be keys."""
+    if isinstance(keys, str):
+        return keys
+    if not isinstance(keys, Sequence | Set) or not all(isinstance(key, str) for key in keys):
+        raise LocalProtocolError(f"keys must be text or a sequence of texts, and are {keys!r}")
+    for key in keys:
+        if KEY_SEPARATOR in key:
+            raise LocalProtocolError(f"key {key!r} holds a blank, which separates keys")
+    return KEY_SEPARATOR.join(keys)
