@@ -1,6 +1,6 @@
 """One live connection of either end: calls out, requests in, and the moving of its bytes.
 
-Every request of a received chunk is acted on synchronously, and all their answers are sent in one go.
+Every request of a received chunk is acted on synchronously, and their answers are sent together, some at a time.
 Everything queued from elsewhere (calls, held answers) wakes the writer, which sends what was queued in
 one scheduling tick together; a call that is alone on its connection is sent at once.
 
@@ -38,11 +38,12 @@ IDLE_TIMEOUT: Final = 120.0
 RECEIVE_SIZE: Final = 128 * 1024
 """Bytes of one read, and so the most that one connection is served before the others."""
 
-HIGH_WATER_MARK: Final = 64 * 1024
-"""Bytes of unsent answers above which no further request is acted on (Netty's writeBufferHighWaterMark).
+ANSWERS_TOGETHER: Final = 16
+"""Answers of one chunk sent at once, so that the peer works on them meanwhile; a send costs as much as half of one."""
 
-Answers only: two peers that stop reading while their own requests wait would wait for each other.
-"""
+HIGH_WATER_MARK: Final = 64 * 1024
+"""Bytes of unsent answers above which no further request is acted on (Netty's writeBufferHighWaterMark). Answers
+only: two peers that stop reading while their own requests wait would wait for each other."""
 
 LAST_WORDS_TIMEOUT: Final = 1.0
 """Seconds that queued bytes get to be sent before a connection is closed by us."""
@@ -298,7 +299,7 @@ class Channel:
         requests = self._backlog
         self._in_round = True
         for done, request in enumerate(requests):
-            if self._queued_answer_size > HIGH_WATER_MARK:
+            if not done % ANSWERS_TOGETHER or self._queued_answer_size > HIGH_WATER_MARK:
                 self._send_now()
                 if self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK:
                     self._backlog = requests[done:]

@@ -3,14 +3,21 @@
 import pytest
 import trio
 import trio.testing
-from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
+from tests.protocol.remoting.networks import (
+    ECHO,
+    ChannelLog,
+    Network,
+    echo,
+    network_of,
+    served,
+)
 
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
 from rocketrio_protocol.errors import NotReachable, RequestTimeout, TooManyRequests
 from rocketrio_protocol.hot_headers import CODECS_FIELD
-from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, Channel
+from rocketrio_protocol.remoting.channel import ANSWERS_TOGETHER, IDLE_TIMEOUT, Channel
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
@@ -44,6 +51,25 @@ async def test_answers_find_their_calls_in_whatever_order_they_come(network: Net
 
         for number in range(50):
             nursery.start_soon(ask, number)
+
+
+async def test_answers_of_many_requests_leave_some_at_a_time() -> None:
+    network = network_of("tcp")  # The others take nothing without a wait.
+    unsent: list[int] = []
+
+    def look(channel: Channel, request: RemotingCommand) -> None:
+        unsent.append(channel.unsent_size)
+        channel.reply(request.response())
+
+    async with (
+        served(network, {ECHO: look}) as addr,
+        open_channel_pool(network.dial) as pool,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(3 * ANSWERS_TOGETHER):
+            nursery.start_soon(pool.call, addr, RemotingCommand(ECHO))
+    waiting = "".join("w" if size else " " for size in unsent).split()
+    assert max(map(len, waiting)) == ANSWERS_TOGETHER - 1
 
 
 async def test_large_bodies_cross_whole_in_both_directions(network: Network) -> None:
