@@ -11,6 +11,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest -q
+# For the tests that compute: a process for each core. Those that wait, or start processes of their own, run one by one.
+PYTEST_ON_ALL_CORES := $(PYTEST) -n auto
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test quick slow real spark interop interop-short soak bench check format clean
@@ -30,10 +32,10 @@ demo: $(INSTALLED)
 test: quick check slow real spark
 
 quick: $(INSTALLED)
-	$(PYTEST) -m 'not slow and not real and not spark and not interop'
+	$(PYTEST_ON_ALL_CORES) -m 'not slow and not real and not spark and not interop'
 
 slow: $(INSTALLED)
-	$(PYTEST) -m 'slow and not real and not spark and not interop'
+	$(PYTEST_ON_ALL_CORES) -m 'slow and not real and not spark and not interop'
 
 real: $(INSTALLED)
 	$(PYTEST) -m 'real and not spark and not interop'
