@@ -105,6 +105,12 @@ def test_sql_knows_the_format(spark: SparkSession, cluster: Running) -> None:
     assert row.n == QUEUES * COUNT
 
 
+def test_sql_says_that_tables_are_none(spark: SparkSession, cluster: Running) -> None:
+    options = f"nameServer '{cluster.name_server}', subscribe 'orders'"
+    with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\] CREATE TABLE: .* TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE orders_table USING rocketmq OPTIONS ({options})")
+
+
 def test_registering_checks_the_workers_python(spark: SparkSession, cluster: Running) -> None:
     register(spark)
     assert _load(spark, cluster, columns="queueId").count() == QUEUES * COUNT

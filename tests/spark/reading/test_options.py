@@ -71,6 +71,10 @@ def test_options_of_another_use_are_said_to_be_so() -> None:
         ({"maxoffsetspertrigger": "5"}, "unknown option 'maxoffsetspertrigger'"),
         ({"broker": "/x"}, "A batch read (spark.read) knows: nameServer, subscribe"),
         ({"path": "orders"}, "path='orders': topics are no files; load() without it"),
+        (
+            {"option.subscribe": "t"},
+            "CREATE TEMPORARY VIEW ... USING rocketmq OPTIONS (...) keeps them",
+        ),
         ({"columns": "['body', 'tags']"}, "is a list; give one text, columns=a,b"),
         ({"consumerGroup": " "}, "consumerGroup=' ': The specified group is blank"),
         (

@@ -88,6 +88,18 @@ def test_a_users_schema_chooses_columns() -> None:
         (StructType().add("tags", StringType(), nullable=False), {}, "tags is NOT NULL"),
         (StructType().add("body", BinaryType()), {"columns": "tags"}, "say different things"),
         (_PROPERTIES, {"properties": "none"}, "properties=none"),
+        (StructType(), {}, "the schema has no column"),
+        (
+            StructType().add("keys", StringType()).add("KEYS", StringType()),
+            {},
+            "the schema has the column keys more than once",
+        ),
+        (
+            StructType().add("properties", MapType(StringType(), StringType(), False)),
+            {},
+            "is MapType(StringType(), StringType(), False), but the source gives"
+            " MapType(StringType(), StringType(), True)",
+        ),
     ],
 )
 def test_schemas_that_cannot_be(schema: StructType, given: dict[str, str], why: str) -> None:

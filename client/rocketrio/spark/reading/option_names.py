@@ -177,11 +177,7 @@ def known_texts(
             texts[names[lower]] = text
             continue
         _refuse_not_yet(key)
-        if lower == "path":
-            raise OptionError(
-                f"path={shown(text)}: topics are no files; load() without it,"
-                " and say what is read by subscribe, subscribePattern or assign"
-            )
+        _refuse_tables_and_files(lower, text)
         if lower in _KAFKA_WORDS and _KAFKA_WORDS[lower] in known:
             raise OptionError(f"{key} is an option for Kafka; here it is {_KAFKA_WORDS[lower]}")
         near = suggestion(key, tuple(known))
@@ -190,6 +186,20 @@ def known_texts(
             f"unknown option {key!r}{near} {what[0].upper()}{what[1:]} knows: {listed}"
         )
     return texts
+
+
+def _refuse_tables_and_files(name: str, text: str) -> None:
+    """Raise OptionError for what Spark adds by itself where somebody takes a topic for a file or a table."""
+    if name == "path":
+        raise OptionError(
+            f"path={shown(text)}: topics are no files; load() without it,"
+            " and say what is read by subscribe, subscribePattern or assign"
+        )
+    if name.startswith("option."):
+        raise OptionError(
+            "CREATE TABLE: Spark would give the table's reader none of these options;"
+            " CREATE TEMPORARY VIEW ... USING rocketmq OPTIONS (...) keeps them"
+        )
 
 
 def _refuse_not_yet(key: str) -> None:

@@ -6,6 +6,7 @@ With `schemaMode=kafka` those of Spark's Kafka source stand in front, and all ot
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -141,15 +142,21 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
             raise OptionError(f"the schema's column {field.name!r} {_unknown(field.name, options)}")
         wanted = columns[known]
         if field.dataType != wanted.kind:
+            given, ours = field.dataType.simpleString(), wanted.kind.simpleString()
+            if given == ours:  # They differ in what may be null, which that text leaves out.
+                given, ours = str(field.dataType), str(wanted.kind)
             raise OptionError(
-                f"the schema's column {field.name} is {field.dataType.simpleString()},"
-                f" but the source gives {wanted.kind.simpleString()}; cast it after reading"
+                f"the schema's column {field.name} is {given}, but the source gives {ours}; cast it after reading"
             )
         if not field.nullable and (wanted.may_be_null or _is_null_if_damaged(known, options)):
             raise OptionError(
                 f"the schema's column {field.name} is NOT NULL, but a message need not have one"
             )
     names = [field.name for field in schema.fields]
+    if not names:
+        raise OptionError("the schema has no column")
+    if twice := [name for name, count in Counter(map(str.lower, names)).items() if count > 1]:
+        raise OptionError(f"the schema has the column {twice[0]} more than once")
     _require_asked(names, options)
     if options.columns is not None and [n.lower() for n in names] != [
         n.lower() for n in options.columns

@@ -274,7 +274,9 @@ class TaskSource:
             text += f" with readFrom={options.read_from}"
         if options.max_staleness is not None:
             text += f"; only slaves within maxStaleness={options.max_staleness} may be read"
-        return BrokerUnreachable(text if failure is None else f"{text}: {failure}")
+        if failure is None:
+            return BrokerUnreachable(text)
+        return BrokerUnreachable(f"{text}: {failure}", remedy="" if failure.advice else None)
 
 
 def _queue(part: QueueRange) -> MessageQueue:
