@@ -137,7 +137,7 @@ def _our_name_server(home: Path) -> Member:
     home.mkdir(parents=True)
     address = f"127.0.0.1:{free_port()}"
     command: list[str | Path] = [*COMMAND, "namesrv", "--listen", address]
-    return Member("namesrv", command, home, address, {})
+    return Member("namesrv", command, home, address, _with_bytecode(home))
 
 
 def _our_broker(home: Path, name_server: str, role: str) -> Member:
@@ -149,7 +149,13 @@ def _our_broker(home: Path, name_server: str, role: str) -> Member:
         *("--cluster", "bench", "--name", "broker-a", "--role", role),
         *("--id", "1" if role == "slave" else "0", "--data", home / "store"),
     ]
-    return Member(role, command, home, f"127.0.0.1:{port}", {})
+    return Member(role, command, home, f"127.0.0.1:{port}", _with_bytecode(home))
+
+
+def _with_bytecode(home: Path) -> dict[str, str]:
+    """As an installed package has it: in a checkout with PYTHONDONTWRITEBYTECODE each start would compile all anew."""
+    cache = home.parent / "bytecode"
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(cache)}
 
 
 def _apache_name_server(home: Path) -> Member:

@@ -25,6 +25,11 @@ class Run:
         """The same without the CPU of the other roles."""
         return attrs.evolve(self, cpu_by_role={role: self.cpu_by_role[role]})
 
+    def without(self, role: str) -> "Run":
+        """The same without the CPU of one role."""
+        others = {name: used for name, used in self.cpu_by_role.items() if name != role}
+        return attrs.evolve(self, cpu_by_role=others)
+
     @property
     def rate(self) -> float:
         return self.count / self.seconds
@@ -71,8 +76,17 @@ def cpu_seconds(*pids: int) -> float:
 
 def resident_mib(pid: int) -> float:
     """VmRSS: what of the process lies in memory, mapped files too."""
+    return _memory_mib(pid, "VmRSS:")
+
+
+def anonymous_mib(pid: int) -> float:
+    """What of it belongs to the process alone and to no file: its heap, without libraries and log."""
+    return _memory_mib(pid, "RssAnon:")
+
+
+def _memory_mib(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) / 1024
     raise ProcessLookupError(f"process {pid} has no memory")
 

@@ -1,7 +1,8 @@
 """Apache RocketMQ 5.3.3 with its Java client against our cluster with our client, both clusters up at once.
 
 The pairs take turns; each line is the median of the rounds after a warm-up. CPU is that of master, slave and client,
-for each message; of the client alone in the lines `..._on_apache`, where both clients use Apache's cluster.
+for each message; of the client alone in the lines `..._on_apache`, where both clients use Apache's cluster, and of the
+servers alone in the lines `..._java_on_ours`, where the Java client uses both.
 """
 
 from collections.abc import Awaitable, Callable
@@ -10,8 +11,8 @@ from statistics import median
 
 from peers import our_client
 from peers.clusters import Member
-from peers.figures import Goal, alternate, resident_mib, tell, tell_rates
-from peers.sides import Scale, Sides, both, of_client, topic
+from peers.figures import Goal, alternate, anonymous_mib, resident_mib, tell, tell_rates
+from peers.sides import Scale, Sides, both, of_client, tell_java_on_ours, topic
 
 SIZE = 128
 """Of the bodies that performance.md has ratios for."""
@@ -19,6 +20,7 @@ BATCH = 100
 IN_FLIGHT = 64
 SINGLES_WARM_UPS = 3
 """Times as many rounds: the JIT compiler needs some 100,000 sends until its code is good."""
+START_HOLD_S, START_AIM_S = 1.5, 0.7
 AWAITED_DIVISOR = 10
 """Sends one after the other take longer."""
 
@@ -55,6 +57,8 @@ def measure_servers(scale: Scale) -> None:
         full = [resident_mib(master.pid) for master in masters]
         goal = Goal(0.125, 0.083)  # Here less is better.
         tell("resident_idle", *idle, of="MiB of the master", goal=goal)
+        own = [anonymous_mib(master.pid) for master in masters]
+        tell("anonymous_idle", *own, of="MiB of the master, without libraries and log")
         tell("resident_full", *full, of="MiB of the master", goal=goal, messages=count)
         _restarts(sides, scale)
 
@@ -101,6 +105,7 @@ def _consume(sides: Sides, scale: Scale, size: int) -> None:
     """All of our ways in one round, and both of theirs."""
     name, count = topic("batches", size), scale.batched[size]
     work = {word: sides.theirs(count, word, name, count) for word in ("lite", "push")}
+    work["lite_java_on_ours"] = sides.crossed(count, "lite", name, count)
     for way, (consume, _, _) in CONSUMING.items():
         job = partial(consume, topic=name, count=count)
         work[way] = sides.mine(count, job)
@@ -111,6 +116,7 @@ def _consume(sides: Sides, scale: Scale, size: int) -> None:
         tell_rates(f"consume_{way}", runs[way], runs[word], goal=wanted, body=size, java=word)
         on_apache, java = of_client(runs[f"{way}_on_apache"]), of_client(runs[word])
         tell_rates(f"consume_{way}_on_apache", on_apache, java, body=size, java=word)
+    tell_java_on_ours("consume_lite", runs["lite_java_on_ours"], runs["lite"], body=size)
 
 
 def _restarts(sides: Sides, scale: Scale) -> None:
@@ -121,4 +127,5 @@ def _restarts(sides: Sides, scale: Scale) -> None:
         for name, member in masters.items():
             taken[name].append(member.restart())
     ours, theirs = median(taken["ours"]), median(taken["theirs"])
-    tell("start_to_serving", ours, theirs, of="s", messages=scale.stored)
+    limits = {"hold_s": START_HOLD_S, "aim_s": START_AIM_S}
+    tell("start_to_serving", ours, theirs, of="s", messages=scale.stored, **limits)

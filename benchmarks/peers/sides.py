@@ -1,7 +1,8 @@
-"""Both clusters with the Java client beside them, and a job that three pairs do in turn.
+"""Both clusters with a Java client beside each, and a job that the pairs do in turn.
 
-Ours is our client on our cluster, theirs is the Java client on Apache's. The third pair is our client on Apache's
-cluster: held against theirs it tells about the client alone, and its CPU is the client's only.
+Ours is our client on our cluster, theirs is the Java client on Apache's. Crossed they are our client on Apache's
+cluster, which held against theirs tells about the client alone (its CPU is the client's only), and the Java client on
+our cluster, which tells about the servers (its CPU is that of master and slave).
 """
 
 import os
@@ -49,21 +50,20 @@ SMALL = Scale(rounds=1, warm_up=0, singles=500, batched={128: 4_000, 1024: 2_000
 
 @attrs.frozen
 class Sides:
-    """Both clusters and the Java client, running."""
+    """Both clusters and their Java clients, running."""
 
     apache: Cluster
     ours: Cluster
     java: JavaWorker
+    java_on_ours: JavaWorker
 
     def theirs(self, count: int, *words: object) -> Callable[[], Run]:
-        """A job of the Java client's."""
+        """A job of the Java client's on Apache's cluster."""
+        return _job_of(self.java, self.apache, count, words)
 
-        def run() -> Run:
-            meter = CpuMeter(self.apache.pids | {"client": [self.java.pid]})
-            seconds = self.java.seconds(*words)
-            return Run(count, seconds, meter.used())
-
-        return run
+    def crossed(self, count: int, *words: object) -> Callable[[], Run]:
+        """The same job of the Java client's on our cluster."""
+        return _job_of(self.java_on_ours, self.ours, count, words)
 
     def mine(self, count: int, job: Job, *, on: Cluster | None = None) -> Callable[[], Run]:
         """A job of our client's, in this process; on our cluster if none is named."""
@@ -92,12 +92,33 @@ class Sides:
         work = {
             "ours": self.mine(count, job),
             "on_apache": self.mine(count, job, on=self.apache),
+            "java_on_ours": self.crossed(count, *words),
             "theirs": self.theirs(count, *words),
         }
         runs = alternate(scale.rounds, work, warm_up=warm_ups * scale.warm_up)
         tell_rates(name, runs["ours"], runs["theirs"], goal=goal, body=size)
         on_apache, java = of_client(runs["on_apache"]), of_client(runs["theirs"])
         tell_rates(f"{name}_on_apache", on_apache, java, body=size)
+        tell_java_on_ours(name, runs["java_on_ours"], runs["theirs"], body=size)
+
+
+def tell_java_on_ours(
+    name: str, crossed: Sequence[Run], theirs: Sequence[Run], **details: object
+) -> None:
+    """The line of the Java client on both clusters, with the CPU of the servers."""
+    servers = [[run.without("client") for run in runs] for runs in (crossed, theirs)]
+    tell_rates(f"{name}_java_on_ours", *servers, **details)
+
+
+def _job_of(
+    java: JavaWorker, cluster: Cluster, count: int, words: Sequence[object]
+) -> Callable[[], Run]:
+    def run() -> Run:
+        meter = CpuMeter(cluster.pids | {"client": [java.pid]})
+        seconds = java.seconds(*words)
+        return Run(count, seconds, meter.used())
+
+    return run
 
 
 def of_client(runs: Sequence[Run]) -> list[Run]:
@@ -126,14 +147,19 @@ def both(sizes: Sequence[int], *, synchronous: bool = False) -> Iterator[Sides]:
             "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
             "-Drocketmq.client.logUseSlf4j=true",
         )
-        java = JavaWorker(
-            "RocketMQPeer",
-            f"{classes}:{jars}",
-            [apache.name_server.address],
-            folder / "java",
-            options,
+        on_apache, on_ours = (
+            stack.enter_context(
+                JavaWorker(
+                    "RocketMQPeer",
+                    f"{classes}:{jars}",
+                    [cluster.name_server.address],
+                    folder / f"java-{name}",
+                    options,
+                )
+            )
+            for name, cluster in (("apache", apache), ("ours", ours))
         )
-        yield Sides(apache, ours, stack.enter_context(java))
+        yield Sides(apache, ours, on_apache, on_ours)
 
 
 async def _create_topics(name_server: str, sizes: Sequence[int]) -> None:
