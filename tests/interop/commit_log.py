@@ -10,15 +10,20 @@ CATCH_UP_TIMEOUT = 30.0
 """Seconds; a 4.9 slave reports for the first time more than 5 s after it connected."""
 
 
-def digest(store: Path, end: int) -> str:
-    """A checksum of all commit-log bytes below the physical offset `end`, with their addresses."""
+def digest(store: Path, end: int, *, first: int = 0) -> str:
+    """A checksum of all commit-log bytes below `end`, with their addresses; of files from address `first` on."""
     sums = hashlib.sha256()
     for path in sorted((store / "commitlog").iterdir()):
         start = int(path.name)
-        if start < end:
+        if first <= start < end:
             sums.update(path.name.encode())
             sums.update(path.read_bytes()[: end - start])
     return sums.hexdigest()
+
+
+def first_address(store: Path) -> int:
+    """Where the log begins."""
+    return min(int(path.name) for path in (store / "commitlog").iterdir())
 
 
 def wait_caught_up(master: str, slave: str) -> int:

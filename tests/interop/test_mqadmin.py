@@ -147,10 +147,12 @@ def test_the_cluster_has_the_same_columns(both: Both) -> None:
 
 
 def test_counts_are_those_of_the_group(both: Both) -> None:
+    """Apache's are differences of two samples: what came before the first one, ten seconds or less, is in neither."""
     for side in (both.apache, both.ours):
         rows = [line.split() for line in side.told("statsAll", "-t", TOPIC).splitlines()]
         (row,) = [row for row in rows if row[:2] == [TOPIC, GROUP]]
-        assert (row[2], row[-2:]) == ("0", ["6", "6"])
+        assert row[2] == "0"
+        assert row[-2:] == ["6", "6"] or (side is both.apache and set(row[-2:]) <= {"0", "6"})
 
 
 def test_topics_are_listed(both: Both) -> None:

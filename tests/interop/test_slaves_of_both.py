@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ import trio
 from rocketrio import MessageQueue, open_client, open_consumer
 from rocketrio_protocol.codes import MASTER_ID
 from tests.interop import wire
-from tests.interop.commit_log import digest, wait_caught_up
+from tests.interop.apache import ApacheBroker
+from tests.interop.commit_log import digest, first_address, wait_caught_up
 from tests.interop.line_client import eventually
 from tests.interop.ours import OurBroker
 from tests.interop.processes import wait_until
@@ -151,6 +153,24 @@ def test_a_slave_that_was_away_for_more_than_a_file_goes_on(cluster: Cluster) ->
     for slave in cluster.slaves.values():
         slave.wait_ready()
     _assert_same_logs(cluster)
+
+
+def test_a_slave_that_comes_late_and_empty(cluster: Cluster, tmp_path: Path) -> None:
+    """From ours it gets the whole history, from Apache's master the last file."""
+    late: Broker
+    if isinstance(cluster.master, ApacheBroker):
+        late = OurBroker(tmp_path, cluster.name_server, role="slave", broker_id=3)
+    else:
+        late = ApacheBroker(
+            cluster.apache_slave.version, tmp_path, cluster.name_server, role="SLAVE", broker_id=3
+        )
+    cluster.java.call("send_many", prefix="early", count=400, padding=PADDING, **_queue("loaded"))
+    with late:
+        cluster.java.call("send_many", prefix="late", count=20, **_queue("loaded"))
+        end = wait_caught_up(cluster.master.address, late.address)
+        first = first_address(late.store)
+        assert digest(late.store, end) == digest(cluster.master.store, end, first=first)
+        assert first == (0 if isinstance(cluster.master, OurBroker) else (end - 1) // 2**20 * 2**20)
 
 
 def _assert_same_logs(cluster: Cluster) -> None:
