@@ -140,7 +140,7 @@ async def test_our_client_reaches_brokers_of_both(names: str, mixed: Mixed) -> N
             "spread", group=f"spread-{names}", start_from="first", client=client
         ) as consumer:
             assert len(consumer.assignment) == 4
-            found = set()
+            found: set[str] = set()
             with trio.fail_after(30):
                 while len(found) < 2:
                     message = await consumer.receive()
