@@ -1,0 +1,133 @@
+"""A name server and broker of another make: every byte of their answers is the test's.
+
+async with raw_server() as server:
+    server.answers[105] = [body(ROUTE)]        the answers to a code, in turn; the last one again and again
+"""
+
+import json
+import struct
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import attrs
+import trio
+
+from rocketrio import ClientInstance, open_client
+from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.remoting.ports import Listener, Transport
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+HOST, CLIENT = "10.0.0.1", "10.0.0.100"
+ADDRESS = f"{HOST}:10911"
+
+ROUTE = (
+    b'{"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"c"}],'
+    b'"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":2,"topicSysFlag":0,'
+    b'"writeQueueNums":2}]}'
+)
+
+Answer = Callable[[dict[str, Any]], bytes]
+"""From the header of a request to the whole frame that answers it; no bytes for no answer."""
+
+
+def framed(header: bytes, body: bytes = b"") -> bytes:
+    return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+
+
+def told(code: int = 0, fields: object = None, body: bytes = b"", **members: Any) -> Answer:
+    """An answer with a JSON header; a member of None is left out."""
+
+    def answer(request: dict[str, Any]) -> bytes:
+        header = {
+            "code": code,
+            "extFields": fields,
+            "flag": 1,
+            "language": "JAVA",
+            "opaque": request["opaque"],
+            "serializeTypeCurrentRPC": "JSON",
+            "version": 407,
+            **members,
+        }
+        written = {name: value for name, value in header.items() if value is not None}
+        return framed(json.dumps(written).encode(), body)
+
+    return answer
+
+
+@attrs.define
+class RawServer:
+    """What it answers, and what it was asked."""
+
+    network: MemoryNetwork
+    nursery: trio.Nursery
+    answers: dict[int, list[Answer]] = attrs.Factory(dict)
+    held: dict[int, float] = attrs.Factory(dict)
+    """Codes whose answers take so many seconds, as those of pulls do."""
+    asked: list[tuple[dict[str, Any], bytes]] = attrs.Factory(list)
+    connections: list[Transport] = attrs.Factory(list)
+    _sending: trio.Lock = attrs.Factory(trio.Lock)
+
+    def of(self, code: int) -> list[tuple[dict[str, Any], bytes]]:
+        """The requests of one code."""
+        return [(header, body) for header, body in self.asked if header["code"] == code]
+
+    async def serve(self, listener: Listener) -> None:
+        while True:
+            transport = await listener.accept()
+            self.connections.append(transport)
+            self.nursery.start_soon(self._answer, transport)
+
+    async def _answer(self, transport: Transport) -> None:
+        received, buffer = bytearray(), memoryview(bytearray(1 << 16))
+        with suppress(NotReachable):
+            while size := await transport.receive_into(buffer):
+                received += buffer[:size]
+                while len(received) >= 4:
+                    (length,) = struct.unpack_from(">i", received)
+                    if len(received) < 4 + length:
+                        break
+                    frame = bytes(received[: 4 + length])
+                    del received[: 4 + length]
+                    await self._act(transport, frame)
+
+    async def _act(self, transport: Transport, frame: bytes) -> None:
+        (word,) = struct.unpack_from(">I", frame, 4)
+        assert not word >> 24, "a request that is not in JSON"
+        end = 8 + (word & 0xFFFFFF)
+        header = json.loads(frame[8:end])
+        self.asked.append((header, frame[end:]))
+        answers = self.answers.get(header["code"], [])
+        if answers and not header["flag"] & 3:
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+            seconds = self.held.get(header["code"], 0)
+            self.nursery.start_soon(self.send, transport, answer(header), seconds)
+
+    async def send(self, transport: Transport, data: bytes, after: float = 0) -> None:
+        """To one of its clients, later."""
+        await trio.sleep(after)
+        with suppress(NotReachable):
+            async with self._sending:
+                await transport.send_all(data)
+
+
+@asynccontextmanager
+async def raw_server() -> AsyncGenerator[RawServer]:
+    """One that serves, and takes heartbeats and leave."""
+    network = MemoryNetwork()
+    listener = await network.host(HOST).listen(ADDRESS)
+    async with background_nursery() as nursery:
+        server = RawServer(network, nursery)
+        server.answers = {34: [told()], 35: [told()], 105: [told(body=ROUTE)]}
+        nursery.start_soon(server.serve, listener)
+        yield server
+
+
+@asynccontextmanager
+async def server_and_client() -> AsyncGenerator[tuple[RawServer, ClientInstance]]:
+    """With a client of ours."""
+    async with raw_server() as server:
+        dial = server.network.host(CLIENT).dial
+        async with open_client(name_servers=[ADDRESS], dial=dial) as client:
+            yield server, client
