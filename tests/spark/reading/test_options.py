@@ -94,6 +94,7 @@ def test_options_of_another_use_are_said_to_be_so() -> None:
         ({"delayTimeMs": "5"}, "delaytimems: not yet: delays other than by level"),
         ({"kafka.bootstrap.servers": "h:1"}, "for Kafka; here it is nameServer"),
         ({"kafka.group.id": "g"}, "for Kafka; here it is consumerGroup"),
+        ({"kafka.security.protocol": "SSL"}, "for Kafka's client; leave it out here"),
         ({"schemaMode": "pulsar"}, "none of: rocketmq, kafka"),
         ({"includeHeaders": "true"}, "includeHeaders=true wants schemaMode=kafka"),
         ({"includeHeaders": "ja"}, "includeHeaders='ja' is neither true nor false"),

@@ -180,6 +180,8 @@ def known_texts(
         _refuse_tables_and_files(lower, text)
         if lower in _KAFKA_WORDS and _KAFKA_WORDS[lower] in known:
             raise OptionError(f"{key} is an option for Kafka; here it is {_KAFKA_WORDS[lower]}")
+        if lower.startswith("kafka."):
+            raise OptionError(f"{key} is an option for Kafka's client; leave it out here")
         near = suggestion(key, tuple(known))
         listed = ", ".join(known)
         raise OptionError(
