@@ -1,4 +1,4 @@
-"""The JSON headers of sends and pulls, read straight into their header objects.
+"""The JSON headers of sends, their answers, and pulls, read straight into their header objects.
 
     {"code":310,"extFields":{"a":"producers","b":"orders","d":"4","e":"3",...},"flag":0,...,"version":407}
 
@@ -21,10 +21,11 @@ from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
 )
 from rocketrio_protocol.header_codec import Int32
 from rocketrio_protocol.header_fields import (
-    RequestHeader,
+    Header,
     fields_of,
     is_long,
     value_type,
@@ -52,21 +53,24 @@ class Envelope(msgspec.Struct, Generic[FieldsT], gc=False):
     version: Int32 = 0
 
 
-HotHeader = tuple[Envelope[Any], RequestHeader]
+HotHeader = tuple[Envelope[Any], Header]
 
 
 def read_hot_header(header: bytes) -> HotHeader | None:
     """A whole JSON header and the header object of its ext fields; None for what must be read the general way."""
     read = _READERS.get(header[:_PREFIX_SIZE])
     if read is None:
-        return None
+        # An answer says nowhere what it answers; no other one begins like this.
+        if not header.startswith(_SEND_ANSWER):
+            return None
+        read = _read_send_answer
     try:
         return read(header)
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _reader(cls: type[RequestHeader]) -> Callable[[bytes], HotHeader]:
+def _reader(cls: type[Header], code: int) -> Callable[[bytes], HotHeader]:
     """Compiled as `header_fields` compiles its decoders, and for the same reason."""
     fields = [
         (field.name, _json_type(cls, field), _named(wire_name(field), field.default))
@@ -85,7 +89,7 @@ def _reader(cls: type[RequestHeader]) -> Callable[[bytes], HotHeader]:
     names: dict[str, Any] = {
         "cls": cls,
         "decode": decode,
-        "code": int(cls.code),
+        "code": code,
         "values": msgspec.structs.astuple,
     }
     lines = [
@@ -115,8 +119,11 @@ def _json_type(cls: type, field: "attrs.Attribute[Any]") -> Any:
     return kind
 
 
+_SEND_ANSWER: Final = b'{"code":0,"extFields":{"queueId":"'
+_read_send_answer: Final = _reader(SendMessageResponseHeader, 0)
+
 _READERS: Final = {
-    f'{{"code":{cls.code},'.encode()[:_PREFIX_SIZE]: _reader(cls)
+    f'{{"code":{cls.code},'.encode()[:_PREFIX_SIZE]: _reader(cls, int(cls.code))
     for cls in (
         SendMessageRequestHeader,
         SendMessageRequestHeaderV2,

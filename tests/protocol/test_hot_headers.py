@@ -17,11 +17,12 @@ from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
 )
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Frame, FrameDecoder
 from rocketrio_protocol.header_codec import decode_header
-from rocketrio_protocol.header_fields import RequestHeader, fields_of, value_type, wire_name
+from rocketrio_protocol.header_fields import Header, RequestHeader, fields_of, value_type, wire_name
 from rocketrio_protocol.hot_headers import CODECS_FIELD, read_hot_header
 
 HOT: dict[int, type[RequestHeader]] = {
@@ -52,7 +53,7 @@ def json_header(code: int, fields: dict[str, Any], **members: Any) -> bytes:
     return json.dumps(header | members, separators=(",", ":")).encode()
 
 
-def general(cls: type[RequestHeader], header: bytes) -> RequestHeader | None:
+def general(cls: type[Header], header: bytes) -> Header | None:
     try:
         return cls.from_ext_fields(decode_header(SerializeType.JSON, header).ext_fields)
     except RemoteProtocolError:
@@ -107,6 +108,38 @@ def test_odd_value_is_read_as_the_general_way_reads_it(code: int, odd: str) -> N
             assert hot[1] == expected
             # 3.0 is 3 for `==`: the types count.
             assert repr(hot[1]) == repr(expected)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_answers_of_apache_s_brokers_to_sends_are_read_so(run: str) -> None:
+    read = 0
+    for recorded in remoting_frames(run):
+        (frame,) = FrameDecoder().feed(recorded.data)
+        if frame.serialize_type != 0 or b'"msgId"' not in frame.header:
+            continue
+        command = RemotingCommand.decode(frame)
+        if not command.is_response:
+            continue
+        hot = read_hot_header(frame.header)
+        assert hot is not None, recorded
+        assert hot[1] == general(SendMessageResponseHeader, frame.header)
+        assert command.ext_fields == decode_header(0, frame.header).ext_fields
+        read += 1
+    assert read > 5
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_value_of_an_answer_is_read_as_the_general_way_reads_it(odd: str) -> None:
+    answer = SendMessageResponseHeader("0A", 3, 4, "T", "region", True)
+    fields = {"queueId": "3", **answer.to_ext_fields()}
+    for name in fields:
+        header = json_header(0, fields | {name: "@"}).replace(b'"@"', odd.encode())
+        hot = read_hot_header(header)
+        if hot is not None:
+            assert repr(hot[1]) == repr(general(SendMessageResponseHeader, header))
+    assert read_hot_header(json_header(0, fields)) is not None
+    del fields["msgId"]
+    assert read_hot_header(json_header(0, fields)) is None
 
 
 @given(fields=st.dictionaries(st.sampled_from("abcdefghijklmnz"), st.text(max_size=8)))
