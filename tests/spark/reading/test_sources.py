@@ -34,7 +34,7 @@ SMALL_PULLS = {"pullBatchSize": "10", "pullPipelineDepth": "3"}
 
 
 async def test_a_master_that_dies_in_the_middle_is_replaced(
-    autojump_clock: MockClock, pulls: Pulls
+    autojump_clock: MockClock, pulls: Pulls, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with _cluster() as cluster:
         options = read_options(cluster, **SMALL_PULLS)
@@ -53,6 +53,9 @@ async def test_a_master_that_dies_in_the_middle_is_replaced(
         assert taken.rows() == all_bodies(2, COUNT)
         assert trio.current_time() - started < 1.0
         assert 0 < pulls.messages[master] < pulls.messages[slave]
+        # Several pulls were under way: of one outage one line tells.
+        assert caplog.text.count("pull moves on") == 1
+        assert master in caplog.text
 
 
 async def test_a_master_that_falls_silent_in_the_middle_costs_two_seconds(

@@ -84,6 +84,8 @@ class TaskSource:
         )
         self._looking = trio.Lock()
         self._lost_up_to: dict[QueueRange, int] = {}
+        self._told: set[str] = set()
+        """Addresses that failed, until they answer again."""
         self.served: dict[str, Served] = {}
         """By address."""
 
@@ -106,7 +108,7 @@ class TaskSource:
                     result = await self._pull_from(found, part, offset, end)
                 except NotReachable as error:
                     failure = error
-                    logger.warning("pull moves on range=%s offset=%d error=%s", part, offset, error)
+                    self._tell(found, part, offset, error)
                     continue
                 except BrokerError as error:
                     failure = error
@@ -201,9 +203,16 @@ class TaskSource:
         finally:
             watched.waiting -= 1
         client.mark_reachable(addr)
+        self._told.discard(addr)
         result.broker_id = found.broker_id
         self._note(found, part, result)
         return result
+
+    def _tell(self, found: FindBrokerResult, part: QueueRange, offset: int, error: Error) -> None:
+        """One warning an outage: all pulls under way fail at once, and again in each round."""
+        level = logging.DEBUG if found.addr in self._told else logging.WARNING
+        self._told.add(found.addr)
+        logger.log(level, "pull moves on range=%s offset=%d error=%s", part, offset, error)
 
     def _note(self, found: FindBrokerResult, part: QueueRange, result: PullResult) -> None:
         now, replicas = trio.current_time(), self.replicas
