@@ -27,7 +27,11 @@ STREAM_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     "maxBytesPerTrigger": OptionHelp(
         "", "the same in stored bytes, estimated by the size of messages that are looked at"
     ),
-    "minOffsetsPerTrigger": OptionHelp("", "a batch waits until so many messages are unread"),
+    "minOffsetsPerTrigger": OptionHelp(
+        "",
+        "a batch waits until so many messages are unread; not the first with messages of a run,"
+        " and not with `availableNow` or `once`",
+    ),
     "maxTriggerDelay": OptionHelp(
         "`15m`", "but not longer than this after the batch before it: `500ms`, `30s`, `15m`, `1h`"
     ),
@@ -128,7 +132,8 @@ def _commit_group(own: Mapping[str, str], group: str) -> str | None:
     if is_wanted and not group:
         raise OptionError("commitOffsets=true needs a consumerGroup to commit for")
     if "commitIntervalMs" in own and not is_wanted:
-        raise OptionError("commitIntervalMs is given, but nothing is committed: give consumerGroup")
+        remedy = "commitOffsets=false forbids it" if group else "give consumerGroup"
+        raise OptionError(f"commitIntervalMs is given, but nothing is committed: {remedy}")
     return group if is_wanted else None
 
 
