@@ -1,6 +1,6 @@
 """A job whose tasks fail on the way, in a session that repeats them: run by test_write_failures.py.
 
-python failing_write.py NAME_SERVER once|always FOLDER
+python -m tests.spark.failing_write NAME_SERVER once|always FOLDER
 """
 
 import os
@@ -14,15 +14,18 @@ os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executa
 
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from tests.spark.quick_start import JAVA_OPTIONS, quick_home
 
 ROWS = 1000
 FAILING_ROW = 900
 
 
 def session() -> SparkSession:
+    quick_home(Path(sys.argv[3]) / "spark")
     return (
         SparkSession.builder.master("local[2,2]")  # two slots, two attempts
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         .config("spark.log.level", "OFF")

@@ -21,9 +21,8 @@ ROWS = 1000
 
 def run_job(cluster: Running, how: str, folder: Path) -> tuple[str, str]:
     """What the job printed, and what Spark's Python workers logged."""
-    script = Path(__file__).with_name("failing_write.py")
     done = subprocess.run(
-        [sys.executable, str(script), cluster.name_server, how, str(folder)],
+        [sys.executable, "-m", "tests.spark.failing_write", cluster.name_server, how, str(folder)],
         capture_output=True, text=True, timeout=500, check=True,
     )  # fmt: skip
     return done.stdout, done.stderr
