@@ -28,6 +28,7 @@ LACKS: Final = {
     "4.0": (
         *_OPEN_SOCKETS,
         "--ignore=tests/spark/reading/test_pushdown.py",
+        "--ignore=tests/spark/reading/test_pushed.py",
         "--ignore=tests/spark/test_registration.py",
         "--deselect=tests/spark/test_travelling.py::test_readers_and_writers_hold_nothing_live[stream writer]",
     ),

@@ -269,7 +269,7 @@ class TaskSource:
             raise error
         if next_offset > self._lost_up_to.get(part, -1):
             self._lost_up_to[part] = next_offset
-            logger.warning("data lost and left out error=%s", error)
+            logger.warning("data lost and left out error=%s", error.what)
         return Answer(next_offset)
 
     def _unreachable(
