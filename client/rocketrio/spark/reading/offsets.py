@@ -254,7 +254,8 @@ def resolve_ranges(
             start = end
         if start > end:
             raise OptionError(
-                f"startingOffsets of {queue} ({start}) lie behind its endingOffsets ({end})"
+                f"{queue} would be read from {start} to {end}: what the starting... options say lies behind"
+                " what the ending... options do"
             )
         if start < held.min_offset and start < end:
             losses.append(Loss(queue, start, min(end, held.min_offset), held))
