@@ -37,6 +37,8 @@ public final class RocketMQPeer {
     private static final int PULL_BATCH = 32;
     private static final int AUTO_IN_FLIGHT = 1024;
     private static final int PATIENCE = 60;
+    /** Milliseconds; with the 3 s of the library a first send fails where other work takes the cores. */
+    private static final int QUESTION_TIMEOUT = 20_000;
 
     private final String nameServer;
     private final Map<Boolean, DefaultMQProducer> producers = new HashMap<>();
@@ -94,6 +96,7 @@ public final class RocketMQPeer {
             producer.setClientIP("127.0.0.1");
             producer.setInstanceName("producing-" + autoBatch);
             producer.setSendMsgTimeout(10_000);
+            producer.setMqClientApiTimeout(QUESTION_TIMEOUT);
             producer.setAutoBatch(autoBatch);
             producer.start();
             producers.put(autoBatch, producer);
@@ -173,6 +176,7 @@ public final class RocketMQPeer {
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(consumer.getConsumerGroup());
+        consumer.setMqClientApiTimeout(QUESTION_TIMEOUT);
         consumer.setAutoCommit(false);
         consumer.setPullBatchSize(PULL_BATCH);
         consumer.start();
@@ -214,6 +218,7 @@ public final class RocketMQPeer {
         consumer.setNamesrvAddr(nameServer);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName(consumer.getConsumerGroup());
+        consumer.setMqClientApiTimeout(QUESTION_TIMEOUT);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         AtomicLong start = new AtomicLong();
