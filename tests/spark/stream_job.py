@@ -19,6 +19,10 @@ STARTS: int = 5
 """Spark gives a Python process ten seconds to start, which a busy machine may not."""
 
 
+MOST_ROWS: dict[str, int] = {"run": 400, "finish": 20_000}
+"""Of a batch: many small ones while drivers are killed; what has gathered meanwhile is then read in a few."""
+
+
 def main(name_server: str, topic: str, folder: str, mode: str) -> int:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     home = Path(folder)
@@ -50,7 +54,7 @@ def _started(spark: Any, name_server: str, topic: str, home: Path, mode: str) ->
         .option("nameServer", name_server)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "400")
+        .option("maxOffsetsPerTrigger", str(MOST_ROWS[mode]))
         .option("offsetPollIntervalMs", "50")
         .option("columns", "queueId,queueOffset,body")
         .load()

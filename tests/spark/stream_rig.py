@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.streaming.query import StreamingQuery
@@ -24,6 +25,8 @@ from rocketrio import open_admin
 
 PATIENCE = 120.0
 """Seconds that anything may take where many share a machine; on a quiet one all of it is there within one."""
+STARTS = 5
+"""Of one query, at most."""
 NOW = {"availableNow": True}
 
 
@@ -76,12 +79,14 @@ def topic(cluster: Running, tmp_path: Path, request: pytest.FixtureRequest) -> T
 
 @attrs.define
 class Reading:
-    """A query that notes the rows of each batch."""
+    """A query that notes the rows of each batch, and is started anew if Spark gave up on a Python process."""
 
     query: StreamingQuery
+    begin: Callable[[], StreamingQuery]
     batches: dict[int, list[tuple[int, int]]]
     """Queue and offset of each row, by the number of the batch."""
     tasks: dict[int, int]
+    _starts: int = 1
 
     @property
     def rows(self) -> list[tuple[int, int]]:
@@ -90,13 +95,31 @@ class Reading:
     def wait(self, claim: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
         while not claim():
-            assert self.query.exception() is None, self.query.exception()
+            failure = self.query.exception()
+            assert failure is None or self.goes_on_after(failure), failure
             assert time.monotonic() < deadline, (self.query.status, self.batches)
             time.sleep(0.05)
 
     def ended(self) -> "Reading":
-        assert self.query.awaitTermination(int(PATIENCE)), self.query.status
-        return self
+        while True:
+            try:
+                assert self.query.awaitTermination(int(PATIENCE)), self.query.status
+            except StreamingQueryException as failure:
+                if not self.goes_on_after(failure):
+                    raise
+            else:
+                return self
+
+    def goes_on_after(self, failure: Exception) -> bool:
+        """Whether only a Python process was late, at its start or in any batch: then the query is started again.
+
+        Spark gives one ten seconds to start, which a busy machine may not. The batch in work is then repeated.
+        """
+        if "failed to connect back" not in str(failure) or self._starts == STARTS:
+            return False
+        self._starts += 1
+        self.query = self.begin()
+        return True
 
 
 def start_query(
@@ -119,14 +142,13 @@ def start_query(
     )
     if trigger is not None:
         writer = writer.trigger(**trigger)
-    for _ in range(5):
-        query = writer.start()
-        # Spark gives a Python process ten seconds to start, which a busy machine may not.
-        while query.isActive and query.lastProgress is None and not batches:
+    reading = Reading(writer.start(), writer.start, batches, tasks)
+    while True:
+        while reading.query.isActive and reading.query.lastProgress is None and not batches:
             time.sleep(0.02)
-        if "failed to connect back" not in str(query.exception()):
-            break
-    return Reading(query, batches, tasks)
+        failure = reading.query.exception()
+        if failure is None or not reading.goes_on_after(failure):
+            return reading
 
 
 @pytest.fixture
