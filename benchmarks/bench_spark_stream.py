@@ -131,7 +131,8 @@ def main() -> int:
     if not chosen.parts:
         return 0
     small = chosen.small
-    sizes = ((100, 20_000 if small else 1_000_000), (1024, 10_000 if small else 200_000))
+    sizes = ((100, 20_000),) if small else ((100, 1_000_000), (1024, 200_000))
+    queue_counts = (16,) if small else (1, 16)
     batches = 6 if small else 60
     with cluster(LARGE_ANSWERS) as addresses:
         if "floor" in chosen:
@@ -142,7 +143,7 @@ def main() -> int:
         with session() as spark:
             if "floor" in chosen:
                 control_floor(spark, batches)
-                for queues in (1, 16):
+                for queues in queue_counts:
                     floor(spark, addresses.name_server, f"floor{queues}", queues, batches)
             if "throughput" in chosen:
                 for size, rows in sizes:

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
+TIME_LIMIT = 500
+"""Seconds; a minute where nobody else uses the machine."""
 
 
 def _figures(name: str, *arguments: str) -> list[dict[str, object]]:
     command = [sys.executable, str(BENCHMARKS / f"bench_{name}.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -40,8 +42,8 @@ def test_spark_benchmark_measures_the_reader_with_small_and_large_answers() -> N
 def test_stream_benchmark_measures_small_and_large_batches() -> None:
     lines = _figures("spark_stream", "--small")
     found = [(line["name"], line["unit"]) for line in lines]
-    floors = [("spark control floor", "ms"), *[("spark stream floor", "ms")] * 2]
-    assert found == floors + [("spark stream", "rows/s")] * 2 * 3
+    floors = [("spark control floor", "ms"), ("spark stream floor", "ms")]
+    assert found == floors + [("spark stream", "rows/s")] * 3
     assert all(float(str(line["value"])) > 0 for line in lines)
 
 
