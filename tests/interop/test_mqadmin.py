@@ -114,9 +114,10 @@ def _wait_committed(side: Side) -> None:
 
     def is_committed() -> bool:
         told = side.told("consumerProgress", "-g", GROUP)
-        return f"\n{TOPIC} " in told and "Diff Total: 0" in told
+        rows = all(f"\n{topic} " in told for topic in (TOPIC, f"%RETRY%{GROUP}"))
+        return rows and "Diff Total: 0" in told
 
-    wait_until(is_committed, "committed", 30)
+    wait_until(is_committed, "committed", 60)
 
 
 SAME = {
