@@ -38,6 +38,7 @@ _MASKS = (
     (re.compile(r"\b\d+\.\d+\b"), "<rate>"),
     (re.compile(r"(?<=OK, )\d+"), "<topics>"),
 )
+_ROW_NUMBER = re.compile(r"^\d{4} ")
 _THEIRS_ALONE = re.compile(r"(MSG_REGION=\w+|TRACE_ON=true|WAIT=true)(, )?")
 """Properties that an Apache broker adds to what it stores."""
 
@@ -70,12 +71,16 @@ class Both:
     apache: Side
     ours: Side
 
-    def same(self, *words: str) -> None:
-        """Both print the same; `<master>` in a word is each side's own."""
-        theirs, ours = (
+    def told(self, *words: str) -> list[list[str]]:
+        """What theirs and ours print; `<master>` in a word is each side's own."""
+        return [
             masked(side.told(*(word.replace("<master>", side.master) for word in words)))
             for side in (self.apache, self.ours)
-        )
+        ]
+
+    def same(self, *words: str) -> None:
+        """Both print the same."""
+        theirs, ours = self.told(*words)
         assert ours == theirs
 
 
@@ -128,7 +133,6 @@ SAME = {
     "progress": ("consumerProgress", "-g", GROUP),
     "progress and who": ("consumerProgress", "-g", GROUP, "-s", "true"),
     "members": ("consumerConnection", "-g", GROUP),
-    "producers": ("producerConnection", "-g", "java-producer", "-t", TOPIC),
     "no producer": ("producerConnection", "-g", "nobody-at-all", "-t", TOPIC),
     "nobody": ("consumerConnection", "-g", "nobody-at-all"),
     "by key": ("queryMsgByKey", "-t", TOPIC, "-k", "k1-2"),
@@ -138,6 +142,16 @@ SAME = {
     "a setting": ("updateBrokerConfig", "-b", "<master>", "-k", "deleteWhen", "-v", "05"),
     "a setting that is not there": ("updateTopicPerm", "-b", "<master>", "-t", TOPIC, "-p", "6"),
 }
+
+
+def test_producers_are_shown_alike(both: Both) -> None:
+    # Ours may have two of them: other stories have a client that writes ROCKETMQ headers, of the same name.
+    theirs, ours = (
+        {_ROW_NUMBER.sub("", line) for line in lines}
+        for lines in both.told("producerConnection", "-g", "java-producer", "-t", TOPIC)
+    )
+    assert ours == theirs
+    assert any("@producing" in line for line in ours)
 
 
 @pytest.mark.parametrize("what", SAME)
