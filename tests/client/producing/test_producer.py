@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.client.routes import routed
 from trio.testing import MockClock
 
 from rocketrio import (
@@ -25,17 +26,6 @@ from rocketrio import (
 )
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ClosedError, ConfigError, LocalProtocolError
-
-
-async def routed(client: ClientInstance, topic: str) -> None:
-    """Wait until the name server knows a topic that a send made: its broker tells it afterwards, as Java's do."""
-    with trio.fail_after(60):
-        while True:
-            try:
-                await client.topic_route(topic)
-                return
-            except RouteNotFound:
-                await trio.sleep(0.1)
 
 
 async def stored(client: ClientInstance, queue: MessageQueue) -> list[MessageExt]:
