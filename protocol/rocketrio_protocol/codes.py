@@ -15,6 +15,12 @@ PROTOCOL_VERSION: Final = 407
 At least 232, so that Java clients allow SQL92 filters; below 475, so that no 5.x peer answers GO_AWAY.
 """
 
+PROTOCOL_VERSION_NAME: Final = "V4_9_7"
+"""What tools show for it."""
+
+VERSION_5: Final = 413
+"""The version number of 5.0.0: who sends it, or a later one, counts on what 5.x answers."""
+
 
 class SerializeType(IntEnum):
     """How a header is written: the top byte of a frame's second word."""

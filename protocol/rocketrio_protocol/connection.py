@@ -133,9 +133,8 @@ class RemotingConnection(Generic[CallT]):
     def _finish(
         self, answer: RemotingCommand, finished: list[tuple[CallT, RemotingCommand]]
     ) -> None:
-        if (
-            self._announcing
-        ):  # Every request so far carried the announcement: this answer settles it.
+        # Every request so far carried the announcement: this answer settles it.
+        if self._announcing:
             self._announcing = False
         if answer.serialize_type is SerializeType.MSGPACK:
             self._agree_on_msgpack()

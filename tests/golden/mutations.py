@@ -8,6 +8,7 @@ import struct
 from typing import Literal
 
 import attrs
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 Where = Literal["anywhere", "header", "body"]
@@ -99,3 +100,15 @@ faults = st.lists(
     min_size=1,
     max_size=2,
 )
+
+
+def same_faults_each_run(max_examples: int) -> settings:
+    """For tests whose examples are whole lives of a server or client."""
+    return settings(
+        max_examples=max_examples,
+        derandomize=True,  # what a run finds by chance is for who looks for it, not for who lands something else
+        database=None,
+        phases=[Phase.generate],  # a life is too long to be lived again for every smaller fault
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )

@@ -1,25 +1,12 @@
 """The benchmarks of this room run, briefly, so that they stay true."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
-
-
-def figures(name: str, size: str) -> list[dict[str, object]]:
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / f"bench_{name}.py", size],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+from tests.benchmark import BENCHMARKS, figures
+from tests.interop.processes import wait_until
 
 
 @pytest.mark.slow
@@ -42,3 +29,32 @@ def test_remoting_benchmark_measures_both_sides() -> None:
         "server_cpu",
     }
     assert all(float(str(line["value"])) > 0 for line in lines if "rate" in str(line["name"]))
+
+
+_MEASURES_FOR_EVER = """
+import time
+from processes import started
+with started("namesrv", "--listen", "127.0.0.1:0") as (process, _):
+    print(process.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_killed_benchmark_leaves_no_process_behind() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _MEASURES_FOR_EVER], cwd=BENCHMARKS, stdout=subprocess.PIPE
+    ) as benchmark:
+        assert benchmark.stdout is not None
+        name_server = int(benchmark.stdout.readline())
+        assert _is_running(name_server)
+        benchmark.kill()
+    wait_until(lambda: not _is_running(name_server), "it has ended")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

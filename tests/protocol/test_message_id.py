@@ -70,9 +70,8 @@ def test_unique_id_of_an_ipv6_producer_has_56_digits() -> None:
     assert len(_generator(_Clock(0), "2001:db8::1").next()) == 56
 
 
-@pytest.mark.parametrize(
-    "before_month_end", [1_767_225_599_999, 1_709_251_199_999]
-)  # December; leap February
+# December; leap February
+@pytest.mark.parametrize("before_month_end", [1_767_225_599_999, 1_709_251_199_999])
 def test_time_starts_again_with_each_month(before_month_end: int) -> None:
     clock = _Clock(before_month_end)
     generator = _generator(clock)

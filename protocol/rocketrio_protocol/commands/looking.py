@@ -74,7 +74,7 @@ class QueryConsumeQueueBody(JsonBody):
 
 
 class ProducerInfo(msgspec.Struct, rename="camel"):
-    """One producer; the time of its last heartbeat in ms."""
+    """One producer; its address as Java writes one (`/10.0.0.7:4711`), the time of its last heartbeat in ms."""
 
     client_id: str
     remote_ip: str = msgspec.field(name="remoteIP")

@@ -5,6 +5,7 @@ Answers to: ResponseFuture.
 """
 
 from math import inf
+from typing import Final
 
 import attrs
 import outcome
@@ -13,6 +14,10 @@ import trio
 from rocketrio_protocol.codes import RequestCode, code_name
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error, NotReachable, RequestTimeout
+
+REQUESTS_TOGETHER: Final = 16
+"""Calls of tasks woken together that are sent at once: a peer that answers many at a time, as a master does whose slave
+acknowledges them all, works on the first of them while the others are made."""
 
 
 @attrs.define(eq=False)
@@ -31,6 +36,25 @@ class Call:
     def fail(self, error: Error) -> None:
         """Wake the task with an error of its own."""
         trio.lowlevel.reschedule(self.task, outcome.Error(error))
+
+
+@attrs.define
+class WokenCalls:
+    """The tasks that one chunk of answers has woken: what they call next is sent together, some at a time."""
+
+    left: int = 0
+    """Those that have not called again; negative once others call too."""
+    unsent: int = 0
+
+    def answered(self, count: int) -> None:
+        """A chunk has woken so many."""
+        self.left, self.unsent = count, 0
+
+    def called(self) -> bool:
+        """Note a call; whether those that are not sent yet shall be."""
+        self.left -= 1
+        self.unsent += 1
+        return self.left == 0 or self.unsent >= REQUESTS_TOGETHER <= self.left
 
 
 def expire_calls(response_table: dict[int, Call], now: float, remote_addr: str) -> float:

@@ -25,7 +25,7 @@ from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
 from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TooManyRequests
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.remoting.calls import Call, expire_calls, unanswered
+from rocketrio_protocol.remoting.calls import Call, WokenCalls, expire_calls, unanswered
 from rocketrio_protocol.remoting.channel_statistics import ChannelStatistics
 from rocketrio_protocol.remoting.dispatch import Dispatcher
 from rocketrio_protocol.remoting.ports import Transport
@@ -84,7 +84,7 @@ class Channel:
         self._parked_writer: trio.lowlevel.Task | None = None
         self._backlog: list[RemotingCommand] = []  # Received, and not acted on yet.
         self._ended = False  # The peer sends no more.
-        self._woken_count = 0  # Calls that the last chunk answered, less those made since.
+        self._woken = WokenCalls()
         self._in_round = False  # Requests are acted on, and what that queues is sent at its end.
         self._sending_size = 0  # Bytes the writer has taken from the connection and not sent yet.
         self._sending_answer_size = 0  # How many of these are answers,
@@ -129,7 +129,7 @@ class Channel:
         timeout: float,
         now: float | None = None,
     ) -> RemotingCommand:
-        """Ask the peer; its answer, whatever the code. `now` is the time where the caller has just looked.
+        """Ask the peer; its answer, whatever the code. `now` is when `timeout` begins, for a caller that has looked.
 
         Raises NotReachable when the connection ends first, RequestTimeout after `timeout` seconds,
         LocalProtocolError and TooManyRequests when nothing was sent. A cancel or timeout leaves the
@@ -147,9 +147,9 @@ class Channel:
         opaque = connection.start_call(request, call)
         if deadline < self._sweeper.next_look:
             self._sweeper.look_before(deadline)
-        self._woken_count -= 1
-        is_alone = self._woken_count < 0 and len(connection.response_table) == 1
-        if self._sending_size or not (is_alone or self._woken_count == 0):
+        is_last = self._woken.called()
+        is_alone = self._woken.left < 0 and len(connection.response_table) == 1
+        if self._sending_size or not (is_alone or is_last):
             self._wake_writer()
         else:
             self._last_active = now
@@ -288,7 +288,7 @@ class Channel:
         self._backlog, finished = connection.receive(self._buffer[:size])
         for call, answer in finished:
             call.finish(answer)
-        self._woken_count = len(finished)
+        self._woken.answered(len(finished))
         if self._backlog:
             self._act()
         return not self._backlog and connection.error is None
@@ -333,9 +333,9 @@ class Channel:
     def _send_at_once(self) -> None:
         """Send what is queued without the writer, which takes over what the transport does not take.
 
-        A tick of the scheduler less; of calls that come together, because their tasks were woken together, the last
-        one sends all.
+        A tick of the scheduler less; of calls whose tasks were woken together some are sent by the last of them.
         """
+        self._woken.unsent = 0
         connection = self._connection
         data = connection.take_output()
         try:
@@ -352,8 +352,10 @@ class Channel:
             if not connection.out_size:
                 await self._park_writer()
             data = connection.take_output()
-            if not data:
-                continue  # The reader has sent it.
+            if not data:  # The reader has sent it, or a call, which looks for nobody who waits.
+                if self._sent:
+                    self._sent.unpark_all()
+                continue
             self._sending_size = len(data)
             self._sending_answer_size = min(self._queued_answer_size, len(data))
             self._queued_answer_size -= self._sending_answer_size

@@ -142,11 +142,11 @@ class ChannelPool:
     ) -> RemotingCommand:
         """Ask the server at `addr`; its answer, whatever the code. Raises as `Channel.call` does."""
         channel = self._channels.get(addr)
+        started = None
         if channel is None or channel.closed:
             started = trio.current_time()
             channel = await self.channel(addr, timeout=timeout)
-            timeout -= trio.current_time() - started
-        return await channel.call(request, body, timeout=timeout)
+        return await channel.call(request, body, timeout=timeout, now=started)
 
     async def send_oneway(
         self,

@@ -48,11 +48,16 @@ class Reactor:
         self._watches: dict[int, _Watch] = {}
 
     async def receive(self, transport: Transport, buffer: memoryview, handle: Handler) -> None:
-        """Hand every chunk to `handle` until it says no. Raises NotReachable when the connection broke."""
+        """Hand every chunk to `handle` until it says no.
+
+        Raises NotReachable when the connection broke, or the reactor is closed. A cancel leaves what was not read.
+        """
         if not isinstance(transport, SocketTransport):
             while handle(await transport.receive_into(buffer)):
                 pass
             return
+        if self._epoll.closed:  # A connection that came in the very turn in which all ended.
+            raise NotReachable("this end is closing", broker_addr=transport.remote_addr)
         fileno = transport.fileno()
         self._watches[fileno] = _Watch(trio.lowlevel.current_task(), transport, buffer, handle)
         self._epoll.register(fileno, select.EPOLLIN)
@@ -94,9 +99,8 @@ class Reactor:
             trio.lowlevel.reschedule(watch.task, outcome.Error(error))
             return 0
         goes_on = watch.handle(size)
-        if (
-            not goes_on and self._watches.get(fileno) is watch
-        ):  # It may have been cancelled by itself.
+        # It may have been cancelled by itself.
+        if not goes_on and self._watches.get(fileno) is watch:
             self._forget(fileno)
             trio.lowlevel.reschedule(watch.task)
         return size

@@ -151,20 +151,22 @@ async def test_requests_left_over_are_acted_on_when_the_end_of_a_round_sent_all(
     assert [len(answer.body) for answer in answers] == [answer_size] * count
 
 
-class PairingTransport(AnsweringTransport):
-    """A peer that answers two requests at a time, in one chunk."""
+class GatheringTransport(AnsweringTransport):
+    """A peer that answers so many requests at a time, in one chunk."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
         super().__init__()
-        self.asked = 0
+        self.asked: list[int] = []
+        """Requests of each write."""
+        self._count = count
         self._waiting: list[RemotingCommand] = []
         self._decoder = FrameDecoder()
 
     def send_nowait(self, data: Body) -> int:
         requests = [RemotingCommand.decode(frame) for frame in self._decoder.feed(bytes(data))]
-        self.asked += len(requests)
+        self.asked.append(len(requests))
         self._waiting += requests
-        if len(self._waiting) == 2:
+        if len(self._waiting) == self._count:
             self._chunk = b"".join(request.response().encode() for request in self._waiting)
             self._waiting = []
             self._answered.set()
@@ -174,12 +176,12 @@ class PairingTransport(AnsweringTransport):
 async def test_calls_woken_together_leave_before_anybody_else_has_a_turn(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    transport = PairingTransport()
+    transport = GatheringTransport(2)
     rounds = 20
     seen: list[int] = []
     turn = trio.Event()
 
-    async def dial(addr: str, *, timeout: float = 3.0) -> PairingTransport:
+    async def dial(addr: str, *, timeout: float = 3.0) -> GatheringTransport:
         return transport
 
     async def ask(channel: Channel) -> None:
@@ -192,7 +194,7 @@ async def test_calls_woken_together_leave_before_anybody_else_has_a_turn(
         for _ in range(rounds):
             await turn.wait()
             turn = trio.Event()
-            seen.append(transport.asked)
+            seen.append(sum(transport.asked))
 
     async with open_channel_pool(dial) as pool:
         channel = await pool.channel("10.0.0.1:10911")
@@ -201,3 +203,52 @@ async def test_calls_woken_together_leave_before_anybody_else_has_a_turn(
             nursery.start_soon(ask, channel)
             nursery.start_soon(ask, channel)
     assert seen[:-1] == [*range(4, 2 * rounds + 1, 2)]
+
+
+async def test_who_waits_until_all_is_sent_goes_on_when_a_call_has_sent_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    transport = GatheringTransport(2)
+
+    async def dial(addr: str, *, timeout: float = 3.0) -> GatheringTransport:
+        return transport
+
+    async def tell(channel: Channel) -> None:
+        channel.send_oneway(RemotingCommand(ECHO))
+        await channel.drain()
+
+    async def ask(channel: Channel) -> None:
+        await channel.call(RemotingCommand(ECHO), timeout=3)
+
+    async with open_channel_pool(dial) as pool:
+        channel = await pool.channel("10.0.0.1:10911")
+        for _ in range(20):  # Which of the two is first, chance decides.
+            with trio.fail_after(1):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(tell, channel)
+                    nursery.start_soon(ask, channel)
+
+
+@pytest.mark.parametrize(
+    ("count", "writes"),
+    [(20, [20]), (31, [31]), (32, [16, 16]), (40, [16, 24]), (64, [16, 16, 16, 16])],
+)
+async def test_of_many_calls_woken_together_some_leave_while_the_others_are_made(
+    autojump_clock: trio.testing.MockClock, count: int, writes: list[int]
+) -> None:
+    transport = GatheringTransport(count)
+
+    async def dial(addr: str, *, timeout: float = 3.0) -> GatheringTransport:
+        return transport
+
+    async def ask(channel: Channel) -> None:
+        for _ in range(3):
+            await channel.call(RemotingCommand(ECHO), timeout=3)
+
+    async with open_channel_pool(dial) as pool:
+        channel = await pool.channel("10.0.0.1:10911")
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(ask, channel)
+    assert sum(transport.asked) == 3 * count
+    assert transport.asked[-2 * len(writes) :] == 2 * writes

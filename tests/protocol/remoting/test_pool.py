@@ -124,7 +124,7 @@ async def test_time_spent_dialling_counts_against_the_call(
             network.heal()  # The dial succeeds; nobody accepts, so nobody answers.
 
         nursery.start_soon(heal_then_hold)
-        with pytest.raises(NotReachable):
+        with pytest.raises(NotReachable, match=r"within 2\.5 s"):
             await pool.call(listener.addr, RemotingCommand(ECHO), timeout=2.5)
         assert trio.current_time() - start == pytest.approx(2.5)
 

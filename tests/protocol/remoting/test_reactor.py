@@ -7,6 +7,7 @@ import trio.testing
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.memory_network import memory_stream_pair
 from rocketrio_protocol.remoting.reactor import ROUND_SIZE, Reactor
+from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.streams import StreamTransport
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import SocketTransport, TcpListener, dial_tcp, listen_tcp
@@ -108,6 +109,38 @@ async def test_broken_connection_fails_its_own_reader_only() -> None:
         assert buffer[:4] == b"fine"
     for end in (here, other_there, other_here):
         await end.aclose()
+    listener.close()
+
+
+class Arriving:
+    """A listener where a connection comes when it is told."""
+
+    addr = "127.0.0.1:10911"
+
+    def __init__(self, transport: SocketTransport) -> None:
+        self.arrived = trio.Event()
+        self._transport = transport
+
+    async def accept(self) -> SocketTransport:
+        await self.arrived.wait()
+        self.arrived = trio.Event()
+        return self._transport
+
+    def close(self) -> None:
+        """Its socket is the test's."""
+
+
+async def test_connection_that_comes_as_its_server_is_stopped_is_closed_and_no_fault() -> None:
+    listener = await listen_tcp("127.0.0.1:0")
+    there, here = await connected(listener)
+    arriving = Arriving(here)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_remoting, [arriving], {})
+        await trio.testing.wait_all_tasks_blocked()
+        arriving.arrived.set()
+        nursery.cancel_scope.cancel()
+    assert await there.receive_into(memoryview(bytearray(100))) == 0
+    await there.aclose()
     listener.close()
 
 

@@ -1,0 +1,27 @@
+"""Frames byte by byte, without a line of our codec: what tests write and read as programs of another make would.
+
+frame   i32 length, u8 0 (JSON), u24 header length, header, body       RocketMQ reference, section 1.1
+"""
+
+import json
+import struct
+from typing import Any
+
+
+def framed(header: bytes, body: bytes = b"", *, serialize_type: int = 0) -> bytes:
+    """One frame around a header that is written already."""
+    word = serialize_type << 24 | len(header)
+    return struct.pack(">iI", 4 + len(header) + len(body), word) + header + body
+
+
+def json_framed(header: dict[str, Any], body: bytes = b"") -> bytes:
+    """With a JSON header; a member that is None is left out."""
+    written = {name: value for name, value in header.items() if value is not None}
+    return framed(json.dumps(written).encode(), body)
+
+
+def unframed(frame: bytes) -> tuple[int, bytes, bytes]:
+    """How its header is serialized, the header, the body."""
+    (word,) = struct.unpack_from(">I", frame, 4)
+    end = 8 + (word & 0xFFFFFF)
+    return word >> 24, frame[8:end], frame[end:]
