@@ -18,6 +18,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import BrokerError, ConfigError
 from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.topic_names import TRACE_TOPIC
 
 _OWN_NAMES: Final = {
     "cluster_name": "brokerClusterName",
@@ -30,6 +31,9 @@ _OWN_NAMES: Final = {
     "transaction_timeout": "transactionTimeOut",
 }
 """Where Java's name is not ours in camelCase."""
+
+_FIXED: Final = {"filterServerNums": "0", "msgTraceTopicName": TRACE_TOPIC, "useTLS": "false"}
+"""What nobody can set here and 4.9's `mqadmin exportConfigs` fails without."""
 
 _SHOWN_ELSEWHERE: Final = ("listen", "ha_listen", "address", "ha_address", "store")
 
@@ -118,6 +122,7 @@ def java_properties(config: BrokerConfig, *, broker_addr: str, ha_addr: str) -> 
         "listenPort": str(port),
         "brokerIP2": ha_host,
         "haListenPort": str(ha_port),
+        **_FIXED,
     }
     for path, java_name in _NAMES.items():
         value = _value(config, path)

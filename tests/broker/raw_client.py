@@ -1,7 +1,4 @@
-"""A client of another make: it writes its own bytes and reads the answers' by itself, without a line of our codec.
-
-frame   i32 length, u8 0 (JSON), u24 header length, header, body       RocketMQ reference, section 1.1
-"""
+"""A client of another make: it writes its own bytes and reads the answers' by itself, without a line of our codec."""
 
 import json
 import struct
@@ -11,6 +8,7 @@ from typing import Any
 
 import attrs
 import trio
+from tests.protocol.raw_frames import json_framed, unframed
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import NotReachable
@@ -18,14 +16,24 @@ from rocketrio_protocol.remoting.ports import Dial, Transport
 
 LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "OTHER", "HTTP", "GO")
 """Names that clients of every version know."""
+MEMBERS = {"code", "extFields", "flag", "language", "opaque", "version"}
+"""What C++ clients need of every answer."""
 ANSWER_TIMEOUT = 5.0
 """Virtual seconds until an answer counts as missing."""
 
-
-def framed(header: bytes, body: bytes = b"", *, serialize_type: int = 0) -> bytes:
-    """One frame around a header that is written already."""
-    word = serialize_type << 24 | len(header)
-    return struct.pack(">iI", 4 + len(header) + len(body), word) + header + body
+BORN_MS = 1_700_000_000_000
+# As librocketmq sends it: numbers as numbers, booleans as "0" and "1", keys of an access list that nobody asked for.
+CPP = {
+    "AccessKey": "", "OnsChannelKey": "", "Signature": "",
+    "a": "p", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": str(BORN_MS), "h": 0,
+    "i": "KEYS\x01k\x02TAGS\x01t\x02WAIT\x01true\x02", "j": 0, "k": "0", "l": 16, "m": "0",
+}  # fmt: skip
+"""The fields of a send to queue 0 of `orders`, which it makes."""
+PULL: dict[str, Any] = {
+    "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4,
+    "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*",
+}  # fmt: skip
+"""Those of a pull of all that is there."""
 
 
 def request(code: int, fields: object = None, body: bytes = b"", **members: Any) -> bytes:
@@ -39,17 +47,19 @@ def request(code: int, fields: object = None, body: bytes = b"", **members: Any)
         "version": 333,
         **members,
     }
-    written = {name: value for name, value in header.items() if value is not None}
-    return framed(json.dumps(written).encode(), body)
+    return json_framed(header, body)
+
+
+def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The fields but for these."""
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 @attrs.frozen
 class Record:
     """One stored message with IPv4 hosts, read by the table of section 4.1."""
 
-    queue_id: int
     flag: int
-    queue_offset: int
     sys_flag: int
     born_ms: int
     body: bytes
@@ -61,18 +71,14 @@ def records(stored: bytes) -> list[Record]:
     """The messages of a pull's answer."""
     found, at = [], 0
     while at < len(stored):
-        size, _, _, queue_id, flag, queue_offset, _, sys_flag, born_ms = struct.unpack_from(
-            ">iIIiiqqiq", stored, at
-        )
+        size, flag, sys_flag, born_ms = struct.unpack_from(">i12xi16xiq", stored, at)
         body_at = at + 88
         (body_size,) = struct.unpack_from(">i", stored, at + 84)
         topic_at = body_at + body_size + 1
         properties_at = topic_at + stored[topic_at - 1] + 2
         found.append(
             Record(
-                queue_id,
                 flag,
-                queue_offset,
                 sys_flag,
                 born_ms,
                 stored[body_at : body_at + body_size],
@@ -141,12 +147,10 @@ class RawClient:
             rest = await self._take(*struct.unpack(">i", length))
         if rest is None:
             return None
-        (word,) = struct.unpack_from(">I", rest)
-        end = 4 + (word & 0xFFFFFF)
-        header = rest[4:end]
-        if word >> 24:
-            return Told({}, rest[end:], word >> 24, header)
-        return Told(json.loads(header), rest[end:], 0)
+        serialize_type, header, body = unframed(length + rest)
+        if serialize_type:
+            return Told({}, body, serialize_type, header)
+        return Told(json.loads(header), body, 0)
 
     async def ask(
         self, code: int, fields: object = None, body: bytes = b"", **members: Any
@@ -163,16 +167,8 @@ class RawClient:
             if told.serialize_type:
                 return told
             if told.is_answer:
-                # C++ clients need all of these; below version 232 Java's use no SQL92.
-                assert {
-                    "code",
-                    "extFields",
-                    "flag",
-                    "language",
-                    "opaque",
-                    "version",
-                } <= told.header.keys()
-                assert told.header["version"] >= 232
+                assert told.header.keys() >= MEMBERS
+                assert told.header["version"] >= 232  # below, Java's clients use no SQL92
                 assert told.header["language"] in LANGUAGES
                 return told
 

@@ -8,28 +8,17 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.raw_client import raw_client, request
 from tests.golden.golden import VERSIONS, remoting_frames
-from tests.golden.mutations import Fault, damaged, faults, is_whole
+from tests.golden.mutations import Fault, damaged, faults, is_whole, same_faults_each_run
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.remoting.ports import Dial
 
 PROBE_OPAQUE = 1_234_567
-
-quick = settings(
-    max_examples=3,
-    derandomize=True,  # what a run finds by chance is for who looks for it, not for who lands something else
-    database=None,
-    phases=[
-        Phase.generate
-    ],  # a broker's life is too long to be lived again for every smaller fault
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def requests_to(server: str) -> list[bytes]:
@@ -57,9 +46,8 @@ async def act_on(dial: Dial, address: str, data: bytes, probe: bytes) -> None:
             try:
                 told = await client.told()
             except trio.TooSlowError:
-                assert not is_whole(data), (
-                    data
-                )  # The good question is still taken for the rest of it.
+                # The good question is still taken for the rest of it.
+                assert not is_whole(data), data
                 return
             if told is None:
                 return
@@ -98,7 +86,7 @@ def faults_for(server: str) -> st.SearchStrategy[list[list[Fault]]]:
     return st.lists(faults, min_size=count, max_size=count)
 
 
-@quick
+@same_faults_each_run(3)
 @given(faults_for("broker"))
 def test_a_broker_survives_damaged_requests(
     caplog: pytest.LogCaptureFixture, seen: list[list[Fault]]
@@ -107,7 +95,7 @@ def test_a_broker_survives_damaged_requests(
     check("broker", seen, probe, caplog)
 
 
-@quick
+@same_faults_each_run(3)
 @given(faults_for("namesrv"))
 def test_a_name_server_survives_damaged_requests(
     caplog: pytest.LogCaptureFixture, seen: list[list[Fault]]

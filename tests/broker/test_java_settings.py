@@ -94,3 +94,12 @@ def test_what_replication_may_give_up_changes_while_it_runs(
 def test_choice_that_is_none_is_refused_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match="not one of refuse, cut"):
         changed_config(BrokerConfig(), {"haDivergentTail": "burn"})
+
+
+def test_what_the_tools_of_4_9_export_is_all_there() -> None:
+    """`mqadmin exportConfigs` of 4.9.7 ends with a NullPointerException where one is missing (ExportConfigsCommand)."""
+    shown = java_properties(BrokerConfig(), **SHOWN)
+    exported = """brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType
+        maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS
+        autoCreateTopicEnable autoCreateSubscriptionGroup"""
+    assert set(exported.split()) <= shown.keys()

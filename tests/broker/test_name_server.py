@@ -212,6 +212,19 @@ async def test_order_configuration_is_in_the_route_where_switched_on(
         assert bytes(config.body) == b"orderMessageEnable=true\n"
 
 
+async def test_a_setting_that_nothing_follows_is_refused_and_none_applied(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with served() as (_, _, client):
+        body = b"orderMessageEnable=true\nsupportActingMaster=true\n"
+        update = RemotingCommand(code=RequestCode.UPDATE_NAMESRV_CONFIG, body=body)
+        answer = await client.call(ADDR, update)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "supportActingMaster" in (answer.remark or "")
+        config = await client.call(ADDR, RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG))
+        assert bytes(config.body) == b"orderMessageEnable=false\n"
+
+
 async def test_key_value_requests(autojump_clock: trio.testing.MockClock) -> None:
     async with served() as (_, _, client):
         get = cluster.GetKVConfigRequestHeader("N", "k")

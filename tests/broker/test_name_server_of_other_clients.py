@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.broker.raw_client import RawClient, framed, raw_client, request
+from tests.broker.raw_client import RawClient, raw_client, request, without
+from tests.protocol.raw_frames import framed
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
@@ -25,8 +26,8 @@ TOPIC = {
     "topicSysFlag": 0, "order": False,
 }  # fmt: skip
 WRAPPER = {"dataVersion": {"counter": 1, "timestamp": 5}, "topicConfigTable": {"orders": TOPIC}}
-BODY = {"filterServerList": [], "topicConfigSerializeWrapper": WRAPPER}
-CHECKSUM = zlib.crc32(json.dumps(BODY).encode()) & 0x7FFFFFFF
+BODY = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": WRAPPER}).encode()
+CHECKSUM = zlib.crc32(BODY) & 0x7FFFFFFF
 CLASSIC = (
     b'{"brokerDatas":[{"brokerAddrs":{0:"%b"},"brokerName":"other","cluster":"c"}],"filterServerTable":{},'
     b'"queueDatas":[{"brokerName":"other","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
@@ -54,9 +55,9 @@ def compressed(topics: bytes) -> bytes:
 
 
 REGISTRATIONS: dict[str, tuple[dict[str, Any], bytes, int]] = {
-    "4.9": ({"compressed": "false", "bodyCrc32": "0"}, json.dumps(BODY).encode(), 407),
-    "only what is required": ({}, json.dumps(BODY).encode(), 333),
-    "its checksum, as a number": ({"bodyCrc32": CHECKSUM}, json.dumps(BODY).encode(), 407),
+    "4.9": ({"compressed": "false", "bodyCrc32": "0"}, BODY, 407),
+    "only what is required": ({}, BODY, 333),
+    "its checksum, as a number": ({"bodyCrc32": CHECKSUM}, BODY, 407),
     "5.x": (
         {"compressed": "false", "bodyCrc32": "0", "enableActingMaster": "false", "heartbeatTimeoutMillis": "10000"},
         json.dumps(
@@ -102,13 +103,12 @@ async def test_a_broker_registers_however_it_writes(autojump_clock: MockClock) -
 
 
 async def test_registrations_that_are_damaged_change_nothing(autojump_clock: MockClock) -> None:
-    body = json.dumps(BODY).encode()
     damaged: dict[str, tuple[dict[str, Any], bytes]] = {
-        "crc32 not match": ({"bodyCrc32": 1}, body),
-        "'brokerId' is missing": ({"brokerId": None}, body),
-        "registration cannot be read": ({}, body[:-2]),
+        "crc32 not match": ({"bodyCrc32": 1}, BODY),
+        "'brokerId' is missing": ({"brokerId": None}, BODY),
+        "registration cannot be read": ({}, BODY[:-2]),
         "registration cannot be read: Object missing required field": ({}, b"{}"),
-        "": ({"compressed": "true"}, body),
+        f"a ZLIB body of {len(BODY)} stored bytes is damaged": ({"compressed": "true"}, BODY),
     }
     async with name_server() as (broker, client):
         for remark, (fields, sent) in damaged.items():
@@ -120,10 +120,9 @@ async def test_registrations_that_are_damaged_change_nothing(autojump_clock: Moc
 async def test_slaves_alone_are_told_where_their_master_is(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
         slave = {**REGISTRATION, "brokerId": "1", "brokerAddr": f"{CLIENT_HOST}:40921"}
-        body = json.dumps(BODY).encode()
-        assert (await client.ask(103, slave, body, version=407)).fields == {}  # nobody is 0 yet
-        assert (await broker.ask(103, REGISTRATION, body, version=407)).fields == {}
-        told = await client.ask(103, slave, body, version=407)
+        assert (await client.ask(103, slave, BODY, version=407)).fields == {}  # nobody is 0 yet
+        assert (await broker.ask(103, REGISTRATION, BODY, version=407)).fields == {}
+        told = await client.ask(103, slave, BODY, version=407)
         assert told.fields == {
             "haServerAddr": REGISTRATION["haServerAddr"],
             "masterAddr": BROKER_ADDR,
@@ -149,7 +148,7 @@ async def test_routes_are_told_in_the_form_that_their_reader_knows(
     autojump_clock: MockClock,
 ) -> None:
     async with name_server() as (broker, client):
-        await broker.ask(103, REGISTRATION, json.dumps(BODY).encode(), version=407)
+        await broker.ask(103, REGISTRATION, BODY, version=407)
         for how, (data, body) in ROUTE_QUESTIONS.items():
             told = await client.asked(data)
             assert (told.code, told.fields, told.body) == (0, {}, body), how
@@ -163,7 +162,7 @@ async def test_routes_are_told_in_the_form_that_their_reader_knows(
 
 async def test_lists_have_the_classic_form_whoever_asks(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
-        await broker.ask(103, REGISTRATION, json.dumps(BODY).encode(), version=407)
+        await broker.ask(103, REGISTRATION, BODY, version=407)
         for version in (333, 479):
             cluster = await client.ask(106, None, version=version)
             assert b'"other":{"brokerAddrs":{0:"%b"}' % BROKER_ADDR.encode() in cluster.body
@@ -173,8 +172,8 @@ async def test_lists_have_the_classic_form_whoever_asks(autojump_clock: MockCloc
 
 async def test_versions_of_topics_are_compared(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, _):
-        asked = without_ha(REGISTRATION)
-        await broker.ask(103, REGISTRATION, json.dumps(BODY).encode(), version=407)
+        asked = without(REGISTRATION, "haServerAddr")
+        await broker.ask(103, REGISTRATION, BODY, version=407)
         for body, changed in {
             b'{"counter":1,"timestamp":5}': "false",
             b'{"counter":"1","timestamp":"5"}': "false",
@@ -187,14 +186,11 @@ async def test_versions_of_topics_are_compared(autojump_clock: MockClock) -> Non
             assert json.loads(told.body) == {"counter": 1, "timestamp": 5}
 
 
-def without_ha(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name != "haServerAddr"}
-
-
 async def test_who_takes_leave_is_forgotten(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
-        await broker.ask(103, REGISTRATION, json.dumps(BODY).encode(), version=407)
-        assert (await client.ask(104, {**without_ha(REGISTRATION), "brokerId": "0"})).code == 0
+        await broker.ask(103, REGISTRATION, BODY, version=407)
+        leaving = {**without(REGISTRATION, "haServerAddr"), "brokerId": "0"}
+        assert (await client.ask(104, leaving)).code == 0
         assert (await client.ask(105, {"topic": "orders"})).code == 17
 
 
@@ -205,7 +201,7 @@ async def test_configurations_are_kept_by_name(autojump_clock: MockClock) -> Non
         assert (await client.ask(100, entry)).code == 0
         assert (await client.ask(101, entry)).fields == {"value": "other:4"}
         assert json.loads((await client.ask(219, entry)).body) == {"table": {"orders": "other:4"}}
-        told = await broker.ask(103, REGISTRATION, json.dumps(BODY).encode(), version=407)
+        told = await broker.ask(103, REGISTRATION, BODY, version=407)
         assert json.loads(told.body) == {"table": {"orders": "other:4"}}
         assert (await client.ask(102, entry)).code == 0
         assert (await client.ask(101, entry)).code == 22

@@ -110,9 +110,8 @@ def test_removed_topics_and_groups_do_not_come_back_from_who_has_not_heard() -> 
         assert master.remove(**what) == 1
         master.join(slave)
         assert master.offsets == {U: {0: 7}}
-        assert (
-            master.join_plain({T: {0: 9}}) == 0
-        )  # Nor from an Apache slave, which may have a copy.
+        # Nor from an Apache slave, which may have a copy.
+        assert master.join_plain({T: {0: 9}}) == 0
         slave.join(copy(master))
         assert slave.offsets == {U: {0: 7}}
         master.commit(T, 0, 1)

@@ -1,4 +1,4 @@
-r"""Sends as clients of other makes write them (RocketMQ reference, sections 1.2, 2.2 and 2.14), byte by byte.
+"""Sends as clients of other makes write them (RocketMQ reference, sections 1.2, 2.2 and 2.14), byte by byte.
 
 Nothing here comes from our own encoder, and what was stored is read by the reference's table.
 """
@@ -9,23 +9,20 @@ from typing import Any
 
 import pytest
 from tests.broker.raw_client import (
+    BORN_MS,
+    CPP,
+    PULL,
     RawClient,
     Record,
     batch_entry,
     broker_and_client,
-    framed,
     records,
     request,
+    without,
 )
+from tests.protocol.raw_frames import framed
 from trio.testing import MockClock
 
-BORN_MS = 1_700_000_000_000
-# As librocketmq sends it: numbers as numbers, booleans as "0" and "1", keys of an access list that nobody asked for.
-CPP = {
-    "AccessKey": "", "OnsChannelKey": "", "Signature": "",
-    "a": "p", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": str(BORN_MS), "h": 0,
-    "i": "KEYS\x01k\x02TAGS\x01t\x02WAIT\x01true\x02", "j": 0, "k": "0", "l": 16, "m": "0",
-}  # fmt: skip
 JAVA = {**{name: str(value) for name, value in CPP.items() if len(name) == 1}, "m": "false"}
 LONG = {
     "producerGroup": "p", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "0",
@@ -41,16 +38,8 @@ def bare(**members: Any) -> bytes:
     return json.dumps({"code": 310, "opaque": 1, "extFields": CPP, **members}).encode()
 
 
-async def stored(client: RawClient, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-    pull = {
-        "consumerGroup": "g", "topic": topic, "queueId": queue_id, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4,
-        "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0, "subscription": "*",
-    }  # fmt: skip
-    return records((await client.ask(11, pull)).body)
-
-
-def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if name not in names}
+async def stored(client: RawClient) -> list[Record]:
+    return records((await client.ask(11, PULL)).body)
 
 
 OF_5_X = {"bname": "elsewhere", "ns": "x", "nsd": "true", "oway": "false", "lo": "true"}

@@ -6,8 +6,7 @@ import pytest
 import trio
 from tests.broker.parts import exchanges_of
 from tests.broker.processor.asking import asking
-from tests.broker.raw_client import broker_and_client
-from tests.broker.test_sends_of_other_clients import CPP
+from tests.broker.raw_client import CPP, broker_and_client
 from tests.golden.golden import VERSIONS
 from tests.golden.told_keys import (
     DELAY_LEVEL,

@@ -39,9 +39,7 @@ from rocketrio_protocol.remoting.ports import Transport, WallClock
 logger = logging.getLogger("rocketrio_broker.ha")
 
 _REPORT_BUFFER_SIZE: Final = 4096  # 512 reports; only the last of a read counts
-_JOINED_SIZE_LIMIT: Final = (
-    64 * 1024
-)  # up to here one copy is cheaper than a packet for the header alone
+_JOINED_SIZE_LIMIT: Final = 64 * 1024  # up to here a copy is cheaper than a packet for the header
 _PIECE_SIZE: Final = 128 * 1024  # of a transfer; in 20 s a link of 52 kbit/s takes as much
 _NOTHING_REPORTED: Final = -1
 _LAST_WORD_LIMIT: Final = 1.0  # seconds; 12 bytes, into a connection that has sent nothing yet

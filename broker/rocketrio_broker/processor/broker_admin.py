@@ -15,7 +15,12 @@ from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import PROTOCOL_VERSION, RequestCode, ResponseCode
+from rocketrio_protocol.codes import (
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_NAME,
+    RequestCode,
+    ResponseCode,
+)
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
 from rocketrio_protocol.java_properties import format_properties, parse_properties
@@ -23,9 +28,6 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.route import KVTable
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
-
-VERSION_TEXT: Final = "V4_9_7"
-"""What tools show for PROTOCOL_VERSION."""
 
 _STATUS_NAMES: Final = {
     ResponseCode.SUCCESS: "PutOk",
@@ -105,7 +107,7 @@ class BrokerAdminProcessor:
 
     def _runtime_table(self) -> dict[str, str]:
         table = {
-            "brokerVersionDesc": VERSION_TEXT,
+            "brokerVersionDesc": PROTOCOL_VERSION_NAME,
             "brokerVersion": str(PROTOCOL_VERSION),
             "startAcceptSendRequestTimeStamp": "0",
             "EndTransactionQueueSize": "0",

@@ -18,8 +18,10 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.processor.client_manage import tell
+from rocketrio_broker.processor.offsets import usual_boundary
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.query import Boundary
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -84,7 +86,8 @@ class ClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the client does not support this feature. version={too_old}",
             )
-        table = self._reset_table(header, has_members=bool(members))
+        boundary = usual_boundary(request.version)
+        table = self._reset_table(header, boundary, has_members=bool(members))
         for queue, offset in table.items():
             reset = Commit(offset, is_reset=True)
             self._offsets.commit_version(header.group, header.topic, queue.queue_id, reset)
@@ -101,7 +104,7 @@ class ClientCallProcessor:
         return request.response(body=body.to_json())
 
     def _reset_table(
-        self, header: ResetOffsetRequestHeader, *, has_members: bool
+        self, header: ResetOffsetRequestHeader, boundary: Boundary, *, has_members: bool
     ) -> dict[MessageQueue, int]:
         """Where each queue is to go on."""
         topic = self._topics.topic_config(header.topic)
@@ -120,14 +123,16 @@ class ClientCallProcessor:
             queue_ids = range(header.queue_id, header.queue_id + 1)
         table = {}
         for queue_id in queue_ids:
-            wanted = self._wanted_offset(header, queue_id)
+            wanted = self._wanted_offset(header, queue_id, boundary)
             if not header.is_force:
                 wanted = min(wanted, committed.get(queue_id, wanted))
             queue = MessageQueue(header.topic, self._config.broker.broker_name, queue_id)
             table[queue] = wanted
         return table
 
-    def _wanted_offset(self, header: ResetOffsetRequestHeader, queue_id: int) -> int:
+    def _wanted_offset(
+        self, header: ResetOffsetRequestHeader, queue_id: int, boundary: Boundary
+    ) -> int:
         low, high = self._store.queue_bounds(header.topic, queue_id) or (0, 0)
         if header.offset is not None and header.offset != _NOT_GIVEN:
             if not low <= header.offset <= high:
@@ -138,7 +143,8 @@ class ClientCallProcessor:
             return header.offset
         if header.timestamp == consumer.TO_THE_END:
             return high
-        return max(0, self._store.offset_by_time(header.topic, queue_id, header.timestamp))
+        found = self._store.offset_by_time(header.topic, queue_id, header.timestamp, boundary)
+        return max(0, found)
 
     # ---------------------------------------------------------------------------- asking the clients
 

@@ -23,7 +23,7 @@ from rocketrio_protocol.commands import looking
 from rocketrio_protocol.commands.client import SubscriptionData
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock, split_addr
+from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.route import TopicList
 
 ENTRIES_LIMIT: Final = 1000
@@ -117,7 +117,7 @@ class LookingProcessor:
                 group: [
                     looking.ProducerInfo(
                         client.client_id,
-                        split_addr(client.channel.remote_addr)[0],
+                        f"/{client.channel.remote_addr}",
                         client.language.name,
                         client.version,
                         now_ms - round((now - client.last_update) * 1000),

@@ -21,6 +21,7 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
+from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.java_properties import format_properties, parse_properties
 from rocketrio_protocol.register_body import body_crc32, decode_register_body
 from rocketrio_protocol.remoting.channel import Channel
@@ -41,7 +42,12 @@ class NameServerSettings:
         return {"orderMessageEnable": "true" if self.order_message_enable else "false"}
 
     def update(self, properties: Mapping[str, str]) -> None:
-        """Take over what is known here; other keys are ignored, as Java does."""
+        """Take over what is known here. Raises BrokerSystemError, and changes nothing, for anything else."""
+        known = self.to_properties()
+        if unknown := sorted(properties.keys() - known.keys()):
+            raise BrokerSystemError(
+                f"A running name server changes {', '.join(known)}, and not {', '.join(unknown)}"
+            )
         text = properties.get("orderMessageEnable")
         if text is not None:
             self.order_message_enable = text.strip().lower() == "true"

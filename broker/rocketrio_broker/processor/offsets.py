@@ -15,7 +15,7 @@ from rocketrio_broker.offset_version import NO_OFFSET, Commit, Generation
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
 from rocketrio_protocol.errors import BrokerSystemError
@@ -24,6 +24,11 @@ from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.topic_names import RETRY_PREFIX, group_name_problem, topic_name_problem
 
 _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
+
+
+def usual_boundary(version: int) -> Boundary:
+    """What a time means to who does not say: the message nearest to it in 4.x, the first not before it in 5.x."""
+    return "LOWER" if version >= VERSION_5 else "4.x"
 
 
 class OffsetProcessor:
@@ -116,7 +121,7 @@ class OffsetProcessor:
             header.topic,
             header.queue_id,
             header.timestamp,
-            _BOUNDARIES.get(header.boundary_type, "4.x"),
+            _BOUNDARIES.get(header.boundary_type, usual_boundary(request.version)),
         )
         return request.response(offset.OffsetResponseHeader(found))
 

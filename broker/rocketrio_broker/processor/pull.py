@@ -294,10 +294,8 @@ class PullMessageProcessor:
             )
         if subscription.sub_version < header.sub_version:
             if is_tag_type(header.expression_type):
-                return (
-                    None,
-                    None,
-                )  # Its tags are not known here yet: it gets all, and chooses itself.
+                # Its tags are not known here yet: it gets all, and chooses itself.
+                return None, None
             raise Refused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )

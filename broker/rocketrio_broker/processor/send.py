@@ -26,6 +26,7 @@ from rocketrio_broker.processor.stored_properties import (
     stored_properties,
 )
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
+from rocketrio_broker.route_info_manager import UNIT, UNIT_SUB
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
@@ -204,13 +205,16 @@ class SendMessageProcessor:
         if not self._store.writable:
             # Before the topic is made: on a slave it would stand there until the next copy of the master's.
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, self._store.refusal)
+        is_retry = header.topic.startswith(RETRY_PREFIX)
+        sys_flag = (UNIT_SUB if is_retry else UNIT) if header.unit_mode else 0
         topic = self._topics.create_in_send(
             header.topic,
             default_topic=header.default_topic,
             queue_nums=header.default_topic_queue_nums,
+            sys_flag=sys_flag,
         )
-        if topic is None and header.topic.startswith(RETRY_PREFIX):
-            topic = self._topics.create_in_send_back(header.topic)
+        if topic is None and is_retry:
+            topic = self._topics.create_in_send_back(header.topic, sys_flag=sys_flag)
         if topic is None:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST,

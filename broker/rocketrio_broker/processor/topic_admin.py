@@ -2,8 +2,9 @@
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 Unlike Java: `order` is kept as asked for, as in 5.x (4.9 stores false); deleting a topic forgets its offsets too, or a
-topic made again under the name would be consumed from the middle. A deletion stands in the log (store/deletion.py), and
-is answered once that is on this disk, and on the slaves that a message would wait for.
+topic made again under the name would be consumed from the middle; attributes (5.x) that would change anything are
+refused. A deletion stands in the log (store/deletion.py), and is answered once that is on this disk, and on the slaves
+that a message would wait for.
 """
 
 import logging
@@ -34,6 +35,15 @@ logger = logging.getLogger("rocketrio_broker.topics")
 MAX_PERM: Final = 15  # All the bits there are.
 TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 """The enum of Java: its peers cannot read a topic table with another name in it."""
+USUAL_ATTRIBUTES: Final = frozenset(
+    {
+        "+message.type=UNSPECIFIED",
+        "+message.type=NORMAL",
+        "+queue.type=SimpleCQ",
+        "+cleanup.policy=DELETE",
+    }
+)
+"""What 5.x's tools may ask of a topic's attributes: that it is as every topic is here."""
 MAX_QUEUE_NUMS = 65_536
 """Queues of one topic: each costs files and a consumer's attention; RocketMQ's own largest topic has 1,024."""
 
@@ -103,6 +113,7 @@ class TopicAdminProcessor:
             raise BrokerSystemError(
                 f"The topic {header.topic} cannot have perm {header.perm}; 0 to {MAX_PERM} are allowed"
             )
+        _refuse_attributes(header.topic, header.attributes or "")
         self._topics.update(
             TopicConfig(
                 topic_name=header.topic,
@@ -192,3 +203,13 @@ class TopicAdminProcessor:
             problem = f"The topic[{topic}] is conflict with system topic."
         if problem is not None:
             raise BrokerSystemError(problem)
+
+
+def _refuse_attributes(topic: str, changes: str) -> None:
+    """Raise BrokerSystemError for `+name=value,-name` that would make the topic another than the others are."""
+    for change in filter(None, map(str.strip, changes.split(","))):
+        # There is none to take away.
+        if change not in USUAL_ATTRIBUTES and not change.startswith("-"):
+            raise BrokerSystemError(
+                f"The topic {topic} cannot have the attribute {change}: this broker keeps none"
+            )

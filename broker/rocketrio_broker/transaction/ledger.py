@@ -53,12 +53,10 @@ class TransactionLedger:
         self._store = store
         self._next_half = 0
         self._next_operation = 0
-        self._decided: set[int] = (
-            set()
-        )  # From `_next_half` on, and what older operations tell of copies by 5.x.
-        self._operations: deque[tuple[int, int]] = (
-            deque()
-        )  # (operation, the last half message it decides)
+        # From `_next_half` on, and what older operations tell of copies by 5.x.
+        self._decided: set[int] = set()
+        # (operation, the last half message it decides)
+        self._operations: deque[tuple[int, int]] = deque()
 
     def __repr__(self) -> str:
         return f"<TransactionLedger {len(self.open)} open, next {self._next_half}>"

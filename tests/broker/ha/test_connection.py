@@ -81,9 +81,8 @@ async def test_append_reaches_the_slave_at_once(autojump_clock: MockClock) -> No
         await trio.sleep(3)
         end = fill(ours.store, 1)
         assert await peer.read_transfer() == Transfer(3.0, 0, log_bytes(ours.store))
-        await (
-            trio.testing.wait_all_tasks_blocked()
-        )  # It is counted once it is sent, not once it was received.
+        # It is counted once it is sent, not once it was received.
+        await trio.testing.wait_all_tasks_blocked()
         assert end == ours.service.connections[0].statistics().bytes_sent
 
 

@@ -4,16 +4,17 @@ The stream has no checksum of its own, so that a slave may take what is no part 
 """
 
 from contextlib import suppress
+from itertools import cycle
 from typing import Any
 
 import pytest
 import trio
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.ha.support import HEADER, OTHER_SLAVE, REPORT, RawPeer, log_bytes, master
 from tests.broker.ha.test_client import followed, some_log
 from tests.golden.golden import VERSIONS, recorded_frames
-from tests.golden.mutations import Fault, faults
+from tests.golden.mutations import Fault, faults, same_faults_each_run
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.client import HAClientState
@@ -25,17 +26,6 @@ PATIENCE = 60.0
 """Virtual seconds: three times the silence after which either end leaves."""
 TRANSFER_SIZE = 4096
 MESSAGES = 100
-
-derandomized = settings(
-    max_examples=4,
-    derandomize=True,
-    database=None,
-    phases=[
-        Phase.generate
-    ],  # a life of a service is too long to be lived again for every smaller fault
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def recorded_reports() -> list[bytes]:
@@ -69,15 +59,15 @@ many_faults = st.lists(faults, min_size=AT_ONCE, max_size=AT_ONCE)
 
 
 @pytest.mark.slow
-@derandomized
+@same_faults_each_run(4)
 @given(many_faults)
 def test_a_master_survives_damaged_reports(seen: list[list[Fault]]) -> None:
     async def main() -> None:
         async with master(messages=MESSAGES) as ours:
             whole, end = log_bytes(ours.store), ours.store.max_physical_offset
             honest = b"".join(REPORT.pack(offset) for offset in (0, 1000, end))
-            for number, changes in enumerate(seen):
-                reports = [honest, *recorded_reports()][number % 3]
+            kinds = cycle([honest, *recorded_reports()])
+            for number, (reports, changes) in enumerate(zip(kinds, seen, strict=False)):
                 await stay(await ours.raw_slave(f"10.0.1.{number}"), with_faults(reports, changes))
             peer = await ours.raw_slave(OTHER_SLAVE)
             await peer.report(0)
@@ -112,7 +102,7 @@ async def follows_or_says_why(damaged: bytes) -> None:
 
 
 @pytest.mark.slow
-@derandomized
+@same_faults_each_run(4)
 @given(many_faults)
 def test_a_slave_survives_damaged_bytes(seen: list[list[Fault]]) -> None:
     async def main() -> None:
@@ -124,7 +114,7 @@ def test_a_slave_survives_damaged_bytes(seen: list[list[Fault]]) -> None:
 
 
 @pytest.mark.slow
-@derandomized
+@same_faults_each_run(4)
 @given(many_faults)
 def test_a_slave_survives_damaged_headers(seen: list[list[Fault]]) -> None:
     async def main() -> None:

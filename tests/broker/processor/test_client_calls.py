@@ -1,6 +1,7 @@
 """What consoles ask of clients through a broker: resets, offsets in memory, running info, consuming a message now."""
 
 import attrs
+import pytest
 import trio
 from tests.broker.parts import exchanges_of
 from tests.broker.processor.asking import Asking, asking
@@ -122,6 +123,18 @@ async def test_without_force_nothing_is_skipped(autojump_clock: MockClock) -> No
         assert offsets(one) == {0: 2, 1: 2}
         await one.ask(reset(0, is_force=False))
         assert offsets(one) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize(("version", "place"), [(407, 3), (479, 4)])
+async def test_a_time_after_the_last_message_is_the_end_to_tools_of_5_x(
+    autojump_clock: MockClock, version: int, place: int
+) -> None:
+    async with asking() as one:
+        await two_queues(one)
+        request = RemotingCommand.request(reset(one.cluster.wall_clock.now_ms() + 1000))
+        request.version = version
+        await one.ask(request)
+        assert offsets(one) == {0: place, 1: place}
 
 
 async def test_one_queue_to_one_offset_as_5_x_asks(autojump_clock: MockClock) -> None:

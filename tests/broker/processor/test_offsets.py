@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
 from rocketrio_protocol.commands.offset import OffsetResponseHeader, TimestampResponseHeader
 from rocketrio_protocol.topic_config import TopicConfig
@@ -111,14 +112,18 @@ async def test_offsets_by_store_time(autojump_clock: MockClock) -> None:
             one.put("T", body)
             await trio.sleep(10)
 
-        async def search(timestamp: int, boundary: str | None = None) -> int:
-            answer = await one.ask(offset.SearchOffsetRequestHeader("T", 0, timestamp, boundary))
-            return answer.header(OffsetResponseHeader).offset
+        async def search(timestamp: int, boundary: str | None = None, version: int = 407) -> int:
+            header = offset.SearchOffsetRequestHeader("T", 0, timestamp, boundary)
+            request = RemotingCommand.request(header)
+            request.version = version
+            return (await one.ask(request)).header(OffsetResponseHeader).offset
 
         assert [await search(time) for time in times] == [0, 1, 2]
         assert await search(times[1] + 1, "LOWER") == 2
         assert await search(times[2] + 1, "LOWER") == 3
         assert await search(times[1] + 1, "UPPER") == 1
+        # Without a boundary it is the nearest in 4.x, in 5.x none that is older.
+        assert [await search(times[1] + 1, version=version) for version in (407, 479)] == [1, 2]
         earliest = await one.ask(offset.GetEarliestMsgStoretimeRequestHeader("T", 0))
         assert earliest.header(TimestampResponseHeader).timestamp == times[0]
         none = await one.ask(offset.GetEarliestMsgStoretimeRequestHeader("U", 0))

@@ -329,9 +329,8 @@ async def test_slave_serves_a_topic_that_the_log_brought_before_the_tables(
 ) -> None:
     async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
         slave = cluster.slaves[0].broker
-        await trio.sleep(
-            1
-        )  # The slave's first copy of the tables is done, the next is seconds away.
+        # The slave's first copy of the tables is done, the next is seconds away.
+        await trio.sleep(1)
         await fill(caller, cluster.master.broker.address)
         await slave.store.dispatched.wait_reached(cluster.master.broker.store.max_physical_offset)
         assert "orders" not in slave.parts.topics.topic_config_table

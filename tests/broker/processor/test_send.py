@@ -199,3 +199,19 @@ async def test_oneway_send_is_stored(autojump_clock: MockClock) -> None:
         header = SendMessageRequestHeader("p", "orders", "TBW102", 4, 0, 0, 1, 0, "", 0)
         await caller.pool.send_oneway(addr, header, b"quiet")
         assert bodies(await caller.pull(addr, 0)) == [b"quiet"]
+
+
+@pytest.mark.parametrize(("topic", "flag"), [("fresh", 1), ("%RETRY%fresh", 2)])
+async def test_a_topic_made_by_a_unit_mode_producer_is_a_unit_topic(
+    autojump_clock: MockClock, topic: str, flag: int
+) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        broker = cluster.master.broker
+        header = SendMessageRequestHeader(
+            "p", topic, "TBW102", 4, 0, 0, 1, 0, "", 0, unit_mode=True
+        )
+        answer = await caller.pool.call(broker.address, header, b"x")
+        assert answer.code == ResponseCode.SUCCESS
+        made = broker.parts.topics.topic_config(topic)
+        assert made is not None
+        assert made.topic_sys_flag == flag

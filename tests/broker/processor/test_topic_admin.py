@@ -1,3 +1,4 @@
+import attrs
 import pytest
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
@@ -70,6 +71,28 @@ async def test_settings_that_no_peer_could_read_are_refused(
         assert answer.remark is not None
         assert field in answer.remark
         assert one.broker.parts.topics.topic_config("T") is None
+
+
+@pytest.mark.parametrize(
+    ("attributes", "refused"),
+    [
+        ("", None),
+        ("+message.type=NORMAL", None),
+        ("+message.type=UNSPECIFIED,-cleanup.policy", None),
+        ("+message.type=FIFO", "message.type=FIFO"),
+        ("+message.type=NORMAL,+cleanup.policy=COMPACTION", "cleanup.policy=COMPACTION"),
+        ("+bad=1", "bad=1"),
+    ],
+)
+async def test_attributes_that_would_not_be_kept_are_refused(
+    autojump_clock: MockClock, attributes: str, refused: str | None
+) -> None:
+    async with asking() as one:
+        answer = await one.ask(attrs.evolve(create("T"), attributes=attributes))
+        is_there = one.broker.parts.topics.topic_config("T") is not None
+        assert is_there is (refused is None)
+        assert answer.code == (ResponseCode.SYSTEM_ERROR if refused else ResponseCode.SUCCESS)
+        assert (refused or "") in (answer.remark or "")
 
 
 async def test_a_deleted_topic_takes_its_queues_and_offsets_along(

@@ -1,0 +1,25 @@
+"""The benchmarks of the broker and of its store run, briefly, so that they stay true."""
+
+import shutil
+
+import pytest
+from tests.benchmark import figures
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled")
+def test_broker_benchmark_measures_sends_batches_and_pulls() -> None:
+    lines = figures("broker", environment={"BENCH_SCALE": "0.005"})
+    measured = {str(line["name"]).split("_")[0] for line in lines}
+    assert measured == {"broker.send", "broker.batch", "broker.pull", "broker.resident"}
+    assert all(line["value"] > 0 and line.get("failed", 0) == 0 for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_store_benchmark_measures_appends_reads_and_recovery() -> None:
+    lines = figures("store", "--small")
+    measured = {str(line["name"]).partition(".")[0] for line in lines}
+    assert measured == {"append", "get", "index", "dispatch", "flush", "recover"}
+    assert all(line["value"] > 0 for line in lines)
