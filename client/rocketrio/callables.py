@@ -68,9 +68,8 @@ def _check_callable(argument: str, function: object) -> None:
 
 
 def _is_wrapper(function: FunctionType) -> bool:
-    return hasattr(
-        function, "__wrapped__"
-    )  # A decorator's: it may return what an async function gave it.
+    # A decorator's: it may return what an async function gave it.
+    return hasattr(function, "__wrapped__")
 
 
 def _innermost(function: Any) -> Any:

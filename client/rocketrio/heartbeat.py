@@ -8,7 +8,7 @@ Unlike Java: leaving is told only to brokers that heard a heartbeat; nobody is d
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -22,8 +22,10 @@ from rocketrio_protocol.commands.client import (
     ProducerData,
     SubscriptionData,
 )
+from rocketrio_protocol.commands.consumer import ConsumeMessageDirectlyResult
+from rocketrio_protocol.commands.running_info import ConsumerRunningInfo
 from rocketrio_protocol.errors import Error, NotReachable
-from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.message import MessageExt, MessageQueue
 
 HEARTBEAT_INTERVAL: Final = 30.0  # heartbeatBrokerInterval; brokers forget a client after 120 s
 CONSUME_PASSIVELY: Final = "CONSUME_PASSIVELY"
@@ -32,6 +34,22 @@ BROADCASTING: Final = "BROADCASTING"
 """Every member gets every message."""
 
 logger = logging.getLogger("rocketrio.heartbeat")
+
+
+class MemberAnswers(Protocol):
+    """What a member answers to operators' tools; topics and groups in it are named as brokers name them."""
+
+    def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Where it is on the queues of a topic, or of all for the empty name."""
+        ...
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """How it is doing."""
+        ...
+
+    async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
+        """Have a handler run on a message, out of turn. Raises Error where none can."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -47,6 +65,8 @@ class ConsumerMembership:
     """Caused when the members or the queues may have changed."""
     follow_reset: Callable[[Mapping[MessageQueue, int]], None] | None = None
     """Told, synchronously, where an operator has put the group; None for members that keep their offsets themselves."""
+    answers: MemberAnswers | None = None
+    """None until its consumer is put together."""
 
 
 @attrs.define

@@ -20,6 +20,7 @@ from rocketrio.connections import Connections
 from rocketrio.fault import AddressFaults
 from rocketrio.heartbeat import ConsumerMembership, HeartbeatService
 from rocketrio.live import Live
+from rocketrio.member_calls import MemberCalls
 from rocketrio.name_servers import NameServers
 from rocketrio.namespace import Namespace, NamespacedConnections
 from rocketrio.patience import patience
@@ -27,17 +28,9 @@ from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
 from rocketrio.silence import SilenceWatch
 from rocketrio.topic_routes import TopicRoutes
-from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
-from rocketrio_protocol.commands.consumer import (
-    ResetConsumerClientOffsetRequestHeader,
-    ResetOffsetBody,
-)
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.message_id import UniqueIdGenerator
-from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.remoting.ports import WallClock
@@ -101,8 +94,7 @@ class ClientInstance(Live):
         )
         self.processors = processors
         """What is done with the requests of brokers, by their code."""
-        processors[int(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED)] = self.notify_consumer_ids_changed
-        processors[int(RequestCode.RESET_CONSUMER_CLIENT_OFFSET)] = self.reset_consumer_offset
+        processors.update(MemberCalls(self.heartbeat.consumers, namespace).processors())
         self.transaction_checks: TransactionChecks | None = None
         """Who answers for the transactions of this client's producers; None until one has any."""
         self.traces: Traces | None = None
@@ -297,26 +289,3 @@ class ClientInstance(Live):
 
     async def _leave_producer_group(self, group: str) -> None:
         await self.heartbeat.leave(producer_group=group)
-
-    def notify_consumer_ids_changed(self, channel: Channel, request: RemotingCommand) -> None:
-        """A broker says that a group's members changed."""
-        group = self.namespace.unwrapped(
-            request.header(NotifyConsumerIdsChangedRequestHeader).consumer_group
-        )
-        member = self.heartbeat.consumers.get(group)
-        if member is not None:
-            member.rebalance_now.wake()
-
-    def reset_consumer_offset(self, channel: Channel, request: RemotingCommand) -> None:
-        """An operator has put a group elsewhere by Java's tools: brokers tell the members that run."""
-        header = request.header(ResetConsumerClientOffsetRequestHeader)
-        member = self.heartbeat.consumers.get(self.namespace.unwrapped(header.group))
-        if member is not None and member.follow_reset is not None:
-            told = ResetOffsetBody.from_json(request.body).offset_table
-            short = self.namespace.unwrapped
-            member.follow_reset(
-                {
-                    MessageQueue(short(queue.topic), queue.broker_name, queue.queue_id): offset
-                    for queue, offset in told.items()
-                }
-            )

@@ -157,5 +157,5 @@ class NameServers:
         said = "; ".join(error.what for error in failures)
         return NotReachable(
             f"no name server answered ({', '.join(self.addresses)}): {said}",
-            remedy=f"Start one, or give its address by name_servers= or {NAME_SERVERS_VARIABLE}",
+            remedy=f"Start one, or give its address as a name server or in {NAME_SERVERS_VARIABLE}",
         )

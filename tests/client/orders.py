@@ -19,12 +19,13 @@ TOPIC = "orders"
 
 @asynccontextmanager
 async def another_client(
-    cluster: EmbeddedCluster, *, host: str = CLIENT_HOST
+    cluster: EmbeddedCluster, *, host: str = CLIENT_HOST, namespace: str = ""
 ) -> AsyncIterator[ClientInstance]:
     async with open_client(
         name_servers=cluster.name_servers,
         dial=cluster.dial_from(host),
         wall_clock=cluster.wall_clock,
+        namespace=namespace,
     ) as client:
         yield client
 

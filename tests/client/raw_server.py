@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import trio
+from tests.protocol.raw_frames import json_framed, unframed
 
 from rocketrio import ClientInstance, open_client
 from rocketrio_protocol.errors import NotReachable
@@ -32,10 +33,6 @@ Answer = Callable[[dict[str, Any]], bytes]
 """From the header of a request to the whole frame that answers it; no bytes for no answer."""
 
 
-def framed(header: bytes, body: bytes = b"") -> bytes:
-    return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
-
-
 def told(code: int = 0, fields: object = None, body: bytes = b"", **members: Any) -> Answer:
     """An answer with a JSON header; a member of None is left out."""
 
@@ -50,8 +47,7 @@ def told(code: int = 0, fields: object = None, body: bytes = b"", **members: Any
             "version": 407,
             **members,
         }
-        written = {name: value for name, value in header.items() if value is not None}
-        return framed(json.dumps(written).encode(), body)
+        return json_framed(header, body)
 
     return answer
 
@@ -93,11 +89,10 @@ class RawServer:
                     await self._act(transport, frame)
 
     async def _act(self, transport: Transport, frame: bytes) -> None:
-        (word,) = struct.unpack_from(">I", frame, 4)
-        assert not word >> 24, "a request that is not in JSON"
-        end = 8 + (word & 0xFFFFFF)
-        header = json.loads(frame[8:end])
-        self.asked.append((header, frame[end:]))
+        serialize_type, written, body = unframed(frame)
+        assert not serialize_type, "a request that is not in JSON"
+        header = json.loads(written)
+        self.asked.append((header, body))
         answers = self.answers.get(header["code"], [])
         if answers and not header["flag"] & 3:
             answer = answers.pop(0) if len(answers) > 1 else answers[0]

@@ -1,13 +1,8 @@
 """The benchmark of the client stays true: it runs, small, and prints figures a machine can read."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from tests.benchmark import figures
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_client.py"
 SENDS = ["send_1", "send_16", "send_64", "send_batch", "pipeline"]
 RECEIVES = ["consume", "consume_batches", "run", "read_arrow", "read_arrow"]
 
@@ -15,9 +10,7 @@ RECEIVES = ["consume", "consume_batches", "run", "read_arrow", "read_arrow"]
 @pytest.mark.slow
 @pytest.mark.real
 def test_prints_all_figures_for_both_sizes_and_what_is_asked_of_the_small_one() -> None:
-    command = [sys.executable, str(BENCHMARK), "--count", "2000"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = figures("client", "--count", 2000)
     assert [(line["name"], line["size"]) for line in lines] == [
         (f"client.{name}", size) for size in (128, 1024) for name in SENDS + RECEIVES
     ]

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 import trio
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.raw_server import ADDRESS, ROUTE, Answer, server_and_client, told
 from tests.golden.golden import VERSIONS, remoting_frames
-from tests.golden.mutations import Fault, damaged, faults
+from tests.golden.mutations import Fault, damaged, faults, same_faults_each_run
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, NotReachable, open_producer
@@ -30,15 +30,6 @@ PATIENCE = 20.0
 """Virtual seconds for one call, whatever its own timeout."""
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OPAQUE = re.compile(rb'"opaque":-?\d+')
-
-derandomized = settings(
-    max_examples=3,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 async def pull(client: ClientInstance) -> None:
@@ -141,7 +132,7 @@ def test_each_call_is_recorded() -> None:
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-@derandomized
+@same_faults_each_run(3)
 @given(FAULTS)
 def test_a_client_survives_damaged_answers(seen: list[list[Fault]]) -> None:
     async def main() -> None:

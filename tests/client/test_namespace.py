@@ -247,9 +247,13 @@ def test_settings_of_a_group_that_only_its_broker_knows_survive() -> None:
     assert rewritten == {"groupName": "ns%billing", "retryMaxTimes": 2, "groupSysFlag": 7}
 
 
-async def test_messages_that_an_admin_finds_have_their_short_names(tenant: ClientInstance) -> None:
+async def test_topics_and_messages_of_an_admin_have_their_short_names(
+    tenant: ClientInstance,
+) -> None:
     async with open_producer(client=tenant) as producer, open_admin(client=tenant) as admin:
-        await admin.create_topic("orders")
+        await admin.create_topic("orders", queues=2)
+        made = await admin.create_topic("orders")
+        assert (made["broker-a"].topic_name, made["broker-a"].read_queue_nums) == ("orders", 2)
         sent = await producer.send(Message("orders", b"", keys="k"))
         [by_key] = await admin.query_message("orders", "k")
         [by_id] = await admin.query_message("orders", sent.message_id, is_unique_id=True)

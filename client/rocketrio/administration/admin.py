@@ -9,9 +9,10 @@ Unlike Java: statistics are asked of a slave where the master is away, and say s
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 import attrs
+import msgspec
 
 from rocketrio.administration.admin_calls import AdminCalls
 from rocketrio.administration.admin_values import TopicDescription
@@ -35,7 +36,7 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.ports import join_addr
-from rocketrio_protocol.topic_config import READ_WRITE
+from rocketrio_protocol.topic_config import TopicConfig
 from rocketrio_protocol.topic_names import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
@@ -78,25 +79,40 @@ class Admin(GroupAdmin):
         self,
         topic: str,
         *,
-        queues: int = DEFAULT_TOPIC_QUEUE_NUMS,
+        queues: int | None = None,
         cluster: str | None = None,
-        perm: int = READ_WRITE,
-        order: bool = False,
-    ) -> list[str]:
-        """Create a topic, or change it, on every master (of one cluster); their broker names.
+        perm: int | None = None,
+        order: bool | None = None,
+    ) -> dict[str, TopicConfig]:
+        """Create a topic, or change it, on every master (of one cluster); what it is now, by broker name.
+
+        What is not given stays as a broker has it; where it has no such topic it makes 4 queues to read and to write,
+        unordered. Fewer queues hide what is in the others.
 
         Raises ConfigError for a name or number that cannot be, RouteNotFound without such a master, BrokerError when
         one refuses. When it returns the name servers know the topic.
         """
         problem = topic_name_problem(topic)
-        if problem is None and not 1 <= queues <= MAX_QUEUES:
+        if problem is None and queues is not None and not 1 <= queues <= MAX_QUEUES:
             problem = f"queues={queues} is not between 1 and {MAX_QUEUES}"
         if problem is not None:
             raise ConfigError(problem)
-        masters = await self._masters(cluster)
-        for addr in masters.values():
-            await self.calls.create_topic(addr, topic, queues=queues, perm=perm, order=order)
-        return sorted(masters)
+        long_name = self.client.namespace.wrapped(topic)
+        given: dict[str, Any] = {
+            "read_queue_nums": queues,
+            "write_queue_nums": queues,
+            "perm": perm,
+            "order": order,
+        }
+        changes = {name: value for name, value in given.items() if value is not None}
+        new = TopicConfig(long_name, DEFAULT_TOPIC_QUEUE_NUMS, DEFAULT_TOPIC_QUEUE_NUMS)
+        made: dict[str, TopicConfig] = {}
+        for broker_name, addr in sorted((await self._masters(cluster)).items()):
+            known = (await self.calls.topics(addr)).get(long_name, new)
+            config = msgspec.structs.replace(known, topic_name=topic, **changes)
+            await self.calls.update_topic(addr, config)
+            made[broker_name] = config
+        return made
 
     async def delete_topic(self, topic: str) -> list[str]:
         """Remove a topic from its brokers and from all name servers; the broker names.

@@ -17,6 +17,7 @@ from rocketrio_protocol.commands.admin import (
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicInBrokerRequestHeader,
     GetAllSubscriptionGroupConfigRequestHeader,
+    GetAllTopicConfigRequestHeader,
     GetBrokerConfigRequestHeader,
     GetBrokerHAStatusRequestHeader,
     GetBrokerRuntimeInfoRequestHeader,
@@ -43,7 +44,7 @@ from rocketrio_protocol.stats import (
     ProducerConnection,
     TopicStatsTable,
 )
-from rocketrio_protocol.topic_config import READ_WRITE
+from rocketrio_protocol.topic_config import TopicConfig, TopicConfigSerializeWrapper
 
 ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
 ROLE_TIMEOUT: Final = 70.0
@@ -62,19 +63,25 @@ class AdminCalls:
     api: ClientAPI
     timeout: float = ADMIN_TIMEOUT
 
-    async def create_topic(
-        self, addr: str, topic: str, *, queues: int, perm: int = READ_WRITE, order: bool = False
-    ) -> None:
+    async def topics(self, addr: str) -> dict[str, TopicConfig]:
+        """All topics of a broker, by name."""
+        header = GetAllTopicConfigRequestHeader()
+        answer = await self.api.call(addr, header, what="topics not read", timeout=self.timeout)
+        table = fastjson.loads(answer.body, TopicConfigSerializeWrapper, what="topics")
+        return table.topic_config_table
+
+    async def update_topic(self, addr: str, config: TopicConfig) -> None:
         """Create or change a topic on a master."""
+        topic = config.topic_name
         header = CreateTopicRequestHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC_KEY,
-            read_queue_nums=queues,
-            write_queue_nums=queues,
-            perm=int(perm),
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-            order=order,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=int(config.perm),
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
         )
         what = "topic not created"
         await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)

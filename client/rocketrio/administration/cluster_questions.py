@@ -26,8 +26,13 @@ async def readable_queues(client: ClientInstance, topic: str) -> list[MessageQue
     await client.refresh_topic_route(topic)
     queues = subscribe_queues(topic, await client.topic_route(topic))
     if not queues:
-        raise ConfigError(
-            f"{topic} may not be read; of dead letters old brokers make it so",
-            remedy=f"create_topic({topic!r}, queues=1) makes it readable",
-        )
+        raise not_readable(topic)
     return queues
+
+
+def not_readable(topic: str) -> ConfigError:
+    """What to raise where a topic's permission forbids reading."""
+    return ConfigError(
+        f"{topic} may not be read; of dead letters old brokers make it so",
+        remedy=f"`rocketrio topic create {topic} --perm rw` or create_topic({topic!r}, perm=6) makes it readable",
+    )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 import trio
 
+from rocketrio.administration.cluster_questions import readable_queues
 from rocketrio.cli.common import GROUP, TOPIC, namesrv_option, run
 from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
@@ -99,6 +100,8 @@ def consume(
         ) as consumer:
             printer = _Printer(as_json)
             try:
+                # Where nothing may be read it would wait for ever, or take nothing for all.
+                await readable_queues(consumer.client, topic)
                 if until_caught_up:
                     await _until_caught_up(consumer, printer, count)
                 else:

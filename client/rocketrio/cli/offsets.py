@@ -132,10 +132,8 @@ def _time(text: str) -> datetime:
     try:
         when = datetime.fromisoformat(text)
         return when.astimezone() if when.tzinfo is None else when
-    except (
-        ValueError,
-        OverflowError,
-    ):  # No time, or one whose local time is beyond the years that there are.
+    except (ValueError, OverflowError):
+        # No time, or one whose local time is beyond the years that there are.
         raise ConfigError(
             f"--reset-to {text} is neither first, last, an offset nor a time like 2026-11-21T08:00+01:00"
         ) from None

@@ -1,11 +1,17 @@
 """`rocketrio topic create|list|show|delete`."""
 
+from typing import Final
+
 import click
 
 from rocketrio.administration.admin import MAX_QUEUES, open_admin
 from rocketrio.administration.admin_values import TopicDescription
 from rocketrio.cli.common import TOPIC, json_option, namesrv_option, print_json, print_table, run
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
+from rocketrio_protocol.route import QueueData
+from rocketrio_protocol.topic_config import READ_WRITE, Permission
+
+_PERMISSIONS: Final = {"r": Permission.READ, "w": Permission.WRITE, "rw": READ_WRITE}
 
 
 @click.group()
@@ -26,36 +32,53 @@ def topic() -> None:
 @click.option(
     "--queues",
     type=click.IntRange(1, MAX_QUEUES),
-    default=DEFAULT_TOPIC_QUEUE_NUMS,
-    show_default=True,
-    help="Queues on each broker.",
+    help=f"Queues on each broker; {DEFAULT_TOPIC_QUEUE_NUMS} if it is new.",
+)
+@click.option(
+    "--perm",
+    type=click.Choice(sorted(_PERMISSIONS)),
+    help="Who may: read, write or both; both if it is new.",
 )
 @click.option("--cluster", help="Only on the masters of this cluster; by default on all.")
 @json_option
 @namesrv_option
 def create(
     name: str,
-    queues: int,
+    queues: int | None,
+    perm: str | None,
     cluster: str | None,
     as_json: bool,
     namesrv: tuple[str, ...],
     verbose: int,
 ) -> None:
-    """Create TOPIC, or change its number of queues.
+    """Create TOPIC, or change what is given of it.
+
+    Fewer queues than it has hide the messages of the others.
 
     \b
     Examples:
       rocketrio topic create orders
       rocketrio topic create orders --queues 8 --cluster DefaultCluster
+      rocketrio topic create %DLQ%billing --perm rw
     """
 
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
-            brokers = await admin.create_topic(name, queues=queues, cluster=cluster)
+            made = await admin.create_topic(
+                name,
+                queues=queues,
+                perm=None if perm is None else _PERMISSIONS[perm],
+                cluster=cluster,
+            )
+        shapes = [
+            QueueData(broker, config.read_queue_nums, config.write_queue_nums, config.perm)
+            for broker, config in made.items()
+        ]
         if as_json:
-            print_json({"topic": name, "queues": queues, "brokers": brokers})
+            print_json({"topic": name, "brokers": list(map(_shape_as_json, shapes))})
         else:
-            click.echo(f"created {name} with {queues} queues on {', '.join(brokers)}")
+            for shape in shapes:
+                click.echo(f"{name} on {shape.broker_name}: {_shape(shape)}")
 
     run(work, verbose=verbose)
 
@@ -136,13 +159,9 @@ def _as_json(described: TopicDescription) -> dict[str, object]:
         "topic": described.topic,
         "brokers": [
             {
-                "broker": broker.broker_name,
                 "cluster": broker.cluster,
                 "addresses": {str(id_): addr for id_, addr in sorted(broker.broker_addrs.items())},
-                "read_queues": data.read_queue_nums,
-                "write_queues": data.write_queue_nums,
-                "readable": data.is_readable,
-                "writable": data.is_writable,
+                **_shape_as_json(data),
             }
             for broker in route.broker_datas
             for data in route.queue_datas
@@ -160,12 +179,37 @@ def _as_json(described: TopicDescription) -> dict[str, object]:
     }
 
 
+def _shape_as_json(data: QueueData) -> dict[str, object]:
+    return {
+        "broker": data.broker_name,
+        "read_queues": data.read_queue_nums,
+        "write_queues": data.write_queue_nums,
+        "readable": data.is_readable,
+        "writable": data.is_writable,
+    }
+
+
 def _print(described: TopicDescription) -> None:
+    shapes = {data.broker_name: _shape(data) for data in described.route.queue_datas}
     for broker in described.route.broker_datas:
         places = ", ".join(f"{id_}={addr}" for id_, addr in sorted(broker.broker_addrs.items()))
-        click.echo(f"{described.topic} on {broker.broker_name} of {broker.cluster}: {places}")
+        shape = shapes.get(broker.broker_name, "no queues")
+        click.echo(
+            f"{described.topic} on {broker.broker_name} of {broker.cluster}: {places}; {shape}"
+        )
     rows = [
         (offsets.queue.broker_name, offsets.queue.queue_id, offsets.min_offset, offsets.max_offset)
         for offsets in described.queues
     ]
     print_table(("broker", "queue", "min", "max"), rows)
+
+
+def _shape(data: QueueData) -> str:
+    """How many queues, and what nobody may do with them."""
+    reads, writes = data.read_queue_nums, data.write_queue_nums
+    words = [f"{reads} queues" if reads == writes else f"{reads} queues to read, {writes} to write"]
+    if not data.is_readable:
+        words.append("may not be read")
+    if not data.is_writable:
+        words.append("may not be written")
+    return ", ".join(words)

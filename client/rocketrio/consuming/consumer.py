@@ -17,6 +17,7 @@ from rocketrio.arguments import seconds, whole_number
 from rocketrio.callables import async_function, plain_function
 from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.batches import Batches
+from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.consumer_statistics import ConsumerStatistics, QueueStatistics
 from rocketrio.consuming.delivery import Delivery
 from rocketrio.consuming.frames import (
@@ -34,6 +35,7 @@ from rocketrio.consuming.offsets import OffsetStore
 from rocketrio.consuming.positions import ConsumerPositions
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.rebalance_report import RECENT_REBALANCES, Rebalance
+from rocketrio.consuming.redelivered import RedeliveredMessage
 from rocketrio.consuming.running import (
     BATCH_SIZE,
     CONCURRENCY,
@@ -47,6 +49,7 @@ from rocketrio.consuming.values import Values
 from rocketrio.instance import ClientInstance
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
+from rocketrio_protocol.topic_names import retry_topic
 
 if TYPE_CHECKING:
     import pandas
@@ -88,7 +91,9 @@ class Consumer(ConsumerPositions):
         )
         self.rebalances: deque[Rebalance] = deque(maxlen=RECENT_REBALANCES)
         """What moved between this member and the others of the group, newest last."""
-        self.progress = GroupProgress(group, self.assigned, offsets, auto_commit)
+        self.rates = ConsumeRates(self.assigned.queues, self.hand_out.position)
+        """How fast it is, by topic."""
+        self.progress = GroupProgress(group, self.assigned, offsets, self.rates, auto_commit)
         self.born()
 
     def __repr__(self) -> str:
@@ -234,6 +239,7 @@ class Consumer(ConsumerPositions):
         handler = async_function("handler", handler)
         if self.client.traces is not None:
             handler = self.client.traces.handler(self.group, handler)
+        self.hand_out.check_free()  # Before another run, if there is one, is forgotten.
         self._running = HandlerRun(
             self.hand_out,
             handler,
@@ -268,6 +274,22 @@ class Consumer(ConsumerPositions):
                 "only a member of a group that shares its queues can hand a message back"
             )
         await self._delivery.send_back.send_back(message, delay_level)
+        self._count_handed_back(message)
+
+    def _count_handed_back(self, message: MessageExt) -> None:
+        is_retry = isinstance(message, RedeliveredMessage)
+        topic = retry_topic(self.group) if is_retry else message.topic
+        queue = MessageQueue(topic, message.broker_name, message.queue_id)
+        process_queue = self.assigned.queues.get(queue)
+        if process_queue is not None:
+            process_queue.counts.failed += 1
+            process_queue.counts.handed_back += 1
+
+    @property
+    def handlers(self) -> HandlerRun | None:
+        """The `run` that is under way; None while messages are received otherwise."""
+        run = self._running
+        return None if run is None or run.ended.is_set() else run
 
     # -------------------------------------------------------------------------------------- offsets
 

@@ -24,6 +24,7 @@ from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_budget import PullBudget
 from rocketrio.consuming.queue_locks import QueueLocks
 from rocketrio.consuming.rebalance import RebalanceService
+from rocketrio.consuming.running_info import RunningMember
 from rocketrio.consuming.subscription import ALL, Subscription
 from rocketrio.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
@@ -63,8 +64,11 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         auto_commit=options.auto_commit,
         delivery=Delivery.of(client, member, options.max_reconsume_times),
     )
-    if member is not None and isinstance(offsets, RemoteBrokerOffsetStore):
-        member.follow_reset = partial(_follow_reset, consumer, offsets)
+    if member is not None:
+        started_ms = client.wall_clock.now_ms()
+        member.answers = RunningMember(client, member, options, consumer, offsets, started_ms)
+        if isinstance(offsets, RemoteBrokerOffsetStore):
+            member.follow_reset = partial(_follow_reset, consumer, offsets)
     locks = None
     if options.orderly:
         locks = consumer.assigned.locks = QueueLocks(
@@ -99,6 +103,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             consumer.assigned.change(mine, nursery=nursery, new_fetcher=new_fetcher)
             pulls.nodes.keep(consumer.assigned.queues)
             budget.queue_count = max(1, len(consumer.assigned.queues))
+            consumer.rates.look()
 
         # Raises for the caller, where a task could only log.
         for topic, subscription in options.subscriptions.items():

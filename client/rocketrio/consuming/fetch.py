@@ -193,6 +193,7 @@ class QueueFetcher:
         max_bytes, reserved = await self._room()
         epoch, offset = process_queue.epoch, process_queue.fetch_offset
         assert offset is not None
+        process_queue.counts.last_pull = trio.current_time()
         try:
             result = await self.wrapper.pull_kernel(
                 process_queue.queue,
@@ -241,6 +242,7 @@ class QueueFetcher:
         if result.status is PullStatus.NO_NEW_MSG and result.next_begin_offset < offset:
             result.next_begin_offset = offset  # Only OFFSET_ILLEGAL moves a consumer back.
         if process_queue.put(result):
+            process_queue.counts.brought(trio.current_time())
             self.arrived(process_queue)
             return 0.0
         made_progress = result.next_begin_offset != offset

@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from rocketrio.consuming.assignment import Assignment
+from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.offset_store import check_offset
 from rocketrio.consuming.offsets import OffsetStore
 from rocketrio.consuming.queue_claim import lost_meanwhile
@@ -30,6 +31,7 @@ class GroupProgress:
     group: str
     assigned: Assignment
     offsets: OffsetStore
+    rates: ConsumeRates
     auto_commit: bool
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -58,6 +60,7 @@ class GroupProgress:
         round_number = 0
         async for _ in every(interval, first_after=interval):
             round_number += 1
+            self.rates.look()  # It needs one every few seconds, and no task of its own for that.
             if round_number % REAFFIRM_EVERY == 0:
                 self.offsets.doubt_all()
             if self.auto_commit:

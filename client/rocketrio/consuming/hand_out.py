@@ -10,7 +10,7 @@ Invariant: either one task receives, or the handlers of one `run` do.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Final, Self
 
 import trio
@@ -195,9 +195,7 @@ class HandOut(Live):
 
     def take(self, max_messages: int) -> list[MessageExt]:
         """What is at hand, synchronously."""
-        batch: list[MessageExt] = []
-        for messages in self.peek(max_messages):
-            batch += messages
+        batch = list(chain.from_iterable(self.peek(max_messages)))
         self.pass_over(max_messages)
         return batch
 
@@ -249,6 +247,7 @@ class HandOut(Live):
     def lost(self, process_queue: ProcessQueue) -> None:
         """The queue is no longer ours, or goes on elsewhere: hand out nothing more of what was pulled."""
         if process_queue is self._current:
+            process_queue.position = self.position(process_queue)  # For what is counted.
             self._handed_out += self._index - self._settled
             self._forget_chunk()
         self._in_work.discard(process_queue)

@@ -29,6 +29,11 @@ class LocalFileOffsetStore:
         stored = file.read()
         return cls(file, dict(stored), stored)
 
+    @property
+    def offset_table(self) -> dict[MessageQueue, int]:
+        """What is noted, by queue."""
+        return dict(self._table)
+
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
         """A young queue is no matter of brokers here: what the file does not hold is not found."""
         return StoredOffset(self._table.get(queue, NOT_FOUND), is_from_slave=False)

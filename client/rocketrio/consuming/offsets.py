@@ -25,6 +25,11 @@ class StoredOffset:
 class OffsetStore(Protocol):
     """Progress of one group; what is noted is synchronous, what is stored is not."""
 
+    @property
+    def offset_table(self) -> dict[MessageQueue, int]:
+        """What is noted, by queue."""
+        ...
+
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
         """Take a queue over. Raises Error while nobody can tell."""
         ...

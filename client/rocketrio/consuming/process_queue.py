@@ -12,6 +12,7 @@ Unlike Java: pulled chunks are kept as they came; no tree of messages by offset.
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -21,6 +22,7 @@ import attrs
 from rocketrio.consuming.in_work import InWork, Place
 from rocketrio.consuming.pull_budget import PullBudget
 from rocketrio.consuming.pull_result import PullResult
+from rocketrio.consuming.queue_counts import QueueCounts
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.message import MessageExt, MessageQueue
@@ -82,13 +84,14 @@ class ProcessQueue:
     size: int = 0
     max_offset: int | None = None
     """As the last pull answer said."""
+    counts: QueueCounts = attrs.Factory(QueueCounts)
     room: Wakeup = attrs.Factory(Wakeup)
     """Caused when more may be pulled."""
 
     def start(self, offset: int) -> None:
         """Begin at `offset`, or go there: what was pulled is forgotten."""
         self._forget()
-        for work in self._unfinished():
+        for work in self.unfinished:
             work.is_stale = True
         self.in_work.clear()
         self.fetch_offset = self.position = self.done_offset = offset
@@ -107,6 +110,7 @@ class ProcessQueue:
 
     def _forget(self) -> None:
         self.epoch += 1
+        self.counts.forgotten += self.waiting_count(self.position)
         for chunk in self.chunks:
             self._release(chunk)
         if self.current is not None:
@@ -162,6 +166,7 @@ class ProcessQueue:
             self.chunks.append(chunk)
             self.message_count += len(messages)
             self.size += chunk.size
+            self.counts.pulled += len(messages)
             self.budget.take(chunk.size)
             return True
         # Nothing of it was wanted: the queue stands behind it once all before it is handed out.
@@ -263,7 +268,26 @@ class ProcessQueue:
         self.message_count += len(chunk.messages)
         self.size += chunk.size
 
-    def _unfinished(self) -> list[InWork]:
+    # ------------------------------------------------------------------------------------ what is here
+
+    def waiting(self, position: int | None) -> Sequence[MessageExt]:
+        """What of the current chunk is not handed out, when the queue stands at `position`."""
+        return () if self.current is None else self.current.messages[self._index_of(position) :]
+
+    def waiting_count(self, position: int | None) -> int:
+        """Messages that were pulled and are not handed out."""
+        if self.current is None:
+            return self.message_count
+        return self.message_count + len(self.current.messages) - self._index_of(position)
+
+    def _index_of(self, position: int | None) -> int:
+        assert self.current is not None
+        assert position is not None
+        return bisect_left(self.current.messages, position, key=_queue_offset)
+
+    @property
+    def unfinished(self) -> list[InWork]:
+        """What handlers have, in order."""
         return [place.work for place in self.in_work if place.work is not None]
 
     def reclaim(self) -> None:
@@ -272,7 +296,7 @@ class ProcessQueue:
             return
         if self.current is not None:
             self.put_current_back(self.current.index)
-        unfinished = self._unfinished()
+        unfinished = self.unfinished
         if not unfinished:
             return
         for work in unfinished:
@@ -286,3 +310,7 @@ class ProcessQueue:
         self.chunks.appendleft(Chunk(messages, self.position, 0, is_held=False))
         self.message_count += len(messages)
         self.position = messages[0].queue_offset
+
+
+def _queue_offset(message: MessageExt) -> int:
+    return message.queue_offset

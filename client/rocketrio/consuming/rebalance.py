@@ -101,6 +101,8 @@ class RebalanceService:
         """The members of the group, and the queues that are ours."""
         client = self.client
         queues = subscribe_queues(topic, await client.topic_route(topic))
+        if not queues:
+            logger.warning("no queue may be read topic=%s group=%s", topic, self.member.group)
         if self.member.message_model == BROADCASTING:
             return [client.client_id], queues
         members = await self._member_ids(topic)

@@ -13,6 +13,8 @@ Unlike Java: a handler is awaited; workers take messages when they are free, so 
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -20,12 +22,13 @@ import trio
 
 from rocketrio.arguments import whole_number
 from rocketrio.callables import NotAwaitable
+from rocketrio.consuming.apart import Apart
 from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut
 from rocketrio.consuming.hands import HANDLER_TIMEOUT, Hand, watch
 from rocketrio.consuming.in_work import InWork, Unit
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.send_back import DEAD_LETTER_LEVEL, check_level
-from rocketrio_protocol.errors import Error
+from rocketrio_protocol.errors import ClosedError, Error
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -40,6 +43,8 @@ SUSPEND_PAUSE: Final = 1.0
 BATCH_SIZE: Final = 32
 """Messages given to a handler together: what Apache's brokers answer a pull with. (Java's consumeMessageBatchMaxSize
 is 1, which makes no batches.)"""
+
+_NO_HANDLER: Final = "group {}: the handlers of its consumer here have ended"
 
 Handler: TypeAlias = Callable[[MessageExt], Awaitable[object]]
 BatchHandler: TypeAlias = Callable[[list[MessageExt]], Awaitable[object]]
@@ -86,6 +91,9 @@ class HandlerRun:
     _busy: int = 0
     _hands: list[Hand] = attrs.Factory(list)
     _idle: trio.Event = attrs.Factory(trio.Event)
+    _nursery: trio.Nursery | None = None
+    _context: Context = attrs.Factory(copy_context)
+    """Of the task that runs the handlers."""
     _scope: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
 
     async def run(self, owned: Callable[[], Iterable[ProcessQueue]]) -> None:
@@ -117,20 +125,20 @@ class HandlerRun:
             self.hand_out.workers.unpark_all()
 
     async def _work_shielded(self) -> None:
+        work = self._work_in_order if self.is_orderly else self._work
         with self._scope:
-            async with trio.open_nursery() as nursery:
+            async with trio.open_nursery() as self._nursery:
                 for _ in range(self.concurrency):
                     self._hands.append(hand := Hand())
-                    nursery.start_soon(self._worker, hand)
-                nursery.start_soon(watch, self._hands, self.handler_timeout, self._idle)
+                    self._nursery.start_soon(self._worker, work, hand)
+                self._nursery.start_soon(watch, self._hands, self.handler_timeout, self._idle)
         if self._scope.cancelled_caught:
             logger.warning(
                 "handlers cancelled, their messages come again group=%s drain_timeout=%g",
                 self.hand_out.group, self.drain_timeout,
             )  # fmt: skip
 
-    async def _worker(self, hand: Hand) -> None:
-        work = self._work_in_order if self.is_orderly else self._work
+    async def _worker(self, work: Callable[[Hand], Awaitable[None]], hand: Hand) -> None:
         try:
             await work(hand)
         except trio.Cancelled:
@@ -197,8 +205,9 @@ class HandlerRun:
         if self.hand_back is None:
             raise failure
         works = list(unit.works)
-        first = works[0].given
+        first, counts = works[0].given, works[0].process_queue.counts
         if not isinstance(failure, ConsumeLater):
+            counts.failed += len(works)
             logger.warning(
                 "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d",
                 first.topic, first.message_id, first.reconsume_times, len(works), exc_info=failure,
@@ -208,6 +217,7 @@ class HandlerRun:
         logger.info("consume later message_id=%s delay_level=%d", first.message_id, level)
         for work in works[: failure.done]:
             work.done()
+        counts.failed += len(works[failure.done :])
         return level, works[failure.done :]
 
     async def _is_handed_back(self, work: InWork, level: int) -> bool:
@@ -221,6 +231,7 @@ class HandlerRun:
                 error,
             )
             return False
+        work.process_queue.counts.handed_back += 1
         work.done()
         return True
 
@@ -256,6 +267,35 @@ class HandlerRun:
             if failed is None:
                 return
             unit, failure = failed
+
+    # -------------------------------------------------------------------------------------- out of turn
+
+    async def handle_apart(self, message: MessageExt) -> Exception | None:
+        """Have the handler run on a message of nobody's queue, beside the workers; its failure.
+
+        Raises ClosedError where the run is over, or ends before the handler does. A cancel leaves the handler at work.
+        """
+        if self._nursery is None or self.is_stopping:
+            raise ClosedError(_NO_HANDLER.format(self.hand_out.group))
+        apart = Apart(message, is_batch=self.batch_size is not None)
+        self._busy += 1
+        self._context.run(
+            self._nursery.start_soon, self._worker, partial(self._work_apart, apart), Hand()
+        )
+        await apart.ended.wait()
+        if not apart.is_handled:
+            raise ClosedError(_NO_HANDLER.format(self.hand_out.group))
+        return apart.failure
+
+    async def _work_apart(self, apart: Apart, hand: Hand) -> None:
+        self._hands.append(hand)
+        try:
+            failed = await self._handle(hand, [apart.unit])
+            apart.failure = None if failed is None else failed[1]
+            apart.is_handled = True
+        finally:
+            self._hands.remove(hand)
+            apart.ended.set()
 
     # ----------------------------------------------------------------------------------------- in order
 

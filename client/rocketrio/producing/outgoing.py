@@ -21,6 +21,7 @@ from rocketrio_protocol.compression import COMPRESS_BODY_OVER, compress
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.message import Message, MessageQueue, SysFlag
 from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE
+from rocketrio_protocol.property_names import PROPERTY_UNIQUE_KEY
 from rocketrio_protocol.topic_names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
 
 MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
@@ -34,6 +35,7 @@ _SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # Four bytes are the most a cha
 _I32_MIN: Final = -(2**31)
 _I32_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_ID_FOLLOWS: Final = f"{PROPERTY_UNIQUE_KEY}\x01"
 _WAIT: Final = "WAIT\x01true\x02"
 _WAIT_NOT: Final = "WAIT\x01false\x02"
 
@@ -115,11 +117,7 @@ def encode_entry(
     message: Message, unique_id: str, max_message_size: int = MAX_MESSAGE_SIZE
 ) -> Entry:
     """One message as an entry of a batch; batches are not compressed. Raises LocalProtocolError."""
-    tail = _properties_tail(message.tags, message.wait_store_ok)
-    if message.keys or message.properties or message.delay_level or not tail:
-        properties = wire_properties(message, unique_id)
-    else:
-        properties = f"UNIQ_KEY\x01{unique_id}\x02{tail}"
+    properties = wire_properties(message, unique_id)
     body = message.body
     if type(body) is not bytes or len(body) > max_message_size or len(properties) > _SURELY_SHORT:
         _check_sizes(message, properties, max_message_size)
@@ -186,7 +184,7 @@ def encode_messages(
             and not message.flag
             and not message.delay_level
         ):
-            entries.append((0, body, f"UNIQ_KEY\x01{unique_id}{end}".encode()))
+            entries.append((0, body, f"{_ID_FOLLOWS}{unique_id}{end}".encode()))
             continue
         if message.delay_level and (problem := batch_problem(message)) is not None:
             raise LocalProtocolError(problem, topic=topic)
@@ -215,8 +213,8 @@ def wire_properties(message: Message, unique_id: str) -> str:
     ):
         return message.encoded_properties(unique_key=unique_id)  # Raises, saying what is torn.
     if keys:
-        return f"UNIQ_KEY\x01{unique_id}\x02KEYS\x01{keys}\x02{tail}"
-    return f"UNIQ_KEY\x01{unique_id}\x02{tail}"
+        return f"{_ID_FOLLOWS}{unique_id}\x02KEYS\x01{keys}\x02{tail}"
+    return f"{_ID_FOLLOWS}{unique_id}\x02{tail}"
 
 
 @lru_cache(_TAGS_CACHE_SIZE)

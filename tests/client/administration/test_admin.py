@@ -19,12 +19,13 @@ from rocketrio_protocol.errors import (
     ConsumerNotOnline,
     LocalProtocolError,
 )
-from rocketrio_protocol.topic_config import Permission
+from rocketrio_protocol.topic_config import READ_WRITE, Permission, TopicConfig
 
 
 async def test_topic_is_created_listed_shown_and_deleted(client: ClientInstance) -> None:
     async with open_admin(client=client) as admin:
-        assert await admin.create_topic("orders", queues=3) == ["broker-a"]
+        made = await admin.create_topic("orders", queues=3)
+        assert made == {"broker-a": TopicConfig("orders", 3, 3)}
         assert await admin.topics() == ["orders"]
         assert "TBW102" in await admin.topics(include_system=True)
         described = await admin.topic("orders")
@@ -33,6 +34,18 @@ async def test_topic_is_created_listed_shown_and_deleted(client: ClientInstance)
         assert await admin.topics() == []
         with pytest.raises(RouteNotFound):
             await admin.topic("orders")
+
+
+async def test_what_is_not_given_of_a_topic_stays(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin:
+        write_only = int(Permission.WRITE)
+        await admin.create_topic("orders", queues=8, perm=write_only, order=True)
+        unchanged = await admin.create_topic("orders")
+        assert unchanged == {"broker-a": TopicConfig("orders", 8, 8, write_only, order=True)}
+        await admin.create_topic("orders", perm=int(READ_WRITE))
+        assert len((await admin.topic("orders")).queues) == 8
+        changed = await admin.create_topic("orders", queues=9)
+        assert changed == {"broker-a": TopicConfig("orders", 9, 9, order=True)}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from rocketrio.cli import main
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.topic_config import Permission, TopicConfig
 
 ROCKETRIO = str(Path(sys.executable).parent / "rocketrio")
 
@@ -71,7 +72,12 @@ async def test_round_trip_by_commands() -> None:
 
 async def _topics(run: Run) -> None:
     done: Done = await run("topic", "create", "orders", "--queues", "2")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.out, done.err) == (0, "orders on broker-a: 2 queues\n", "")
+    done = await run("topic", "create", "orders", "--perm", "w")
+    assert done.out == "orders on broker-a: 2 queues, may not be read\n"
+    done = await run("topic", "create", "orders", "--perm", "rw", "--json")
+    [broker] = done.json[0]["brokers"]
+    assert (broker["broker"], broker["read_queues"], broker["readable"]) == ("broker-a", 2, True)
     done = await run("topic", "list", "--json")
     assert done.json == [[{"topic": "orders"}]]
     done = await run("topic", "show", "orders", "--json")
@@ -184,6 +190,23 @@ async def _deletion(run: Run) -> None:
         assert (done.code, done.out) == (1, "")
         assert done.err.startswith("error: ")
         assert done.err.count("\n") == 1
+
+
+@pytest.mark.real
+async def test_a_topic_that_may_not_be_read_is_not_taken_for_consumed() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        closed = TopicConfig("closed", read_queue_nums=2, write_queue_nums=3, perm=Permission.WRITE)
+        cluster.master.broker.parts.topics.update(closed)
+        with trio.fail_after(60):
+            shown: Done = await run("topic", "show", "closed")
+            assert shown.out.splitlines()[0].endswith(
+                "; 2 queues to read, 3 to write, may not be read"
+            )
+            for how in (["--until-caught-up"], []):
+                done = await run("consume", "closed", "--group", "g", *how)
+                assert (done.code, done.out) == (2, "")
+                assert "closed may not be read" in done.err
 
 
 @pytest.mark.real

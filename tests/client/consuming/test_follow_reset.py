@@ -79,7 +79,7 @@ async def test_only_queues_that_are_named_and_ours_move(client: ClientInstance) 
     order = RemotingCommand.request(header, TOLD_BY_APACHE, oneway=True)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         await receive(consumer, 8)
-        client.reset_consumer_offset(NO_CHANNEL, order)
+        client.processors[220](NO_CHANNEL, order)
         assert [consumer.position(queue) for queue in QUEUES] == [4, 3]
         assert await receive(consumer, 1) == [7]
 
@@ -99,5 +99,5 @@ async def test_who_keeps_offsets_in_a_file_is_not_moved(
         client=client,
     ) as consumer:
         await receive(consumer, 8)
-        client.reset_consumer_offset(NO_CHANNEL, order)
+        client.processors[220](NO_CHANNEL, order)
         assert [consumer.position(queue) for queue in QUEUES] == [4, 4]

@@ -11,6 +11,7 @@ from rocketrio.consuming.rebalance import RebalanceService
 from rocketrio.consuming.subscription import ALL
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.topic_config import Permission
 
 Assigned = list[Mapping[str, list[MessageQueue]]]
 
@@ -113,3 +114,16 @@ async def test_what_moved_is_reported_once(
         assert str(alone) == (
             "topic=orders gained=broker-a:2,broker-a:3 lost=none joined=nobody left=b"
         )
+
+
+async def test_a_topic_that_may_not_be_read_is_named_in_the_log(
+    client: ClientInstance, service: RebalanceService, caplog: pytest.LogCaptureFixture
+) -> None:
+    rounds = record(service)
+    await client.join(service.member)
+    async with open_admin(client=client) as admin:
+        await admin.create_topic("orders", queues=4, perm=Permission.WRITE)
+    await client.refresh_topic_route("orders")
+    assert await service.rebalance()
+    assert rounds == [{"orders": []}]
+    assert "no queue may be read topic=orders group=g" in caplog.text

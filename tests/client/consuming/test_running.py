@@ -383,3 +383,18 @@ async def test_wrong_use_of_run_is_refused(client: ClientInstance) -> None:
     with pytest.raises(ConfigError, match="max_reconsume_times=-1"):
         async with open_consumer(TOPIC, group="h", client=client, max_reconsume_times=-1):
             pass
+
+
+async def test_refused_run_takes_nothing_from_the_one_under_way(client: ClientInstance) -> None:
+    await send(client, 1)
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(consumer.run, Handled())
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(trio.BusyResourceError):
+                await consumer.run(Handled())
+            assert consumer.handlers is not None
+            nursery.cancel_scope.cancel()
+        assert consumer.handlers is None
+        left_at = trio.current_time()
+    assert trio.current_time() - left_at < 1  # Nobody waits for handlers that never were.

@@ -168,9 +168,8 @@ async def test_message_is_checked_once_at_a_time_and_who_asked_last_is_told(
         return TransactionState.COMMIT
 
     async with open_producer(client=client, group="shop", check_transaction=slow):
-        for moved_to in range(
-            10
-        ):  # As often as there are checks at once, and its half message moves.
+        # As often as there are checks at once, and its half message moves.
+        for moved_to in range(10):
             ask(client, asker, "shop", 0, moved_to=moved_to)
             await trio.sleep(1)
         ask(client, asker, "shop", 1)
