@@ -31,7 +31,7 @@ def _ending() -> tuple[type, ...]:
 
 
 def _stream_writer() -> type:
-    """What gets record batches; PySpark has it since 4.1, and before that nothing is written by it."""
+    """What gets record batches; PySpark has it since 4.1, before that what gets rows."""
     base: type = getattr(
         datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
     )

@@ -8,13 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
+import trio
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from tests.spark.quick_start import JAVA_OPTIONS, quick_home
+
+from rocketrio import open_admin
 
 ROWS = 1000
 FAILING_ROW = 900
@@ -43,16 +47,32 @@ def fail(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
         sent += batch.num_rows
         if is_failing and sent >= FAILING_ROW:
-            while not OTHER_IS_READ.exists():
-                time.sleep(0.05)
-            time.sleep(3)  # What was given before is written, and the other task is over.
+            while not MAY_FAIL.exists():
+                time.sleep(PAUSE)
             raise RuntimeError("a fault of the job's own")
-    if task.partitionId() == 0:
-        OTHER_IS_READ.touch()
 
 
 HOW = sys.argv[2]
-OTHER_IS_READ = Path(sys.argv[3]) / "other-is-read"
+MAY_FAIL = Path(sys.argv[3]) / "may-fail"
+PAUSE = 0.1
+
+
+def let_fail(spark: SparkSession) -> None:
+    """Once the other task is over, and of this one something is stored."""
+    tracker = spark.sparkContext.statusTracker()
+    while True:
+        time.sleep(PAUSE)
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        is_over = any(stage is not None and stage.numCompletedTasks for stage in stages)
+        if is_over and trio.run(stored) > ROWS:
+            return MAY_FAIL.touch()
+
+
+async def stored() -> int:
+    """Messages in the topic."""
+    async with open_admin(name_servers=[sys.argv[1]]) as admin:
+        topic = await admin.topic("failing")
+    return sum(queue.max_offset or 0 for queue in topic.queues)
 
 
 def main() -> int:
@@ -61,6 +81,7 @@ def main() -> int:
     body = "concat(id, repeat(' ', 1000)) AS body"
     frame = spark.range(0, 2 * ROWS, numPartitions=2).selectExpr(body)
     writer = frame.mapInArrow(fail, frame.schema).write.format("rocketmq").mode("append")
+    Thread(target=let_fail, args=[spark], daemon=True).start()
     try:
         writer.options(
             nameServer=sys.argv[1], topic="failing", dedupProperties="true", maxInFlight="2"

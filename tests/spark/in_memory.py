@@ -5,16 +5,19 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
-from tests.spark.load import channel_pool, create_topic, load_queue, numbered
+from tests.spark.load import channel_pool, full_topic
 
 from rocketrio.connect import open_client
-from rocketrio.spark.reading.discovery import Discovery, discover
+from rocketrio.spark.reading import discovery
+from rocketrio.spark.reading.asking import source_errors
+from rocketrio.spark.reading.discovery import Discovery
 from rocketrio.spark.reading.fetch import Block, fetch_task
 from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.remoting.ports import Dial
 
 COUNT = 300
 
@@ -47,6 +50,13 @@ def read_options(cluster: EmbeddedCluster, **given: str) -> ReadOptions:
     return parse_read_options({"nameServer": servers, **way, **given})
 
 
+async def discover(options: ReadOptions, *, dial: Dial) -> Discovery:
+    """As a batch read does, over a client of its own. Raises SparkSourceError."""
+    with source_errors():
+        async with open_client(name_servers=options.name_servers, dial=dial) as client:
+            return await discovery.discover(client, options)
+
+
 def task_of(found: Discovery) -> ReadTask:
     return ReadTask(tuple(found.ranges), found.addresses)
 
@@ -74,9 +84,7 @@ async def loaded(
 ) -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(**settings) as cluster, channel_pool(cluster.dial) as pool:
         master = cluster.master.broker.address
-        await create_topic(pool, master, "orders", queues)
-        for queue_id in range(queues):
-            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, count))
+        await full_topic(pool, master, "orders", queues, count)
         yield cluster
 
 

@@ -2,8 +2,11 @@
 
 from typing import TypeVar
 
+import pytest
+
 from rocketrio.spark.streaming.reader import HAS_LIMITS
 
+needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.2 has limits and AvailableNow")
 T = TypeVar("T")
 
 

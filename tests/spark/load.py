@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 import trio
+from tests.interop.processes import die_with_parent
 
 from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
@@ -19,6 +20,8 @@ from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
 BATCH = 200
+STOP_TIMEOUT = 20.0
+"""Seconds that a cluster may take to stop."""
 
 
 @attrs.frozen
@@ -40,7 +43,9 @@ def running_cluster(
         "--listen", "127.0.0.1:0", "--data", str(data), "--slaves", str(slaves),
     ]  # fmt: skip
     command += [word for setting in settings for word in ("--set", setting)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent
+    ) as process:
         try:
             assert process.stdout is not None
             found: dict[str, list[str]] = {}
@@ -50,7 +55,10 @@ def running_cluster(
             yield Running(found["namesrv"][0], found["master"][0], tuple(found.get("slave", ())))
         finally:
             process.terminate()
-            process.wait(20)
+            try:
+                process.wait(STOP_TIMEOUT)
+            finally:
+                process.kill()
 
 
 @asynccontextmanager
@@ -98,6 +106,16 @@ async def load_queue(
         assert answer.code == ResponseCode.SUCCESS, answer
 
 
+async def full_topic(
+    pool: ChannelPool, addr: str, topic: str, queues: int, count: int, *, body_size: int = 0
+) -> None:
+    """A new topic with so many numbered messages in each queue."""
+    await create_topic(pool, addr, topic, queues)
+    for queue_id in range(queues):
+        messages = numbered(queue_id, count, body_size=body_size)
+        await load_queue(pool, addr, topic, queue_id, messages)
+
+
 @contextmanager
 def cluster_of_orders(
     data: Path, queues: int, count: int, *, empty: tuple[str, ...] = ()
@@ -107,12 +125,9 @@ def cluster_of_orders(
 
         async def load() -> None:
             async with channel_pool() as pool:
-                await create_topic(pool, running.master, "orders", queues)
+                await full_topic(pool, running.master, "orders", queues, count)
                 for topic in empty:
                     await create_topic(pool, running.master, topic, 2)
-                for queue_id in range(queues):
-                    messages = numbered(queue_id, count)
-                    await load_queue(pool, running.master, "orders", queue_id, messages)
 
         trio.run(load)
         yield running

@@ -151,8 +151,11 @@ def start_query(
             return reading
 
 
+Start = Callable[..., Reading]
+
+
 @pytest.fixture
-def start(spark: SparkSession, topic: Topic) -> Iterator[Callable[..., Reading]]:
+def start(spark: SparkSession, topic: Topic) -> Iterator[Start]:
     started: list[Reading] = []
 
     def begin(trigger: dict[str, Any] | None = None, **given: str) -> Reading:
@@ -162,9 +165,6 @@ def start(spark: SparkSession, topic: Topic) -> Iterator[Callable[..., Reading]]
     yield begin
     for reading in started:
         reading.query.stop()
-
-
-Start = Callable[..., Reading]
 
 
 def span(queue_id: int, first: int, end: int) -> list[tuple[int, int]]:

@@ -88,11 +88,13 @@ def test_wrong_values_are_refused_by_their_argument(argument: str, value: Any, s
     assert said in str(caught.value)
 
 
-def test_an_unknown_argument_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(
-        TypeError, match=r"unknown argument 'starting_offset'; did you mean starting_offsets\?"
-    ):
-        option_texts({"starting_offset": "latest"})
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("starting_offset", "starting_offsets"), ("max_offsets", "max_offsets_per_trigger")],
+)
+def test_an_unknown_argument_is_refused_with_the_one_that_was_meant(given: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"unknown argument '{given}'; did you mean {meant}\?"):
+        option_texts({given: "latest"})
 
 
 def test_types_name_every_argument_once() -> None:

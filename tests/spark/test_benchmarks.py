@@ -1,27 +1,19 @@
 """The benchmarks of columns, of the reader and of streams run, briefly, so that they stay true."""
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from tests.benchmark import BENCHMARKS, figures
+from tests.spark.limits import needs_limits
 
-BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
 TIME_LIMIT = 500
 """Seconds; three minutes were seen on two cores that many shared."""
 
 
-def _figures(name: str, *arguments: str) -> list[dict[str, object]]:
-    command = [sys.executable, str(BENCHMARKS / f"bench_{name}.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.mark.slow
 def test_columns_benchmark_measures_views_and_columns() -> None:
-    lines = _figures("columns", "small")
+    lines = figures("columns", "small")
     assert {"views", "columns", "encode", "check for recovery"} <= {
         str(line["name"]) for line in lines
     }
@@ -31,7 +23,7 @@ def test_columns_benchmark_measures_views_and_columns() -> None:
 @pytest.mark.slow
 @pytest.mark.real
 def test_spark_benchmark_measures_the_reader_with_small_and_large_answers() -> None:
-    lines = _figures("spark", "reader", "--small")
+    lines = figures("spark", "reader", "--small", time_limit=TIME_LIMIT)
     assert len(lines) == 2 * 2 * 3
     assert {line["name"] for line in lines} == {"reader"}
 
@@ -39,8 +31,9 @@ def test_spark_benchmark_measures_the_reader_with_small_and_large_answers() -> N
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.spark
+@needs_limits
 def test_stream_benchmark_measures_small_and_large_batches() -> None:
-    lines = _figures("spark_stream", "--small")
+    lines = figures("spark_stream", "--small", time_limit=TIME_LIMIT)
     found = [(line["name"], line["unit"]) for line in lines]
     floors = [("spark control floor", "ms"), ("spark stream floor", "ms")]
     assert found == floors + [("spark stream", "rows/s")] * 3

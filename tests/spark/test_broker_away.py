@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 from tests.interop.ours import OurBroker, OurNameServer
-from tests.spark.load import channel_pool, create_topic, load_queue, numbered
+from tests.spark.load import channel_pool, full_topic
 
 from rocketrio.spark.errors import BrokerUnreachable, OptionError, TopicNotFound
 from rocketrio.spark.reading.options import parse_read_options
@@ -36,8 +36,7 @@ def test_only_who_names_queues_misses_those_of_a_broker_that_is_away(tmp_path: P
             async def load() -> None:
                 async with channel_pool() as pool:
                     for broker in (master, other):
-                        await create_topic(pool, broker.address, "orders", 1)
-                        await load_queue(pool, broker.address, "orders", 0, numbered(0, COUNT))
+                        await full_topic(pool, broker.address, "orders", 1, COUNT)
 
             trio.run(load)
             assert _rows(name_server) == 2 * COUNT

@@ -10,16 +10,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
-import trio
 from tests.interop.processes import free_port
-from tests.spark.load import (
-    Running,
-    channel_pool,
-    create_topic,
-    load_queue,
-    numbered,
-    running_cluster,
-)
+from tests.spark.load import Running, cluster_of_orders, numbered
 from tests.spark.quick_start import JAVA_OPTIONS, quick_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -33,18 +25,8 @@ TIME_LIMIT = 400.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
-
-        async def load() -> None:
-            async with channel_pool() as pool:
-                await create_topic(pool, running.master, "orders", QUEUES)
-                for topic in ("written", "streamed"):
-                    await create_topic(pool, running.master, topic, QUEUES)
-                for queue_id in range(QUEUES):
-                    messages = numbered(queue_id, COUNT)
-                    await load_queue(pool, running.master, "orders", queue_id, messages)
-
-        trio.run(load)
+    data = tmp_path_factory.mktemp("cluster")
+    with cluster_of_orders(data, QUEUES, COUNT, empty=("written", "streamed")) as running:
         yield running
 
 

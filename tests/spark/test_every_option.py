@@ -11,14 +11,7 @@ import attrs
 import pytest
 import trio
 from pyspark.sql import DataFrame, SparkSession, datasource
-from tests.spark.load import (
-    Running,
-    channel_pool,
-    create_topic,
-    load_queue,
-    numbered,
-    running_cluster,
-)
+from tests.spark.load import Running, channel_pool, full_topic, running_cluster
 
 from rocketrio.spark.reading.option_names import READ_OPTION_TABLE
 
@@ -153,12 +146,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
         async def load() -> None:
             async with channel_pool() as pool:
-                await create_topic(pool, running.master, "orders", QUEUES)
-                await create_topic(pool, running.master, "bills", 1)
-                await load_queue(pool, running.master, "bills", 0, numbered(0, 10))
-                for queue_id in range(QUEUES):
-                    messages = numbered(queue_id, COUNT)
-                    await load_queue(pool, running.master, "orders", queue_id, messages)
+                await full_topic(pool, running.master, "orders", QUEUES, COUNT)
+                await full_topic(pool, running.master, "bills", 1, 10)
 
         trio.run(load)
         yield running

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 from tests.spark.exactly_once import Outcome, play
-
-from rocketrio.spark.streaming.reader import HAS_LIMITS
+from tests.spark.limits import needs_limits
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.spark]
 
 
-@pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.2 has limits and AvailableNow")
+@needs_limits
 def test_killed_drivers_write_each_message_once(tmp_path: Path) -> None:
     outcome = play(tmp_path, lives=2, rng=random.Random(1))
     assert outcome.problems() == []

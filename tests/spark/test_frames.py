@@ -8,18 +8,11 @@ import pytest
 import trio
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, LongType, StructType
-from tests.spark.load import (
-    Running,
-    channel_pool,
-    create_topic,
-    load_queue,
-    numbered,
-    running_cluster,
-)
+from tests.spark.limits import limited
+from tests.spark.load import Running, channel_pool, full_topic, running_cluster
 
 from rocketrio.spark import from_rocketmq, stream_from_rocketmq
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.streaming.reader import HAS_LIMITS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COUNT = 50
@@ -32,10 +25,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         async def load() -> None:
             async with channel_pool() as pool:
                 for topic in ("orders", "returns"):
-                    await create_topic(pool, running.master, topic, 2)
-                    for queue_id in range(2):
-                        messages = numbered(queue_id, COUNT)
-                        await load_queue(pool, running.master, topic, queue_id, messages)
+                    await full_topic(pool, running.master, topic, 2, COUNT)
 
         trio.run(load)
         yield running
@@ -86,7 +76,7 @@ def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Pa
         starting_offsets={"orders": {"broker-a": {0: 10, 1: -2}}},
         commit_interval=0.5,
         consumer_group="board",
-        max_offsets_per_trigger=40 if HAS_LIMITS else None,
+        **limited(max_offsets_per_trigger=40),
     )
     assert frame.isStreaming
     query = (

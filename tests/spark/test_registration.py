@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
-from pyspark.errors import PySparkNotImplementedError
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
+from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import BinaryType, StructType
 
 from pyspark_rocketmq import DefaultSource
+from rocketrio.spark import registration
 from rocketrio.spark.errors import OptionError, SchemaError
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.registration import check_worker_python
 from rocketrio.spark.source import RocketMQDataSource
+from rocketrio.spark.writing.older_spark import STREAM_WRITER
 from rocketrio_protocol.errors import ConfigError
 
 OPTIONS = {"nameserver": "h:1", "subscribe": "t", "columns": "body"}
@@ -38,7 +39,7 @@ def test_wrong_options_are_refused_while_planning() -> None:
 def test_writers_refuse_on_the_driver_what_is_wrong() -> None:
     for source in (DefaultSource(SINK), RocketMQDataSource(SINK)):
         assert isinstance(source.writer(SCHEMA, False), DataSourceArrowWriter)
-        assert isinstance(source.streamWriter(SCHEMA, False), DataSourceStreamArrowWriter)
+        assert isinstance(source.streamWriter(SCHEMA, False), STREAM_WRITER)
         for make in (source.writer, source.streamWriter):
             with pytest.raises(SchemaError, match="column 'x' is none"):
                 make(StructType().add("x", BinaryType()), False)
@@ -49,12 +50,6 @@ def test_writers_refuse_on_the_driver_what_is_wrong() -> None:
     for wrong in (DefaultSource({**SINK, "bogus": "1"}), DefaultSource(OPTIONS)):
         with pytest.raises(OptionError, match="option"):
             wrong.writer(SCHEMA, False)
-
-
-def test_streams_are_not_written_before_pyspark_4_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rocketrio.spark.writing.stream_writer", None)
-    with pytest.raises(PySparkNotImplementedError, match=r"needs PySpark 4\.1.*foreachBatch"):
-        RocketMQDataSource(SINK).streamWriter(SCHEMA, False)
 
 
 _WORKER = """
@@ -108,3 +103,14 @@ def test_an_interpreter_without_the_package_is_refused(tmp_path: Path) -> None:
         check_worker_python(str(python))
     with pytest.raises(ConfigError, match="which is not there"):
         check_worker_python(str(tmp_path / "nothing"))
+
+
+def test_an_interpreter_that_does_not_answer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\nexec sleep 30\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(registration, "CHECK_TIMEOUT", 0.1)
+    with pytest.raises(ConfigError, match=r"within 0.1 s\. PYSPARK_PYTHON must name"):
+        check_worker_python(str(python))

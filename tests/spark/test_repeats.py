@@ -1,6 +1,7 @@
 """What consumers drop of rows that were written more than once, and what they do not."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import attrs
 import pytest
@@ -100,6 +101,60 @@ async def test_a_row_whose_handler_fails_comes_again() -> None:
     assert await handler(row(0)) == "done"
     assert await handler(row(0)) is None
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("fails", [0, 2])
+async def test_repeats_that_come_together_are_handled_one_after_the_other(
+    autojump_clock: object, fails: int
+) -> None:
+    times: list[float] = []
+
+    async def slow(message: Stored) -> None:
+        times.append(trio.current_time())
+        is_failure = len(times) <= fails
+        await trio.sleep(1)
+        if is_failure:
+            raise LookupError
+
+    async def attempt(place: int) -> None:
+        with suppress(LookupError):
+            await handler(row(0, place=place))
+
+    handler = handle_once(slow)
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for place in range(5):
+            nursery.start_soon(attempt, place)
+    assert times == [start + number for number in range(fails + 1)]
+
+
+async def test_other_rows_do_not_wait_for_each_other(autojump_clock: object) -> None:
+    async def slow(message: Stored) -> None:
+        await trio.sleep(1)
+
+    start = trio.current_time()
+    handler = handle_once(slow)
+    async with trio.open_nursery() as nursery:
+        for message in (row(0), row(1), row(0, task=1), Stored({}), Stored({})):
+            nursery.start_soon(handler, message)
+    assert trio.current_time() == start + 1
+
+
+async def test_repeat_is_handled_when_the_other_was_cancelled(autojump_clock: object) -> None:
+    calls: list[int] = []
+
+    async def slow(message: Stored) -> None:
+        calls.append(message.place)
+        await trio.sleep(1)
+
+    handler = handle_once(slow)
+    async with trio.open_nursery() as nursery:
+        with trio.move_on_after(0.5):
+            async with trio.open_nursery() as cut_off:
+                cut_off.start_soon(handler, row(0, place=1))
+                await trio.sleep(0.1)
+                nursery.start_soon(handler, row(0, place=2))
+    assert calls == [1, 2]
 
 
 def test_what_is_remembered_longest_is_forgotten_first() -> None:

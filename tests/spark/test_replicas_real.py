@@ -14,7 +14,7 @@ from pyspark.sql.functions import count, count_distinct, length
 from pyspark.sql.functions import sum as sum_of
 from tests.interop.commit_log import wait_caught_up
 from tests.interop.ours import OurBroker, OurNameServer
-from tests.spark.load import channel_pool, create_topic, load_queue, numbered
+from tests.spark.load import channel_pool, full_topic
 
 from rocketrio import Message, open_admin, open_producer
 from rocketrio.administration.served import Served, served
@@ -44,10 +44,7 @@ class Pair:
 
         async def load() -> None:
             async with channel_pool() as pool:
-                await create_topic(pool, self.master.address, topic, QUEUES)
-                for queue_id in range(QUEUES):
-                    messages = numbered(queue_id, COUNT, body_size=BODY)
-                    await load_queue(pool, self.master.address, topic, queue_id, messages)
+                await full_topic(pool, self.master.address, topic, QUEUES, COUNT, body_size=BODY)
 
         trio.run(load)
         wait_caught_up(self.master.address, self.slave.address)

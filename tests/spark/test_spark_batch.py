@@ -11,10 +11,11 @@ import trio
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
+from tests.spark.chosen_topics import load_timed, load_twins
 from tests.spark.load import (
     Running,
     channel_pool,
-    create_topic,
+    full_topic,
     load_queue,
     numbered,
     running_cluster,
@@ -22,18 +23,11 @@ from tests.spark.load import (
 
 from rocketrio.api import ClientAPI
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
-from rocketrio_protocol.message import Message, MessageQueue, SysFlag
-from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.message import MessageQueue, SysFlag
 from rocketrio_protocol.remoting.pool import check
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
-
-
-class Times:
-    """When the second half of queue 0 was stored."""
-
-    middle_ms = 0
 
 
 @pytest.fixture(scope="module")
@@ -47,23 +41,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 async def _load(running: Running) -> None:
     async with channel_pool() as pool:
         master = running.master
-        await create_topic(pool, master, "orders", QUEUES)
-        await create_topic(pool, master, "bills", 1)
-        for queue_id in range(QUEUES):
-            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, COUNT))
-        await load_queue(pool, master, "bills", 0, numbered(0, 10))
-        await create_topic(pool, master, "twins", 1)  # of tags with one hash
-        assert tags_code("Aa") == tags_code("BB")
-        twins = [Message("", b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)]
-        await load_queue(pool, master, "twins", 0, twins)
-        await create_topic(pool, master, "timed", 2)
-        await load_queue(pool, master, "timed", 0, numbered(0, 50))
-        await load_queue(pool, master, "timed", 1, numbered(1, 50))
-        await trio.sleep(0.05)
-        Times.middle_ms = await _last_stored_ms(running) + 1
-        await load_queue(pool, master, "timed", 0, numbered(0, 50))
-        await create_topic(pool, master, "broken", 1)
-        await load_queue(pool, master, "broken", 0, numbered(0, 5))
+        await full_topic(pool, master, "orders", QUEUES, COUNT)
+        await full_topic(pool, master, "bills", 1, 10)
+        await load_twins(running)
+        await full_topic(pool, master, "broken", 1, 5)
         header = SendMessageRequestHeader(
             "loader", "broken", AUTO_CREATE_TOPIC_KEY, 4, 0, int(SysFlag.COMPRESSED), 1, 0
         )
@@ -74,14 +55,10 @@ async def _load(running: Running) -> None:
         await api.update_consumer_offset(master, "billing", queue, 300)
 
 
-async def _last_stored_ms(running: Running) -> int:
-    from rocketrio.connect import open_client
-    from rocketrio.consuming.pull import PullAPIWrapper
-
-    async with open_client(name_servers=[running.name_server]) as client:
-        queue = MessageQueue("timed", "broker-a", 1)
-        result = await PullAPIWrapper(client, "x").pull_kernel(queue, 49, suspend_timeout=0)
-        return result.messages()[0].store_timestamp_ms
+@pytest.fixture(scope="module")
+def middle_ms(cluster: Running) -> int:
+    """When the second half of `timed` was not there yet."""
+    return trio.run(load_timed, cluster)
 
 
 def _frame(
@@ -128,8 +105,7 @@ def test_offsets(
     assert _counts(_frame(spark, cluster, columns="queueId", **given)) == counts
 
 
-def test_times(spark: SparkSession, cluster: Running) -> None:
-    middle = Times.middle_ms
+def test_times(spark: SparkSession, cluster: Running, middle_ms: int) -> None:
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
 
     def counts(**given: str) -> dict[int, int]:
@@ -138,12 +114,12 @@ def test_times(spark: SparkSession, cluster: Running) -> None:
     def times(first: int, second: int) -> str:
         return json.dumps({"timed": {"broker-a": {"0": first, "1": second}}})
 
-    assert counts(startingTimestamp=str(middle), **latest) == {0: 50}
-    assert counts(endingTimestamp=str(middle)) == {0: 50, 1: 50}
-    assert counts(startingOffsetsByTimestamp=times(middle, 0)) == {0: 50, 1: 50}
-    assert counts(endingOffsetsByTimestamp=times(0, middle)) == {1: 50}
+    assert counts(startingTimestamp=str(middle_ms), **latest) == {0: 50}
+    assert counts(endingTimestamp=str(middle_ms)) == {0: 50, 1: 50}
+    assert counts(startingOffsetsByTimestamp=times(middle_ms, 0)) == {0: 50, 1: 50}
+    assert counts(endingOffsetsByTimestamp=times(0, middle_ms)) == {1: 50}
     with pytest.raises(Exception, match=r"\[ROCKETMQ_OPTION\] no message of timed@broker-a:1"):
-        counts(startingTimestamp=str(middle))
+        counts(startingTimestamp=str(middle_ms))
 
 
 @pytest.mark.parametrize(

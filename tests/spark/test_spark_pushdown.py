@@ -7,56 +7,28 @@ from typing import Any
 import pytest
 import trio
 from pyspark.sql import DataFrame, SparkSession, datasource
-from tests.spark.load import (
-    Running,
-    channel_pool,
-    create_topic,
-    load_queue,
-    numbered,
-    running_cluster,
-)
+from tests.spark.chosen_topics import load_timed, load_twins
+from tests.spark.load import Running, cluster_of_orders
 
-from rocketrio.connect import open_client
-from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.spark import from_rocketmq
 from rocketrio.spark.errors import OptionError
-from rocketrio_protocol.message import Message, MessageQueue
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 QUEUES, COUNT = 3, 400
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
-class Times:
-    """When the second half of `timed` was stored."""
-
-    middle_ms = 0
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
-        trio.run(_load, running)
+    with cluster_of_orders(tmp_path_factory.mktemp("cluster"), QUEUES, COUNT) as running:
+        trio.run(load_twins, running)
         yield running
 
 
-async def _load(running: Running) -> None:
-    master = running.master
-    async with channel_pool() as pool:
-        await create_topic(pool, master, "orders", QUEUES)
-        for queue_id in range(QUEUES):
-            await load_queue(pool, master, "orders", queue_id, numbered(queue_id, COUNT))
-        await create_topic(pool, master, "twins", 1)  # of tags with one hash
-        twins = [Message("", b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)]
-        await load_queue(pool, master, "twins", 0, twins)
-        await create_topic(pool, master, "timed", 1)
-        await load_queue(pool, master, "timed", 0, numbered(0, 50))
-        await trio.sleep(0.05)
-        async with open_client(name_servers=[running.name_server]) as client:
-            queue = MessageQueue("timed", "broker-a", 0)
-            result = await PullAPIWrapper(client, "x").pull_kernel(queue, 49, suspend_timeout=0)
-            Times.middle_ms = result.messages()[0].store_timestamp_ms + 1
-        await load_queue(pool, master, "timed", 0, numbered(0, 50))
+@pytest.fixture(scope="module")
+def middle_ms(cluster: Running) -> int:
+    """When the second half of `timed` was not there yet."""
+    return trio.run(load_timed, cluster)
 
 
 def _frame(
@@ -145,10 +117,15 @@ def test_a_frame_for_pushing_has_the_column_of_its_condition(
     ],
 )
 def test_rows_are_those_that_meet_the_condition(
-    pushing: SparkSession, cluster: Running, topic: str, condition: str, counts: dict[int, int]
+    pushing: SparkSession,
+    cluster: Running,
+    middle_ms: int,
+    topic: str,
+    condition: str,
+    counts: dict[int, int],
 ) -> None:
     frame = _frame(pushing, cluster, topic, filterPushdown="true")
-    assert _counts(frame.where(condition.format(middle_ms=Times.middle_ms))) == counts
+    assert _counts(frame.where(condition.format(middle_ms=middle_ms))) == counts
 
 
 def test_conditions_that_push_tags_of_one_hash(pushing: SparkSession, cluster: Running) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from tests.spark.limits import needs_limits
 from tests.spark.load import running_cluster
 from tests.spark.stream_rig import (
     NOW,
@@ -28,9 +29,6 @@ from rocketrio.spark.streaming.reader import HAS_LIMITS
 
 __all__ = ["cluster", "start", "topic"]  # fixtures: pytest finds them by their names here
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.2 has limits and AvailableNow")
-
 
 # ------------------------------------------------------------------------------------------------ growth
 

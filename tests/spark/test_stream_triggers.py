@@ -5,6 +5,7 @@ import time
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from tests.spark.limits import needs_limits
 from tests.spark.stream_rig import NOW, PATIENCE, Start, Topic, cluster, span, start, topic
 
 from rocketrio.spark.streaming.reader import HAS_LIMITS
@@ -12,7 +13,7 @@ from rocketrio.spark.streaming.reader import HAS_LIMITS
 __all__ = ["cluster", "start", "topic"]  # fixtures: pytest finds them by their names here
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="PySpark 4.2 has limits and AvailableNow")
+older = pytest.mark.skipif(HAS_LIMITS, reason="of PySpark 4.0 and 4.1")
 
 
 # ------------------------------------------------------------------------------------- limits, triggers
@@ -60,15 +61,13 @@ def test_a_batch_waits_for_enough_messages_or_long_enough(topic: Topic, start: S
 
 
 @needs_limits
-def test_once_reads_everything_at_once_from_a_stablestart_query(topic: Topic, start: Start) -> None:
+def test_once_reads_everything_at_once_from_a_stable_start(topic: Topic, start: Start) -> None:
     topic.write({0: 20}, queues=1)
     reading = start({"once": True}, startingOffsets="earliest", maxOffsetsPerTrigger="3").ended()
     assert reading.batches == {0: span(0, 0, 20)}
 
 
 # ----------------------------------------------------------------------------- PySpark 4.0 and 4.1
-
-older = pytest.mark.skipif(HAS_LIMITS, reason="of PySpark 4.0 and 4.1")
 
 
 @pytest.mark.parametrize("trigger", [NOW, {"once": True}], ids=str)

@@ -29,12 +29,10 @@ LACKS: Final = {
         *_OPEN_SOCKETS,
         "--ignore=tests/spark/reading/test_pushdown.py",
         "--ignore=tests/spark/reading/test_pushed.py",
-        "--ignore=tests/spark/test_registration.py",
-        "--deselect=tests/spark/test_travelling.py::test_readers_and_writers_hold_nothing_live[stream writer]",
     ),
     "4.1": _OPEN_SOCKETS,
 }
-"""What is left out for a minor version: tests of filters that are pushed down, and of writers of streams."""
+"""What is left out for a minor version: tests of filters that are pushed down."""
 
 ROOT: Final = Path(__file__).parents[2]
 

@@ -43,6 +43,12 @@ class BrokerUnreachable(SparkSourceError):
     error_code = "ROCKETMQ_BROKER_UNREACHABLE"
     remedy = "Check that the brokers run and that this host reaches the addresses they registered"
 
+    @classmethod
+    def because(cls, error: Error, text: str = "") -> "BrokerUnreachable":
+        """What the error says, after `text`; its own advice, where it has any, is nearer to the cause than ours."""
+        what = f"{text}: {error}" if text else str(error)
+        return cls(what, remedy="" if error.advice else None)
+
 
 class DecodeError(SparkSourceError):
     """A stored message cannot be read."""

@@ -12,6 +12,7 @@ from rocketrio_protocol.topic_names import group_name_problem
 
 _MAX_LONG: Final = 2**63 - 1  # What a JVM calls a long: offsets, times and counts of it fit.
 _TEXT_SHOWN: Final = 80  # characters of a wrong value in its error
+_BEGINNING: Final = 4  # characters with which a name has been begun, and not just hit
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
@@ -115,7 +116,9 @@ def words_of(text: str, *, option: str) -> tuple[str, ...]:
 def suggestion(wrong: str, known: Sequence[str]) -> str:
     """`; did you mean X?` where a known word is near, otherwise a full stop."""
     by_lower = {word.lower(): word for word in known}
-    near = get_close_matches(wrong.lower(), by_lower, n=1, cutoff=0.6)
+    begun = wrong.lower()
+    near = [word for word in by_lower if len(begun) >= _BEGINNING and word.startswith(begun)]
+    near = sorted(near, key=len) or get_close_matches(begun, by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[near[0]]}?" if near else "."
 
 

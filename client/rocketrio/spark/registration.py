@@ -8,15 +8,15 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketrio_protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_CHECK_TIMEOUT = 60.0
-"""Seconds; importing Spark's and Arrow's packages from a cold disk takes several."""
+CHECK_TIMEOUT: Final = 60.0
+"""Seconds that the workers' Python has; importing Spark's and Arrow's packages from a cold disk takes several."""
 
 
 def register(spark: "SparkSession") -> None:
@@ -52,19 +52,24 @@ def check_workers(spark: "SparkSession") -> None:
 
 
 def check_worker_python(python: str) -> None:
-    """Raise ConfigError when that interpreter is there and cannot import the connector."""
+    """Raise ConfigError unless that interpreter is there and can import the connector."""
     found = shutil.which(python)
     if found is not None and os.path.dirname(found) == os.path.dirname(sys.executable):
         return  # the same environment, whatever the file is called
     if found is None:
         raise ConfigError(f"Spark's workers are to run {python!r}, which is not there. {_ADVICE}")
-    done = subprocess.run(
-        [found, "-c", "import pyspark_rocketmq, rocketrio.spark.source"],
-        capture_output=True,
-        text=True,
-        timeout=_CHECK_TIMEOUT,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [found, "-c", "import pyspark_rocketmq, rocketrio.spark.source"],
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"Spark's workers run {found}, which did not import rocketrio within {CHECK_TIMEOUT:g} s. {_ADVICE}"
+        ) from error
     if done.returncode:
         said = done.stderr.strip().rpartition("\n")[2]
         raise ConfigError(

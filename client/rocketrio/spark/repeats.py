@@ -9,6 +9,7 @@ what it did last, so what is remembered longest is forgotten first. To survive t
 `str(row_stamp(message))` as a key of what the handler writes.
 
 Invariant: a row counts as done when its handler has returned, so a message that failed and comes again is no repeat.
+Invariant: of a row that came twice one message is with a handler at a time; the other waits for what becomes of it.
 Invariant: messages without a stamp are never dropped.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
+import trio
 
 from rocketrio.spark.errors import SchemaError
 from rocketrio.spark.writing.stamps import (
@@ -53,6 +55,8 @@ class Repeats:
             raise ConfigError(f"{rows_remembered=}: at least 1")
         self._most_maps = -(-rows_remembered // _ROWS_OF_MAP)
         self._maps: OrderedDict[tuple[str, str, str, int, int], bytearray] = OrderedDict()
+        self.in_work: dict[RowStamp, trio.Event] = {}
+        """Rows that a handler has now, each with what tells that it has ended."""
 
     def __repr__(self) -> str:
         return f"<Repeats maps={len(self._maps)}/{self._most_maps}>"
@@ -60,16 +64,21 @@ class Repeats:
     def is_repeat(self, message: Stamped) -> bool:
         """Whether the row of this message is done already."""
         stamp = row_stamp(message)
-        if stamp is None:
-            return False
-        rows = self._maps.get(_key(stamp))
-        return rows is not None and bool(rows[stamp.row % _ROWS_OF_MAP >> 3] & 1 << (stamp.row & 7))
+        return stamp is not None and self.has(stamp)
 
     def remember(self, message: Stamped) -> None:
         """The row of this message is done."""
         stamp = row_stamp(message)
-        if stamp is None:
-            return
+        if stamp is not None:
+            self.add(stamp)
+
+    def has(self, stamp: RowStamp) -> bool:
+        """Whether this row is done."""
+        rows = self._maps.get(_key(stamp))
+        return rows is not None and bool(rows[stamp.row % _ROWS_OF_MAP >> 3] & 1 << (stamp.row & 7))
+
+    def add(self, stamp: RowStamp) -> None:
+        """This row is done."""
         key = _key(stamp)
         rows = self._maps.get(key)
         if rows is None:
@@ -118,15 +127,26 @@ def handle_once(
 ) -> Callable[[M], Awaitable[R | None]]:
     """A handler for `Consumer.run` that calls `handler` for each row once.
 
-    A failure or a cancel leaves the row not done: its message comes again.
+    A message whose row another handler has at that moment waits until that one has ended. A failure or a cancel leaves
+    the row not done: its message comes again, and whoever waited is next. Give `repeats` to share what is remembered.
     """
     seen = Repeats() if repeats is None else repeats
 
     async def handle(message: M) -> R | None:
-        if seen.is_repeat(message):
+        stamp = row_stamp(message)
+        if stamp is None:
+            return await handler(message)
+        while stamp in seen.in_work:
+            await seen.in_work[stamp].wait()
+        if seen.has(stamp):
             return None
-        result = await handler(message)
-        seen.remember(message)
+        ended = seen.in_work[stamp] = trio.Event()
+        try:
+            result = await handler(message)
+            seen.add(stamp)
+        finally:
+            del seen.in_work[stamp]
+            ended.set()
         return result
 
     return handle
@@ -140,11 +160,16 @@ def drop_repeated_rows(frame: "DataFrame", *, within: str | None = None) -> "Dat
     `within`, or a batch with it.
     """
     from pyspark.sql.functions import coalesce, col, concat_ws, lit, when
+    from pyspark.sql.types import MapType
 
     wanted = [*_PLACE, "properties", *(["storeTimestamp"] if frame.isStreaming else [])]
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise SchemaError(f"to know repeats, read the columns {', '.join(missing)} too")
+    if not isinstance(frame.schema["properties"].dataType, MapType):
+        raise SchemaError(
+            "to know repeats, read the properties as a map, not with properties=string"
+        )
     if frame.isStreaming != (within is not None):
         raise ConfigError(
             "a stream needs within='1 hour', or how long a restart may take, at most; a batch has none"

@@ -149,9 +149,8 @@ class _Loop:
         keep_freed_memory()
         try:
             trio.run(self._main)
-        except (
-            BaseException
-        ) as error:  # Told to the threads that wait for a start, or, here, to the log.
+        except BaseException as error:
+            # Told to the threads that wait for a start, or, here, to the log.
             self._error = error
             if self._started.is_set():
                 logger.exception("the loop of this process ended")

@@ -6,23 +6,29 @@ from trio.testing import MockClock
 
 from rocketrio.name_servers import NameServers
 from rocketrio.spark.errors import BrokerUnreachable, SparkSourceError, TopicNotFound
-from rocketrio.spark.reading.asking import Retries, for_each, repeated, source_errors
+from rocketrio.spark.reading.asking import (
+    QUESTIONS_AT_ONCE,
+    Retries,
+    for_each,
+    repeated,
+    source_errors,
+)
 from rocketrio_protocol.errors import BrokerError, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
-QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(100)]
+QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(QUESTIONS_AT_ONCE + 1)]
 
 
-async def test_who_gives_options_is_told_of_the_option() -> None:
+async def test_of_two_pieces_of_advice_the_one_nearer_to_the_cause_is_given() -> None:
     async with open_channel_pool(dial_tcp) as pool:
         name_servers = NameServers(pool, ("127.0.0.1:1",))
         with pytest.raises(BrokerUnreachable) as caught, source_errors():
             await name_servers.topic_route("orders")
     text = str(caught.value)
     assert "no name server answered (127.0.0.1:1)" in text
-    assert text.endswith("Start one, or give its address by nameServer or NAMESRV_ADDR")
+    assert text.endswith("Start one, or give its address as a name server or in NAMESRV_ADDR")
 
 
 @pytest.mark.parametrize(
@@ -70,4 +76,4 @@ async def test_the_first_failure_is_raised_alone_and_ends_the_rest(
 
     with pytest.raises(NotReachable, match="is away"):
         await for_each(QUEUES, ask)
-    assert asked == 64  # those that were under way
+    assert asked == QUESTIONS_AT_ONCE  # those that were under way

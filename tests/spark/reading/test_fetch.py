@@ -6,6 +6,7 @@ import trio
 from tests.spark.in_memory import (
     COUNT,
     all_bodies,
+    discover,
     fetch,
     loaded,
     read,
@@ -13,9 +14,12 @@ from tests.spark.in_memory import (
     task_of,
 )
 from tests.spark.load import channel_pool, load_queue, numbered
+from tests.spark.pulls import recorded_pulls
 from trio.testing import MockClock
 
+from rocketrio import open_admin
 from rocketrio.api import ClientAPI
+from rocketrio.connect import open_client
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.spark.errors import (
     BrokerUnreachable,
@@ -23,12 +27,12 @@ from rocketrio.spark.errors import (
     OptionError,
     TopicNotFound,
 )
-from rocketrio.spark.reading.discovery import discover
-from rocketrio.spark.reading.fetch import RANGES_AT_ONCE
+from rocketrio.spark.reading.fetch import RANGES_AT_ONCE, Block, fetch_task
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.topic_config import Permission
 
 
 async def test_a_whole_topic_is_read_in_order(autojump_clock: MockClock) -> None:
@@ -80,6 +84,18 @@ async def test_a_pattern_matches_whole_names_and_no_system_topic(autojump_clock:
         assert {part.topic for part in found.ranges} == {"orders"}
         with pytest.raises(TopicNotFound, match="matches none"):
             await discover(read_options(cluster, subscribePattern="order"), dial=cluster.dial)
+
+
+async def test_a_topic_that_may_not_be_read_is_no_empty_one(autojump_clock: MockClock) -> None:
+    async with (
+        loaded() as cluster,
+        open_admin(name_servers=cluster.name_servers, dial=cluster.dial) as admin,
+    ):
+        await admin.create_topic("%DLQ%billing", perm=int(Permission.WRITE))
+        with pytest.raises(TopicNotFound, match="%DLQ%billing may not be read"):
+            await discover(
+                read_options(cluster, subscribe="orders,%DLQ%billing"), dial=cluster.dial
+            )
 
 
 async def test_timestamps_find_the_first_message_stored_then_or_later(
@@ -199,6 +215,31 @@ async def test_a_task_finds_brokers_that_moved(autojump_clock: MockClock) -> Non
         found = await discover(options, dial=cluster.dial)
         stale = ReadTask(tuple(found.ranges), {"broker-a": {0: "10.0.0.77:1"}})
         assert (await fetch(cluster, options, stale)).rows() == all_bodies()
+
+
+@pytest.mark.parametrize("depth", [1, 3, 8])
+async def test_ranges_whose_turn_has_not_come_fetch_ahead_as_far_as_their_pulls_reach(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    pulls = recorded_pulls(monkeypatch)
+
+    class Full:
+        """Spark takes nothing."""
+
+        async def put(self, block: Block) -> None:
+            await trio.sleep_forever()
+
+    async with (
+        loaded() as cluster,
+        open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+    ):
+        options = read_options(cluster, batchRows="32", pullPipelineDepth=str(depth))
+        task = task_of(await discover(options, dial=cluster.dial))
+        pulls.clear()
+        with trio.move_on_after(10):
+            await fetch_task(task, options, Full(), client)  # type: ignore[arg-type]
+        waiting = [offset for _, queue_id, offset in pulls.asked if queue_id == 1]
+        assert waiting == [32 * number for number in range(depth)]
 
 
 async def test_offsets_beyond_what_is_there_are_a_loss(autojump_clock: MockClock) -> None:

@@ -1,11 +1,10 @@
 """Filters on the broker: what passes is read, all else passed over, and a wrong expression stops the planning."""
 
 import pytest
-from tests.spark.in_memory import all_bodies, loaded, read, read_options
+from tests.spark.in_memory import all_bodies, discover, loaded, read, read_options
 from trio.testing import MockClock
 
 from rocketrio.spark.errors import OptionError
-from rocketrio.spark.reading.discovery import discover
 
 _EVEN = {q: bodies[::2] for q, bodies in all_bodies().items()}
 

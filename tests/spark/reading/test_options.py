@@ -70,7 +70,7 @@ def test_options_of_another_use_are_said_to_be_so() -> None:
         ({"startingOffset": "latest"}, "did you mean startingOffsets?"),
         ({"maxoffsetspertrigger": "5"}, "unknown option 'maxoffsetspertrigger'"),
         ({"broker": "/x"}, "A batch read (spark.read) knows: nameServer, subscribe"),
-        ({"path": "orders"}, "path='orders': topics are no files; load() without it"),
+        ({"path": "orders"}, "path='orders': topics are no files; load() or save() without it"),
         (
             {"option.subscribe": "t"},
             "CREATE TEMPORARY VIEW ... USING rocketmq OPTIONS (...) keeps them",

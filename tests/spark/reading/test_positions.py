@@ -5,13 +5,12 @@ from itertools import pairwise
 
 import pytest
 import trio
-from tests.spark.in_memory import COUNT, loaded, read_options
+from tests.spark.in_memory import COUNT, discover, loaded, read_options
 from tests.spark.load import channel_pool, load_queue, numbered
 from trio.testing import MockClock
 
 from rocketrio.api import ClientAPI
 from rocketrio.spark.errors import BrokerUnreachable, OffsetOutOfRange, OptionError
-from rocketrio.spark.reading.discovery import discover
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import BrokerSystemError, RequestTimeout
 from rocketrio_protocol.message import MessageQueue

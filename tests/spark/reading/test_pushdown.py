@@ -91,9 +91,8 @@ def test_spark_looks_again_at_every_condition() -> None:
     options = _options()
     conditions: list[Filter] = [EqualTo(("queueId",), 1), IsNotNull(("queueId",)), ALWAYS]
     left = PushdownReader(options, table_schema(options)).pushFilters(conditions)
-    assert all(
-        kept is condition for kept, condition in zip(left, conditions, strict=True)
-    )  # the same objects: Spark goes by identity
+    # the same objects: Spark goes by identity
+    assert all(kept is condition for kept, condition in zip(left, conditions, strict=True))
 
 
 def test_conditions_are_taken_together() -> None:

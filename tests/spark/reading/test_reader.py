@@ -3,22 +3,13 @@
 import pickle
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import trio
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, StructType
 from tests.protocol.records import plain_fields
-from tests.spark.load import (
-    Running,
-    channel_pool,
-    create_topic,
-    load_queue,
-    numbered,
-    running_cluster,
-)
+from tests.spark.load import Running, cluster_of_orders, numbered
 
 from rocketrio.spark.errors import DecodeError, OffsetOutOfRange
 from rocketrio.spark.reading.decoding import BlockDecoder
@@ -110,18 +101,7 @@ def test_the_partition_spark_makes_of_none_is_empty(partition: InputPartition | 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    data: Path = tmp_path_factory.mktemp("cluster")
-    with running_cluster(data) as running:
-
-        async def load() -> None:
-            async with channel_pool() as pool:
-                await create_topic(pool, running.master, "orders", QUEUES)
-                for queue_id in range(QUEUES):
-                    await load_queue(
-                        pool, running.master, "orders", queue_id, numbered(queue_id, COUNT)
-                    )
-
-        trio.run(load)
+    with cluster_of_orders(tmp_path_factory.mktemp("cluster"), QUEUES, COUNT) as running:
         yield running
 
 

@@ -19,6 +19,10 @@ BASE = {"nameServer": "h:1", "subscribe": "t"}
             Subscription("b || a", frozenset(("a", "b"))),
         ),
         (
+            {"subExpression": "a tag, 'odd'", "subExpressionType": "TAG"},
+            Subscription("a tag, 'odd'", frozenset(("a tag, 'odd'",))),
+        ),
+        (
             {"subExpression": "amount > 3", "subExpressionType": "sql92"},
             Subscription("amount > 3", None, "SQL92"),
         ),
@@ -33,6 +37,12 @@ def test_filters(given: dict[str, str], subscription: Subscription) -> None:
     [
         ({"subExpression": "a ||"}, "subExpression='a ||' is no list of tags"),
         ({"subExpression": "* || a"}, "is no list of tags"),
+        ({"subExpression": "amount > 3"}, "an expression wants subExpressionType=SQL92"),
+        ({"subExpression": "TAGS='a'"}, "would look for the tag \"TAGS='a'\""),
+        (
+            {"subExpression": "c || a,b"},
+            "would look for the tag 'a,b'; several tags are separated by ||",
+        ),
         ({"subExpression": " "}, "subExpression is blank"),
         ({"subExpression": " ", "subExpressionType": "SQL92"}, "subExpression is blank"),
         ({"subExpressionType": "SQL92"}, "subExpressionType=SQL92 wants subExpression"),

@@ -223,11 +223,19 @@ async def test_an_only_batch_goes_on_as_soon_as_a_queue_is_whole_again(
 async def test_without_answers_there_is_no_target(autojump_clock: MockClock) -> None:
     async with a_story(count=5) as story:
         await story.cluster.kill_master()
-        with pytest.raises(BrokerUnreachable, match="did not answer"):
+        with pytest.raises(BrokerUnreachable, match=r"orders is: .* or its brokers are all away"):
             await story.stream().aim(story.client)
         await story.cluster.kill_name_server()
         with pytest.raises(BrokerUnreachable, match="did not answer"):
             await story.stream().aim(story.client)
+
+
+async def test_a_topic_that_is_not_there_is_no_target(autojump_clock: MockClock) -> None:
+    async with a_story(count=5) as story:
+        with pytest.raises(BrokerUnreachable, match="no name server says where oders is: deleted"):
+            await story.stream(subscribe="orders,oders").aim(story.client)
+        with pytest.raises(BrokerUnreachable, match="where orders@broker-z:0 is"):
+            await story.stream(assign='{"orders":{"broker-z":[0]}}').aim(story.client)
 
 
 async def test_the_newest_offsets_are_no_older_than_the_batch(autojump_clock: MockClock) -> None:

@@ -46,6 +46,11 @@ def test_a_small_limit_starves_no_queue() -> None:
     assert step.end == {A0: 1, A1: 1, B0: 0}
 
 
+def test_what_small_queues_get_more_comes_from_the_largest() -> None:
+    assert shares({A0: 1, A1: 1, B0: 4}, 3) == {A0: 1, A1: 1, B0: 1}
+    assert shares({A0: 1, A1: 40, B0: 59}, 10) == {A0: 1, A1: 4, B0: 5}
+
+
 @given(
     st.dictionaries(st.sampled_from([A0, A1, B0]), st.integers(0, 10**12)), st.integers(1, 10**6)
 )
@@ -55,7 +60,7 @@ def test_shares_stay_below_backlog_and_limit_and_leave_nobody_out(
     taken = shares(backlog, limit)
     assert all(taken[queue] <= count for queue, count in backlog.items())
     assert all(taken[queue] >= 1 for queue, count in backlog.items() if count)
-    assert sum(taken.values()) <= limit + len(backlog)
+    assert sum(taken.values()) <= max(limit, len(backlog))
     if sum(backlog.values()) <= limit:
         assert taken == backlog
 

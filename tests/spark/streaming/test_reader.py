@@ -55,6 +55,24 @@ def test_nothing_from_start_to_end_asks_nobody() -> None:
     assert _reader().partitions(_offset(4, 5), _offset(4, 5)) == []
 
 
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {"orders": {"0": 17}},
+        {"version": 2, "queues": {}},
+        {"version": 1, "queues": {"orders": {"broker-a": {"0": -2}}}},
+        [],
+    ],
+    ids=["kafkas", "newer", "a word for a start", "no object"],
+)
+def test_a_checkpoint_of_somebody_else_is_refused_with_what_to_do(offset: Any) -> None:
+    with pytest.raises(OptionError) as caught:
+        _reader().partitions(offset, offset)
+    text = json.dumps(offset, separators=(",", ":"))
+    assert f"cannot be read: {text!r}. Another source" in str(caught.value)
+    assert "new checkpointLocation" in str(caught.value)
+
+
 def test_a_reader_travels_without_what_it_is_doing() -> None:
     reader = _reader()
     reader.partitions(_offset(4), _offset(4))

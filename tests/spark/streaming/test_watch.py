@@ -35,6 +35,17 @@ async def test_a_deleted_topic_is_a_loss_told_once(
         assert caplog.text.count("is gone") == 2
 
 
+async def test_a_topic_that_no_name_server_knows_is_warned_of_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_story(count=5) as story:
+        stream = story.stream(subscribe="orders,oders", discoveryIntervalMs="1000")
+        for _ in range(3):
+            assert await story.latest(stream, {queue(0): 3, queue(1): 5}) == {0: 5, 1: 5}
+            await trio.sleep(1)
+        assert caplog.text.count("no name server says where topics are names=oders") == 1
+
+
 @pytest.mark.parametrize("fails", [True, False])
 async def test_a_topic_made_anew_is_a_loss_and_read_on_from_its_end(
     autojump_clock: MockClock, fails: bool

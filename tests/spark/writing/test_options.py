@@ -25,7 +25,7 @@ def test_defaults_are_those_of_the_table() -> None:
     assert options == WriteOptions(("h:1",))
     said = {name: row.default.strip("`") for name, row in WRITE_OPTION_TABLE.items()}
     assert {name: default for name, default in said.items() if default} == {
-        "nameServer": "NAMESRV_ADDR",
+        "nameServer": "NAMESRV_ADDR`, else `127.0.0.1:9876",
         "producerGroup": options.producer_group,
         "autoCreateTopic": str(options.auto_create_topic).lower(),
         "sendBatchBytes": str(options.send_batch_size),
@@ -89,7 +89,7 @@ def test_a_batch_can_have_a_name_in_its_stamps() -> None:
         ({"dedupId": "job"}, "dedupId is given without dedupProperties=true"),
         ({"dedupId": "a\x01b", "dedupProperties": "true"}, "must be some printable text"),
         ({"dedupId": " ", "dedupProperties": "true"}, "must be some printable text"),
-        ({"path": "orders"}, "a path is given; the topic is: give .option"),
+        ({"path": "orders"}, "topics are no files; load() or save() without it"),
     ],
 )  # fmt: skip
 def test_each_wrong_value_is_refused_with_what_is_wanted(given: dict[str, str], said: str) -> None:

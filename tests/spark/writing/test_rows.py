@@ -1,64 +1,34 @@
 """Rows as messages on the wire, compared with what the producer makes of the same messages one by one."""
 
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.spark.writing.rows_rig import (
+    HEADERS,
+    MAP,
+    encoded,
+    encoder,
+    messages,
+    record_batch,
+)
 
 from rocketrio.spark.errors import RowError
-from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.properties import of_maps
-from rocketrio.spark.writing.rows import ALONE, COMPRESSED, MOST_ROWS, RowEncoder, Rows
-from rocketrio.spark.writing.schema import WriteColumns
+from rocketrio.spark.writing.rows import ALONE, COMPRESSED, MOST_ROWS
 from rocketrio.spark.writing.stamps import TaskStamp
 from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.message import Message
-from rocketrio_protocol.message_id import UniqueIdGenerator
 from rocketrio_protocol.properties import decode_properties
 
-MAP = pa.map_(pa.string(), pa.string())
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TYPES = {"properties": MAP, "delay_level": pa.int32(), "flag": pa.int32(), "partition": pa.int32()}
 
-
-def encoder(fields: Mapping[str, Any], **options: Any) -> RowEncoder:
-    places = {name: place for place, name in enumerate(fields)}
-    ids = UniqueIdGenerator(
-        ip="10.1.2.3", process_id=7, wall_clock_ms=lambda: 1_700_000_000_000, instance_hash=9
-    )
-    stamp = options.pop("stamp", None)
-    options.setdefault("topic", None if "topic" in fields else "orders")
-    return RowEncoder(
-        WriteColumns(**places), WriteOptions(("h:1",), **options), ids, task_id=3, stamp=stamp
-    )
-
-
-def record_batch(fields: Mapping[str, Any]) -> Any:
-    arrays = []
-    for name, values in fields.items():
-        kind = TYPES.get(name, pa.binary() if name == "body" else pa.string())
-        arrays.append(values if isinstance(values, pa.Array) else pa.array(values, kind))
-    return pa.RecordBatch.from_arrays(arrays, names=list(fields))
-
-
-def encoded(fields: Mapping[str, Any], **options: Any) -> Rows:
-    (rows,) = encoder(fields, **options).encode(record_batch(fields))
-    return rows
-
-
-def messages(rows: Rows) -> list[tuple[int, bytes, dict[str, str]]]:
-    """Flag, body and properties but the id of each row."""
-    found = []
-    for entry in rows.entries.to_pylist():
-        ((flag, body, properties),) = decode_batch(entry)
-        named = decode_properties(properties)
-        assert len(named.pop("UNIQ_KEY")) == 32
-        found.append((flag, body, named))
-    return found
+def not_utf8() -> Any:
+    """A string column as CAST(key AS STRING) makes of bytes; its second value is no text."""
+    values = pa.array([b"good", b"k-\xff"])
+    return pa.Array.from_buffers(pa.string(), len(values), values.buffers())
 
 
 def test_a_body_is_a_message() -> None:
@@ -236,6 +206,35 @@ def test_each_wrong_row_is_named(fields: dict[str, Any], options: Any, said: str
         maker.encode(record_batch(fields))
     assert "[ROCKETMQ_ROW] row 101 of task 3 cannot be a message: " in str(caught.value)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "said"),
+    [
+        ("keys", "its key is"),
+        ("tags", "its tags is"),
+        ("topic", "its topic is"),
+        ("sharding_key", "its shardingKey is"),
+        ("broker_name", "its brokerName is"),
+    ],
+)
+def test_a_text_of_sparks_that_is_none_is_a_wrong_row(role: str, said: str) -> None:
+    fields = {"body": [b"a"] * 2, role: not_utf8(), "queue_id": pa.array([0, 0])}
+    with pytest.raises(RowError, match=rf"row 1 of task 3.*: {said} b'k-\\xff', which is no UTF-8"):
+        encoder(fields).encode(record_batch(fields))
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "said"),
+    [
+        (not_utf8(), ["1", "2"], "the name of a property is"),
+        (["a", "b"], not_utf8(), "the value of a property is"),
+    ],
+)
+def test_so_is_a_property_of_such_texts(names: Any, values: Any, said: str) -> None:
+    fields = {"body": [b"a"] * 2, "properties": pa.MapArray.from_arrays([0, 1, 2], names, values)}
+    with pytest.raises(RowError, match=rf"row 1 of task 3.*: {said} b'k-\\xff', which is no UTF-8"):
+        encoder(fields).encode(record_batch(fields))
 
 
 def test_a_wrong_row_is_named_with_its_key() -> None:

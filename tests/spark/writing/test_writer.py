@@ -12,6 +12,7 @@ from pyspark.sql.functions import spark_partition_id
 from tests.spark.load import Running, channel_pool, create_topic, running_cluster
 
 from rocketrio.producing.publish_route import queue_for_key
+from rocketrio.spark.errors import SchemaError
 from rocketrio.spark.repeats import drop_repeated_rows
 from rocketrio_protocol.message import MessageQueue
 
@@ -178,6 +179,22 @@ def test_a_batch_that_is_run_again_under_its_id_repeats_itself(
     assert once.count() == 2005  # Without an id each run is a job of its own.
 
 
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("cast(NULL AS STRING) AS properties", "as a map, not with properties=string"),
+        ("1 AS flag", "read the columns .*properties too"),
+    ],
+)
+def test_repeats_are_not_known_without_a_map_of_properties(
+    spark: SparkSession, column: str, said: str
+) -> None:
+    place = ("topic", "brokerName", "queueId", "queueOffset")
+    frame = spark.range(1).selectExpr(*(f"id AS {name}" for name in place), column)
+    with pytest.raises(SchemaError, match=said):
+        frame.transform(drop_repeated_rows)
+
+
 def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW source AS SELECT cast(id AS string) AS body FROM range(7)"
@@ -218,5 +235,7 @@ def test_the_mode_append_must_be_given(spark: SparkSession, cluster: Running) ->
         writer.save()
     with pytest.raises(Exception, match=r"mode overwrite: .*give .mode\('append'\)"):
         writer.mode("overwrite").save()
-    with pytest.raises(Exception, match="a path is given; the topic is"):
+    with pytest.raises(
+        Exception, match=r"path=.*: topics are no files; load\(\) or save\(\) without it"
+    ):
         frame.write.format("rocketmq").options(**options).mode("append").save("modes")

@@ -29,9 +29,7 @@ def source_errors() -> Iterator[None]:
     except RouteNotFound as error:
         raise TopicNotFound(error.what, topic=error.topic) from error
     except NotReachable as error:
-        # Its advice is the one that helps, in the words of those who give options.
-        text = str(error).replace("by name_servers=", "by nameServer")
-        raise BrokerUnreachable(text, remedy="" if error.advice else None) from error
+        raise BrokerUnreachable.because(error) from error
     except BrokerError as error:
         raise SparkSourceError(str(error)) from error
 

@@ -1,15 +1,11 @@
-"""What a batch read finds out before it plans: the ranges between its two positions, and where their brokers are.
-
-Invariant: nothing here outlives the call; connections are closed when planning is done.
-"""
+"""What a batch read finds out before it plans: the ranges between its two positions, and where their brokers are."""
 
 from functools import partial
 
 import attrs
 
-from rocketrio.connect import open_client
 from rocketrio.instance import ClientInstance
-from rocketrio.spark.reading.asking import Retries, repeated, source_errors
+from rocketrio.spark.reading.asking import Retries, repeated
 from rocketrio.spark.reading.filters import check_filter
 from rocketrio.spark.reading.offsets import (
     GroupOffsets,
@@ -27,8 +23,6 @@ from rocketrio.spark.reading.queues import (
     first_partitions,
     subscribed_queues,
 )
-from rocketrio_protocol.remoting.ports import Dial
-from rocketrio_protocol.remoting.tcp import dial_tcp
 
 
 @attrs.frozen
@@ -43,15 +37,12 @@ class Discovery:
     """Topic to broker to the number of its queue 0; of every topic with `schemaMode=kafka`, otherwise of none."""
 
 
-async def discover(options: ReadOptions, *, dial: Dial = dial_tcp) -> Discovery:
-    """Ask the cluster. Raises SparkSourceError for what is not there or does not answer."""
-    with source_errors():
-        async with open_client(name_servers=options.name_servers, dial=dial) as client:
-            return await discover_with(client, options)
+async def discover(client: ClientInstance, options: ReadOptions) -> Discovery:
+    """Ask the cluster.
 
-
-async def discover_with(client: ClientInstance, options: ReadOptions) -> Discovery:
-    """The same over a client that is open; errors come as the client raises them."""
+    Raises SparkSourceError for what is not there, or lies outside of what is; errors of the client's come as it raises
+    them.
+    """
     retries = Retries(options.offset_retries, options.offset_retry_interval)
     queues = await repeated(partial(subscribed_queues, client, options), retries)
     for position, option in (

@@ -159,6 +159,7 @@ class _RangeFetch:
         # What arrives meanwhile is seen by this same loop: between its end and the flag nobody else runs.
         self._handing_on = True
         if not self._turn.is_set():
+            self._idle.unpark_all()  # The size of answers is known: the other pulls need not wait for the turn.
             await self._turn.wait()
         for rows, body in self._pipeline.take_ready():
             if self._fetcher.add(self._part, rows, body):

@@ -194,8 +194,8 @@ def _refuse_tables_and_files(name: str, text: str) -> None:
     """Raise OptionError for what Spark adds by itself where somebody takes a topic for a file or a table."""
     if name == "path":
         raise OptionError(
-            f"path={shown(text)}: topics are no files; load() without it,"
-            " and say what is read by subscribe, subscribePattern or assign"
+            f"path={shown(text)}: topics are no files; load() or save() without it,"
+            " and name topics by an option, as .option('topic', ...)"
         )
     if name.startswith("option."):
         raise OptionError(

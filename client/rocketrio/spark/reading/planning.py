@@ -8,7 +8,7 @@ from rocketrio.connect import open_client
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.reading.asking import Retries, source_errors
 from rocketrio.spark.reading.cold import cold_starts
-from rocketrio.spark.reading.discovery import Discovery, discover_with
+from rocketrio.spark.reading.discovery import Discovery, discover
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 from rocketrio.spark.reading.offsets import AtTimestamp, Bounds, QueueRange
 from rocketrio.spark.reading.options import ReadOptions
@@ -28,7 +28,7 @@ async def plan_batch(
     """The tasks of a batch read; none when there is nothing to read. Raises SparkSourceError."""
     with source_errors():
         async with open_client(name_servers=options.name_servers, dial=dial) as client:
-            found = await discover_with(client, options)
+            found = await discover(client, options)
             for loss in found.losses:
                 if not narrowing.wants(loss.queue, found.first_partitions):
                     continue

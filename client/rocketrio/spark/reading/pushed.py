@@ -54,9 +54,8 @@ def _note(name: str, line: bytes) -> list[bytes] | None:
     folder = os.environ.get(FOLDERS_VARIABLE, "").split(",")[0]
     if not folder:
         return None
-    with (Path(folder) / name).open(
-        "a+b"
-    ) as file:  # Short lines are appended whole, whoever else does.
+    # Short lines are appended whole, whoever else does.
+    with (Path(folder) / name).open("a+b") as file:
         file.write(line + b"\n")
         file.flush()
         file.seek(0)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from rocketrio.administration.cluster_questions import not_readable
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio.routing.queues import subscribe_queues
@@ -39,7 +40,12 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
         )
     known: list[MessageQueue] = []
     for topic in topics:
-        known += subscribe_queues(topic, await client.topic_route(topic))
+        queues = subscribe_queues(topic, await client.topic_route(topic))
+        if not queues and topic in options.topics:
+            # To read nothing of it would look like an empty topic.
+            error = not_readable(topic)
+            raise TopicNotFound(error.what, remedy=error.advice)
+        known += queues
     if not options.assigned:
         return known
     missing = sorted(set(options.assigned) - set(known))

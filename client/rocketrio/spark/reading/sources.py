@@ -285,7 +285,7 @@ class TaskSource:
             text += f"; only slaves within maxStaleness={options.max_staleness} may be read"
         if failure is None:
             return BrokerUnreachable(text)
-        return BrokerUnreachable(f"{text}: {failure}", remedy="" if failure.advice else None)
+        return BrokerUnreachable.because(failure, text)
 
 
 def _queue(part: QueueRange) -> MessageQueue:

@@ -21,6 +21,9 @@ from rocketrio_protocol.message import MessageQueue
 MAX_INT: Final = 2**31 - 1
 """What queue ids and Spark's numbers of partitions fit."""
 
+_NOT_IN_TAGS: Final = re.compile(r"[\s,'\"]")
+"""What SQL has, and lists as other options take them; no broker forbids it in a tag, but nobody has such tags."""
+
 
 def parse_topics(texts: Mapping[str, str]) -> dict[str, Any]:
     """The field of ReadOptions that names what is read. Raises OptionError unless exactly one way is taken."""
@@ -77,8 +80,15 @@ def parse_filter(texts: Mapping[str, str]) -> Subscription:
     if kind == SQL92_EXPRESSION_TYPE:
         return parse_where(text)
     try:
-        return parse_subscription(text)
+        subscription = parse_subscription(text)
     except ConfigError as error:
         raise OptionError(
             f"subExpression={shown(text)} is no list of tags like `a || b`, and not `*`"
         ) from error
+    odd = sorted(filter(_NOT_IN_TAGS.search, subscription.tags or ()))
+    if odd and "subExpressionType" not in texts:
+        raise OptionError(
+            f"subExpression={shown(text)} would look for the tag {shown(odd[0])}; several tags are separated by ||,"
+            " an expression wants subExpressionType=SQL92, and a tag like this one subExpressionType=TAG"
+        )
+    return subscription

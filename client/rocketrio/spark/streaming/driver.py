@@ -155,9 +155,7 @@ class StreamDriver:
             return []
         found: list[QueueRange] = []
         for queue, last in sorted(end.items()):
-            first = start.get(
-                queue, last
-            )  # a queue that is new has nothing to read in its first batch
+            first = start.get(queue, last)  # Of a queue that is new the first batch reads nothing.
             if first > last and not is_replay:
                 self._report([_went_back(queue, first, last)])
             seen = self._watch.view.held.get(queue)

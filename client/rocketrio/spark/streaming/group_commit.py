@@ -142,7 +142,6 @@ class GroupCommit:
         )
         try:
             await client.api.call(found.addr, header, what="the retry topic cannot be made")
-        except (
-            BrokerError
-        ) as error:  # Perhaps a right that we lack: only tools of Apache's miss it.
+        except BrokerError as error:
+            # Perhaps a right that we lack: only tools of Apache's miss it.
             logger.info("no retry topic group=%s error=%s", self.group, error)

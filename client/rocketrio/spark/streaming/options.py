@@ -55,8 +55,6 @@ STREAM_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
 STREAM_OPTIONS: Final = dict.fromkeys(STREAM_OPTION_TABLE, STREAMING_READ)
 """For the other uses: whose these names are."""
 
-DEFAULT_TRIGGER_DELAY: Final = "15m"
-
 _KNOWN: Final = tuple(
     name for name in (*READ_OPTION_TABLE, *STREAM_OPTION_TABLE) if name not in BATCH_ONLY_OPTIONS
 )

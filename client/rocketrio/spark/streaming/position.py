@@ -70,14 +70,9 @@ class StreamPosition:
         self._min_rows = min_rows
         self._max_delay = max_delay
         self._last_batch_at: float | None = None
-        self._target: dict[MessageQueue, int] | None = None
+        self._target: dict[MessageQueue, int] | None = None  # None: the stream has no end.
         self._shrunk_at: dict[MessageQueue, float] = {}
         self._reported: dict[MessageQueue, list[str]] = {}
-
-    @property
-    def has_target(self) -> bool:
-        """Whether the stream ends (Trigger.AvailableNow)."""
-        return self._target is not None
 
     def aim(self, view: View) -> None:
         """Read everything that is there now, and nothing that comes later."""
@@ -109,10 +104,9 @@ class StreamPosition:
         return Step(end, sum(taken.values()), losses)
 
     def is_waiting(self, start: OffsetTable, view: View, now: float) -> bool:
-        """Whether a queue is shorter than what was read of it, and not for so long that this counts as a loss."""
-        return self._target is None and any(
-            seen.bounds.max_offset < start[queue]
-            and now - self._shrunk_at.setdefault(queue, now) < SHRUNK_GRACE
+        """Whether the next step would leave out a queue that is shorter than what was read of it."""
+        return any(
+            self._may_grow_back(queue, start[queue], seen.bounds, now)
             for queue, seen in view.held.items()
             if seen.is_certain and queue in start
         )
@@ -185,15 +179,21 @@ class StreamPosition:
         losses: list[OffsetOutOfRange] = []
         if at < held.min_offset:
             losses.append(Loss(queue, at, held.min_offset, held).error())
+        if self._may_grow_back(queue, at, held, now):
+            return losses, None
         if held.max_offset < at:
-            since = self._shrunk_at.setdefault(queue, now)
-            if self._target is None and now - since < SHRUNK_GRACE:
-                return losses, None
             return [*losses, _cut(queue, at, held)], held.max_offset
-        self._shrunk_at.pop(queue, None)
         if self._target is not None and held.max_offset < self._target.get(queue, at):
             losses.append(Loss(queue, held.max_offset, self._target[queue], held).error())
         return losses, None
+
+    def _may_grow_back(self, queue: MessageQueue, at: int, held: Bounds, now: float) -> bool:
+        """Whether a queue is shorter than what was read of it, and not for so long that this counts as a loss."""
+        if held.max_offset >= at:
+            self._shrunk_at.pop(queue, None)
+            return False
+        since = self._shrunk_at.setdefault(queue, now)
+        return self._target is None and now - since < SHRUNK_GRACE
 
 
 def shares(backlog: Mapping[MessageQueue, int], limit: int | None) -> dict[MessageQueue, int]:
@@ -204,7 +204,16 @@ def shares(backlog: Mapping[MessageQueue, int], limit: int | None) -> dict[Messa
     total = sum(backlog.values())
     if limit is None or total <= limit:
         return dict(backlog)
-    return {queue: max(min(1, count), count * limit // total) for queue, count in backlog.items()}
+    taken = {queue: max(min(1, count), count * limit // total) for queue, count in backlog.items()}
+    # Those that got one for their share of none have it from those that got most.
+    excess = sum(taken.values()) - max(limit, sum(map(bool, taken.values())))
+    for queue in sorted(taken, key=lambda queue: taken[queue], reverse=True):
+        if excess <= 0:
+            break
+        given = min(excess, taken[queue] - 1)
+        taken[queue] -= given
+        excess -= given
+    return taken
 
 
 def _gone(queue: MessageQueue, at: int) -> OffsetOutOfRange:

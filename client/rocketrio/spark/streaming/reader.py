@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from rocketrio.instance import ClientInstance
 from rocketrio.spark.errors import OptionError
+from rocketrio.spark.option_values import shown
 from rocketrio.spark.reading.cold import cold_starts
 from rocketrio.spark.reading.offsets import (
     MAX_OFFSET,
@@ -183,7 +184,23 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
 
 
 def _table(value: dict[str, Any]) -> dict[MessageQueue, int]:
-    return parse_offset_table(msgspec.json.encode(value).decode(), option="the checkpoint's offset")
+    text = msgspec.json.encode(value).decode()
+    try:
+        table = parse_offset_table(text, option="it")
+    except OptionError as error:
+        raise _unreadable(text) from error
+    # What stands for a start is worked out before Spark is told of it.
+    if any(at < 0 for at in table.values()):
+        raise _unreadable(text)
+    return table
+
+
+def _unreadable(text: str) -> OptionError:
+    return OptionError(
+        f"the checkpoint has an offset that cannot be read: {shown(text)}",
+        remedy="Another source or another release wrote it, or it was changed: give the query a new checkpointLocation,"
+        " and say by startingOffsets where it begins",
+    )
 
 
 def _value(table: OffsetTable) -> dict[str, Any]:

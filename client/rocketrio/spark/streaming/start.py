@@ -44,9 +44,8 @@ class StreamStart:
         return not self._is_stable
 
     def _is_first(self) -> bool:
-        if (
-            not self._is_asked
-        ):  # PySpark 4.0 plans from an end to itself before it asks for the start.
+        # PySpark 4.0 plans from an end to itself before it asks for the start.
+        if not self._is_asked:
             return False
         is_first, self._is_over = not self._is_over, True
         return is_first

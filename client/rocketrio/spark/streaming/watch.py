@@ -62,6 +62,7 @@ class StreamWatch:
     _discover_at: float = -inf
     _listed: frozenset[MessageQueue] = frozenset()
     _gone: frozenset[MessageQueue] = frozenset()
+    _unrouted: frozenset[str] = frozenset()
     _least: dict[MessageQueue, int] = attrs.Factory(dict)
     _silent: dict[str, _Silence] = attrs.Factory(dict)
 
@@ -101,11 +102,15 @@ class StreamWatch:
             who = f"the brokers of {len(silent)} queues" if silent else "the name servers"
             raise NotReachable(f"{who} did not answer")
         read = self.options.read
-        unrouted = {*read.topics, *(queue.topic for queue in read.assigned)}.difference(
-            queue.topic for queue in self._listed
-        )
-        if unrouted:  # Deleted, or its brokers are all away: to end with nothing read would look like success.
-            raise NotReachable(f"the brokers of {', '.join(sorted(unrouted))} did not answer")
+        routed = {queue.topic for queue in self._listed}
+        unrouted = [topic for topic in read.topics if topic not in routed]
+        unrouted += [str(queue) for queue in read.assigned if queue.topic not in routed]
+        if unrouted:  # To end with nothing read would look like success.
+            raise NotReachable(
+                f"no name server says where {', '.join(unrouted)} is: deleted, or never made, or its brokers"
+                " are all away",
+                remedy="Start the brokers, or leave out what is not there in `subscribe` or `assign`",
+            )
         self._discover_at = -inf  # Those that are gone are known only with a start.
         return view
 
@@ -146,6 +151,7 @@ class StreamWatch:
             *(queue.topic for queue in known),
         }
         listed: set[MessageQueue] = set()
+        unrouted: set[str] = set()
         limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
         failures: list[Error] = []
 
@@ -156,15 +162,20 @@ class StreamWatch:
                 except Error as error:
                     failures.append(error)
                     return
-            if route is not None:  # None: no name server knows it, which a kept route would hide.
-                client.routing.update_topic_route(topic, route)
-                listed.update(subscribe_queues(topic, route))
+            if route is None:  # No name server knows it, which a kept route would hide.
+                unrouted.add(topic)
+                return
+            client.routing.update_topic_route(topic, route)
+            listed.update(subscribe_queues(topic, route))
 
         async with trio.open_nursery() as nursery:
             for topic in sorted(topics):
                 nursery.start_soon(ask, topic)
         if failures:
             raise failures[0]
+        if new := unrouted - self._unrouted:
+            logger.warning("no name server says where topics are names=%s", ",".join(sorted(new)))
+        self._unrouted = frozenset(unrouted)
         return listed
 
     async def _without_queue(

@@ -37,11 +37,12 @@ class Request:
         properties = self.outgoing.properties.encode()
         if self.outgoing.is_batch:
             properties = decode_batch(self.outgoing.body)[0][2]
+        is_one = self.count == 1
+        text = counted(self.count, "row")
         key = stored_key(properties)
-        first = (
-            "" if key is None else f" ({'' if self.count == 1 else 'the first: '}{key_shown(key)})"
-        )
-        return f"{counted(self.count, 'row')}{first}{where} {'is' if self.count == 1 else 'are'}"
+        if key is not None:
+            text += f" ({key_shown(key)})" if is_one else f" (the first: {key_shown(key)})"
+        return f"{text}{where} {'is' if is_one else 'are'}"
 
 
 def counted(count: int, what: str) -> str:

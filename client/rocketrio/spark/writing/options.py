@@ -11,6 +11,7 @@ import attrs
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE, check_topic
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import (
+    group_of,
     name_servers_of,
     number_fields,
     truth,
@@ -26,7 +27,6 @@ from rocketrio.spark.reading.option_names import (
 )
 from rocketrio_protocol.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.topic_names import group_name_problem
 
 SEND_BATCH_BYTES: Final = 256 * 1024
 """Bytes of a batch. A broker gains nothing from more, and what a retry repeats is no more than this."""
@@ -34,18 +34,15 @@ MAX_IN_FLIGHT: Final = 16
 """Requests of a task that are not answered yet; with the above, 4 MiB of a task wait at brokers at most."""
 SEND_TIMEOUT: Final = 10.0
 """Seconds. Longer than brokers wait for their disk (5 s) or a slave (3 s), whose answer says more than none."""
-SEND_RETRIES: Final = (
-    5  # as readRetries: with the pauses between them they outlast a restart of a broker
-)
+SEND_RETRIES: Final = 5
+"""As readRetries: with the pauses between them they outlast a restart of a broker."""
 
-_LARGEST_BATCH: Final = (
-    16 * 1024 * 1024
-)  # A frame has 16 MiB at most by default (FRAME_SIZE_LIMIT).
+_LARGEST_BATCH: Final = 16 * 1024 * 1024  # of a frame by default (FRAME_SIZE_LIMIT)
 _LARGEST_MESSAGE: Final = 64 * 1024 * 1024  # What readers inflate at most (MAX_BODY_SIZE).
 _MOST_IN_FLIGHT: Final = 1024
 
 WRITE_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
-    "nameServer": OptionHelp("`NAMESRV_ADDR`", "host:port, several separated by semicolons"),
+    "nameServer": READ_OPTION_TABLE["nameServer"],
     "topic": OptionHelp("", "where all rows go; wins over the column `topic`"),
     "producerGroup": OptionHelp(f"`{DEFAULT_GROUP}`", "the group under which brokers know the sender"),
     "autoCreateTopic": OptionHelp(
@@ -110,8 +107,6 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     """The options of a write, in any letter case. Raises OptionError naming what is wrong."""
     if is_streaming:
         given = {key: text for key, text in given.items() if key.lower() not in _OF_SPARK}
-    if "path" in (key.lower() for key in given):
-        raise OptionError("a path is given; the topic is: give .option('topic', ...), and no path")
     texts = known_texts(given, known=WRITE_OPTION_TABLE, what=WRITE, other_options=_READ_WORDS)
     fields: dict[str, object] = {
         "name_servers": name_servers_of(texts),
@@ -124,7 +119,7 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     if "topic" in texts:
         fields["topic"] = _topic(texts["topic"])
     if "producerGroup" in texts:
-        fields["producer_group"] = _group(texts["producerGroup"])
+        fields["producer_group"] = group_of(texts["producerGroup"], option="producerGroup")
     if "dedupId" in texts:
         fields["stamp_id"] = _stamp_id(texts, is_streaming=is_streaming)
     return WriteOptions(**fields)  # type: ignore[arg-type]  # each field was made by its own reader above
@@ -152,14 +147,6 @@ def _topic(text: str) -> str:
     except LocalProtocolError as error:
         raise OptionError(f"topic={text!r} cannot be sent to: {error.what}") from error
     return topic
-
-
-def _group(text: str) -> str:
-    group = text.strip()
-    problem = group_name_problem(group)
-    if problem is not None:
-        raise OptionError(f"producerGroup={text!r}: {problem}")
-    return group
 
 
 def _stamp_id(texts: Mapping[str, str], *, is_streaming: bool) -> str:

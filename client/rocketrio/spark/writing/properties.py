@@ -56,9 +56,10 @@ def scalar(value: bytes) -> Any:
 
 
 def as_utf8(column: Any, what: str) -> Binaries:
-    """A column of texts, or of bytes that must be UTF-8, as bytes. Raises WrongRow."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return column.cast(BINARY)
+    """A column of texts or of bytes as bytes. Raises WrongRow for what is no UTF-8.
+
+    Texts of Spark's may be that too: CAST(key AS STRING) leaves the bytes as they are.
+    """
     binaries = column.cast(BINARY)
     try:
         binaries.cast(_TEXT)
@@ -113,25 +114,25 @@ def _offsets(column: Binaries) -> Any:
 def of_maps(column: Any, *, without: frozenset[str]) -> Binaries:
     """All properties of each row's map, or list of headers, but those names. Raises WrongRow."""
     if pa.types.is_map(column.type):
-        names, values, whole = column.keys, column.items, None
+        names, values, whole, kind = column.keys, column.items, None, "property"
     else:  # a list of structs, as Kafka's headers are
         structs = column.values
-        names, values = structs.field(0), structs.field(1)
+        names, values, kind = structs.field(0), structs.field(1), "header"
         whole = structs.is_valid() if structs.null_count else None
     starts = column.offsets.to_numpy()
     first, last = int(starts[0]), int(starts[-1])
     starts = starts - first
     size = last - first
     names, values = names.slice(first, size), values.slice(first, size)
-    names = pc.fill_null(names.cast(BINARY), b"")
-    keep = pc.invert(pc.is_in(names.cast(_TEXT), value_set=pa.array(sorted(without), _TEXT)))
-    if whole is not None:
-        keep = pc.and_(keep, whole.slice(first, size))
-    if column.null_count:
-        is_there = np.repeat(column.is_valid().to_numpy(zero_copy_only=False), np.diff(starts))
-        keep = pc.and_(keep, pa.array(is_there))
     try:
-        values = as_utf8(values, "the value of a header")
+        names = pc.fill_null(as_utf8(names, f"the name of a {kind}"), b"")
+        values = as_utf8(values, f"the value of a {kind}")
+        keep = pc.invert(pc.is_in(names.cast(_TEXT), value_set=pa.array(sorted(without), _TEXT)))
+        if whole is not None:
+            keep = pc.and_(keep, whole.slice(first, size))
+        if column.null_count:
+            is_there = np.repeat(column.is_valid().to_numpy(zero_copy_only=False), np.diff(starts))
+            keep = pc.and_(keep, pa.array(is_there))
         keep = pc.fill_null(
             pc.and_(keep, pc.greater(pc.binary_length(values), 0)), fill_value=False
         )

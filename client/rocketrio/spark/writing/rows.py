@@ -101,7 +101,8 @@ def key_shown(key: str) -> str:
 
 
 def _row_name(number: int, task_id: int, key: str | None) -> str:
-    return f"row {number} of task {task_id}{f', {key_shown(key)}' if key else ''}"
+    name = f"row {number} of task {task_id}"
+    return f"{name}, {key_shown(key)}" if key else name
 
 
 @attrs.define
@@ -170,7 +171,7 @@ class RowEncoder:
             return (self.options.topic,), None
         column = batch.column(self.columns.topic)
         _refuse_null(column, "its topic is null; give one, or the option topic")
-        coded = column.cast(pa.string()).dictionary_encode()
+        coded = as_utf8(column, "its topic").cast(pa.string()).dictionary_encode()
         topics, places = tuple(coded.dictionary.to_pylist()), coded.indices.to_numpy()
         for place, topic in enumerate(topics):
             try:
@@ -275,18 +276,20 @@ class RowEncoder:
             }
         if columns.queue_id is None:
             return {}
-        names = columns.broker_name
+        names = None
+        if columns.broker_name is not None:
+            column = as_utf8(batch.column(columns.broker_name), "its brokerName")
+            names = column.cast(pa.string()).to_pylist()
         return {
             "queue_ids": self._numbers(batch, columns.queue_id, ids, "queueId", missing=-1),
-            "broker_names": None if names is None else batch.column(names).to_pylist(),
+            "broker_names": names,
         }
 
     def _described(self, batch: Any, wrong: WrongRow) -> str:
         key = None
         if self.columns.keys is not None:
-            key = batch.column(self.columns.keys)[wrong.row].as_py()
-            if isinstance(key, bytes):
-                key = key.decode(errors="replace")
+            stored = batch.column(self.columns.keys).cast(BINARY)[wrong.row].as_py()
+            key = None if stored is None else stored.decode(errors="replace")
         name = _row_name(self._next_row + wrong.row, self.task_id, key)
         return f"{name} cannot be a message: {wrong.why}"
 

@@ -26,7 +26,7 @@ from rocketrio.spark.writing.lanes import Lane, Lanes, Request, counted
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.rows import Rows
 from rocketrio.spark.writing.written import Written
-from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import Error, MessageIllegal, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.message_id import UniqueIdGenerator
 
@@ -182,6 +182,10 @@ class Sender:
         )
         if isinstance(error, NotReachable | RouteNotFound):
             return BrokerUnreachable(text)
+        if isinstance(error, MessageIllegal) and request.count > 1:
+            return NotStored(
+                text, remedy="Or lower sendBatchBytes, where the broker takes less at once"
+            )
         return NotStored(text)
 
     def _sent_before(self) -> str:
@@ -209,8 +213,8 @@ class Sender:
                             remedy="Create it, or leave autoCreateTopic=true",
                         ) from error
                     if attempt >= self._options.send_retries or not _may_pass(error):
-                        raise BrokerUnreachable(
-                            f"topic {topic} cannot be written: {error}"
+                        raise BrokerUnreachable.because(
+                            error, f"topic {topic} cannot be written"
                         ) from error
                     attempt += 1
                     await trio.sleep(_pause(attempt))

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.types import StructType
 
 from rocketrio.spark.errors import OptionError
@@ -37,16 +36,8 @@ def stream_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> "RocketMQStreamWriter":
     """The writer of `df.writeStream`. Raises OptionError, SchemaError."""
-    try:
-        from rocketrio.spark.writing.stream_writer import RocketMQStreamWriter
-    except ImportError as error:
-        raise PySparkNotImplementedError(
-            errorClass="NOT_IMPLEMENTED",
-            messageParameters={
-                "feature": "writeStream to rocketmq needs PySpark 4.1, whose writers get record batches;"
-                " with 4.0 write each batch by foreachBatch"
-            },
-        ) from error
+    from rocketrio.spark.writing.stream_writer import RocketMQStreamWriter
+
     if overwrite:
         raise OptionError(
             "outputMode complete: a topic's messages cannot be replaced by those of each trigger; give"

@@ -1,16 +1,19 @@
 """What Spark calls to write a stream: a writer as for a batch, once for each micro-batch.
 
-Needs PySpark 4.1, the first whose streaming writers get record batches; `source.py` says so to older ones.
-
 Answers to: KafkaStreamingWrite.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from rocketrio.spark.writing.older_spark import (
+    GETS_RECORD_BATCHES,
+    STREAM_WRITER,
+    record_batches,
+)
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.schema import write_columns
 from rocketrio.spark.writing.stamps import TaskStamp
@@ -26,11 +29,12 @@ from rocketrio.spark.writing.writer import (
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
-class RocketMQStreamWriter(DataSourceStreamArrowWriter):
+class RocketMQStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # a class of PySpark's
     """Writes the micro-batches of a streaming query; Spark makes a new one for each."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
+        self._schema = schema
         self._columns = write_columns(schema, options)
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
@@ -40,7 +44,8 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         assert query is not None, "Spark tells each task of a stream its query"
         assert batch is not None, "and its batch"
         stamp = TaskStamp(query, batch, task.partitionId())
-        return write_rows(iterator, self._options, self._columns, stamp)
+        batches = iterator if GETS_RECORD_BATCHES else record_batches(iterator, self._schema)
+        return write_rows(batches, self._options, self._columns, stamp)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Log what was written."""

@@ -51,9 +51,8 @@ class RocketMQWriter(DataSourceArrowWriter):
         """Send the rows of one task; they are stored when it returns. Raises SparkSourceError."""
         task = task_context()
         batch = ""
-        if (
-            self._options.stamp_id is not None
-        ):  # Within foreachBatch, each batch has rows of its own.
+        # Within foreachBatch, each batch has rows of its own.
+        if self._options.stamp_id is not None:
             batch = task.getLocalProperty(BATCH_ID) or ""
         stamp = TaskStamp(self._job_id, batch, task.partitionId())
         return write_rows(iterator, self._options, self._columns, stamp)
