@@ -3,7 +3,8 @@
     send      awaited sends with 1, 16 and 64 in flight; batches of 100; the pipeline
     consume   one by one, by handlers, in batches, as Arrow tables, of what the pipeline has stored
 
-All of them with bodies of 128 B and of 1 KiB. `hold` and `aim` are what performance.md asks for, messages a second.
+All of them with bodies of 128 B and of 1 KiB. `hold` is the least that there should be,
+`aim` what we work towards, messages a second.
 `--name-server HOST:PORT` measures another cluster, Apache's for example; `--count N` messages a figure.
 `bench_peers.py` does the same work beside the Java client.
 """
@@ -11,16 +12,11 @@ All of them with bodies of 128 B and of 1 KiB. `hold` and `aim` are what perform
 import argparse
 import json
 import os
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 
 import trio
+from processes import cluster
 
 from rocketrio import (
     ClientInstance,
@@ -50,30 +46,7 @@ GOALS = {
     "consume_batches": (500_000, 1_000_000),
     "read_arrow": (750_000, 1_500_000),
 }
-"""What to hold and what to aim at, with the smallest of the bodies: performance.md."""
-
-
-@contextmanager
-def own_cluster() -> Iterator[str]:
-    """A name server and a master in one process; the name server's address."""
-    with tempfile.TemporaryDirectory() as data:
-        command = [
-            str(Path(sys.executable).parent / "rocketrio-broker"), "cluster",
-            "--listen", "127.0.0.1:0", "--data", data, "--slaves", "0", "--log-level", "error",
-        ]  # fmt: skip
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
-                if fields.get("role") == "namesrv":
-                    address = fields["address"]
-                if fields.get("role") == "master":
-                    break
-            yield address
-        finally:
-            process.terminate()
-            process.wait()
+"""What to hold and what to aim at, messages a second, with the smallest of the bodies."""
 
 
 class Figure:
@@ -210,8 +183,8 @@ def main() -> None:
     if chosen.name_server:
         trio.run(measure, chosen.name_server, chosen.count)
         return
-    with own_cluster() as name_server:
-        trio.run(measure, name_server, chosen.count)
+    with cluster() as own:
+        trio.run(measure, own.name_server, chosen.count)
 
 
 if __name__ == "__main__":

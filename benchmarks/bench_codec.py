@@ -1,6 +1,6 @@
 """Header codecs: CPU µs to encode and decode whole commands in each encoding, and header objects from and to fields.
 
-Held against performance.md: JSON 0.6 + 1.0, ROCKETMQ 2.3-6 + 6-10, MSGPACK 1.1-1.7 + 2.2 for the bare header.
+To hold, µs to encode + to decode: JSON 0.6 + 1.0, ROCKETMQ 2.3-6 + 6-10, MSGPACK 1.1-1.7 + 2.2 for the bare header.
 """
 
 import json

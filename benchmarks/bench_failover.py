@@ -27,7 +27,7 @@ from typing import Final
 import attrs
 import trio
 from bench_replication import MIB, fill, plain_copy
-from bench_synchronous import launched, running_name_server
+from processes import started
 
 from rocketrio import (
     ClientInstance,
@@ -84,21 +84,12 @@ class Running:
 @contextmanager
 def running(data: Path, *options: str) -> Iterator[Running]:
     """Killed at the end: its data is thrown away."""
-    process, ready = launched(
-        "run",
-        "--listen",
-        "127.0.0.1:0",
-        "--ha-listen",
-        "127.0.0.1:0",
-        "--data",
-        str(data),
-        *options,
-    )
-    try:
+    listen = ("--listen", "127.0.0.1:0", "--ha-listen", "127.0.0.1:0")
+    with started("run", *listen, "--data", str(data), *options, ended_by=signal.SIGKILL) as (
+        process,
+        ready,
+    ):
         yield Running(process, ready["address"], ready["ha_address"])
-    finally:
-        process.kill()
-        process.wait()
 
 
 # --- what the brokers are asked ----------------------------------------------------------------
@@ -303,9 +294,9 @@ def main() -> None:
     show("load_average", os.getloadavg()[0], "processes")
     with (
         tempfile.TemporaryDirectory(dir=arguments.folder, prefix="bench-failover-") as folder,
-        running_name_server() as name_server,
+        started("namesrv", "--listen", "127.0.0.1:0") as (_, ready),
     ):
-        measure_losses(name_server, Path(folder), arguments.rounds)
+        measure_losses(ready["address"], Path(folder), arguments.rounds)
         measure_rebuild(Path(folder), arguments.size * MIB)
 
 

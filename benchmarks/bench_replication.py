@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from processes import child
 
 from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client import RECEIVE_SIZE, HAClient
@@ -98,8 +98,7 @@ def run_sink(port: int, end: int) -> None:
 
 @contextmanager
 def other_process(*arguments: object) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, __file__, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with child(__file__, *map(str, arguments)) as process:
         try:
             yield process
         finally:

@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any
 
 import trio
-from spark_parts.arguments import chosen_parts
-from spark_parts.cluster import Cluster, Writer, cluster, fill, report, session
+from arguments import Chosen, chosen_parts
+from processes import Cluster, cluster
 from spark_parts.control import generator_source, row_source
+from spark_parts.fixtures import Writer, fill, report, session
 
 from rocketrio import open_admin
 from rocketrio.administration.served import Served, served
@@ -40,6 +41,8 @@ SMALL_MEMORY = (
 ROW_BY_ROW_SHARE = 10
 """The row-by-row source reads a tenth: it takes ten times as long."""
 MASTER = "local[2]"
+COUNTED_WITHIN = 30.0
+"""Seconds until brokers have counted what they gave: they take samples of ten."""
 
 Sizes = tuple[tuple[int, int], ...]
 """Bytes of a body, and rows."""
@@ -148,9 +151,10 @@ def backfill_case(spark: Any, rows: int) -> None:
 
 
 async def shares(name_server: str, count: int) -> list[Served]:
-    """What each broker gave: they count in samples of ten seconds."""
+    """What each broker gave, once that are so many messages or COUNTED_WITHIN is over."""
+    found: list[Served] = []
     async with open_admin(name_servers=name_server) as admin:
-        with trio.move_on_after(30):
+        with trio.move_on_after(COUNTED_WITHIN):
             while True:
                 found = await served(admin, topic_of(1024), "backfill")
                 if sum(share.messages or 0 for share in found) >= count:
@@ -159,23 +163,29 @@ async def shares(name_server: str, count: int) -> list[Served]:
     return found
 
 
+def read_cases(
+    chosen: Chosen, sizes: tuple[tuple[int, int], ...], settings: tuple[str, ...], answer: int
+) -> None:
+    """Both ways of reading all sizes, of a cluster whose answers have so many messages."""
+    with cluster(settings) as addresses:
+        for size, rows in sizes:
+            trio.run(fill, addresses.master, topic_of(size), rows, size)
+        time.sleep(1)  # the last messages reach their queues
+        if "reader" in chosen:
+            reader_cases(addresses, sizes, answer)
+        if "batch" in chosen:
+            with session() as spark:
+                batch_cases(spark, addresses, sizes, answer)
+
+
 def main() -> int:
     """All cases."""
     chosen = chosen_parts(__doc__, PARTS, with_java=("batch", "backfill"))
     small = chosen.small
     sizes = ((100, 20_000 if small else 500_000), (1024, 10_000 if small else 200_000))
-    for settings, answer in (((), 32), (LARGE_ANSWERS, 1024)):
-        if not {"reader", "batch"} & chosen.parts:
-            break
-        with cluster(settings) as addresses:
-            for size, rows in sizes:
-                trio.run(fill, addresses.master, topic_of(size), rows, size)
-            time.sleep(1)  # the last messages reach their queues
-            if "reader" in chosen:
-                reader_cases(addresses, sizes, answer)
-            if "batch" in chosen:
-                with session() as spark:
-                    batch_cases(spark, addresses, sizes, answer)
+    if "reader" in chosen or "batch" in chosen:
+        read_cases(chosen, sizes, (), 32)
+        read_cases(chosen, sizes, LARGE_ANSWERS, 1024)
     if "backfill" in chosen:
         with session() as spark:
             backfill_case(spark, sizes[1][1])

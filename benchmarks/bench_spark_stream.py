@@ -15,8 +15,9 @@ import time
 from typing import Any
 
 import trio
-from spark_parts.arguments import chosen_parts
-from spark_parts.cluster import cluster, fill, report, session
+from arguments import chosen_parts
+from processes import cluster
+from spark_parts.fixtures import fill, report, session
 
 from rocketrio import Message, open_admin, open_producer
 

@@ -17,8 +17,9 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from spark_parts.arguments import chosen_parts
-from spark_parts.cluster import cluster, report, session
+from arguments import chosen_parts
+from processes import cluster
+from spark_parts.fixtures import report, session
 
 from rocketrio.spark.writing.options import SEND_BATCH_BYTES, WriteOptions
 from rocketrio.spark.writing.rows import RowEncoder

@@ -1,6 +1,6 @@
 """The message store: CPU µs to append and to get, log bytes a second when flushing, seconds to recover a GiB.
 
-Held against performance.md: append with CRC 0.85-1.3 (128 B) and 1.2-2.3 µs (1 KiB) for the bare log, 32 per pull
+To hold: append with CRC 0.85-1.3 (128 B) and 1.2-2.3 µs (1 KiB) for the bare log, 32 per pull
 430-620 k/s with the network, 1024 contiguous 4.2-7.1 M/s; recovery per GiB 8.2 s (128 B) and 2.5 s (1 KiB).
 The data goes to a temporary folder and is removed.
 """

@@ -14,8 +14,6 @@ batches (Apache 5.3.3 with its client on the same two cores: 94 % and 71 %).
 
 import argparse
 import json
-import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -28,7 +26,19 @@ from typing import Final
 
 import attrs
 import trio
-from bench_broker import Load, RunningBroker, batch_frame, send_frame
+from load_generator import (
+    Load,
+    LoadGenerator,
+    Measured,
+    NoCompilerError,
+    RunningBroker,
+    batch_frame,
+    load_generator,
+    send_frame,
+)
+from peers.figures import cpu_seconds
+from peers.our_client import check_safe
+from processes import started
 
 from rocketrio import Message, MessageQueue, Producer, open_admin, open_client, open_producer
 
@@ -36,7 +46,6 @@ BATCH: Final = 100
 BODY_SIZE: Final = 128
 ROUNDS: Final = 5
 TOPIC: Final = "bench"
-STOP_TIMEOUT: Final = 30.0
 
 
 @attrs.frozen
@@ -75,28 +84,29 @@ class Pair:
     master: RunningBroker
     slave: RunningBroker
 
-    def run(self, by: str, work: Work) -> tuple[Load, float]:
+    def run(self, by: str, work: Work) -> tuple[Measured, float]:
         """The load as the master sees it, and the slave's CPU µs a request."""
-        before = self.slave.cpu_seconds()
+        before = cpu_seconds(self.slave.process.pid)
         if by == "load":
-            load = self.master.run(work.frame, count=work.requests, in_flight=work.in_flight)
+            measured = self.master.run(work.frame, count=work.requests, in_flight=work.in_flight)
         else:
-            load = self._run_client(work)
-        return load, (self.slave.cpu_seconds() - before) / load.requests * 1e6
+            measured = self._run_client(work)
+        spent = cpu_seconds(self.slave.process.pid) - before
+        return measured, spent / measured.load.requests * 1e6
 
-    def _run_client(self, work: Work) -> Load:
+    def _run_client(self, work: Work) -> Measured:
         count = max(int(work.requests * work.client_share), work.in_flight)
         command = [
             *(sys.executable, __file__, "--producer", self.name_server, "--broker", self.role),
             *("--count", count, "--in-flight", work.in_flight, "--batch", work.messages),
         ]
-        before = self.master.cpu_seconds()
+        before = cpu_seconds(self.master.process.pid)
         done = subprocess.run(
             list(map(str, command)), stdout=subprocess.PIPE, text=True, check=True
         )
         seconds, p50, p99 = json.loads(done.stdout)
-        cpu = (self.master.cpu_seconds() - before) / count
-        return Load(count, seconds, 0, 0, p50, p99, cpu * 1e6)
+        cpu = (cpu_seconds(self.master.process.pid) - before) / count
+        return Measured(Load(count, seconds, 0, 0, p50, p99), cpu * 1e6)
 
 
 async def run_producer(
@@ -114,9 +124,9 @@ async def run_producer(
             left -= 1
             started = time.perf_counter()
             if batch == 1:
-                await producer.send(messages[0], queue=queue)
+                check_safe(await producer.send(messages[0], queue=queue))
             else:
-                await producer.send_batch(messages, queue=queue)
+                check_safe(await producer.send_batch(messages, queue=queue))
             times.append(time.perf_counter() - started)
 
     async with open_client(name_servers=[name_server]) as client:
@@ -134,56 +144,31 @@ async def run_producer(
     print(json.dumps([seconds, p50, p99]))
 
 
-def launched(*arguments: str) -> tuple["subprocess.Popen[str]", dict[str, str]]:
-    """A process of ours and what it says when it is ready."""
-    command = [sys.executable, "-m", "rocketrio_broker.cli", *arguments, "--log-level", "error"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    ready = dict(part.partition("=")[::2] for part in process.stdout.readline().split())
-    if "address" not in ready:
-        raise SystemExit(f"it did not start: {command}")
-    return process, ready
-
-
-def start(folder: Path, loader: Path, *options: str) -> tuple[RunningBroker, str]:
+@contextmanager
+def running_broker(
+    folder: Path, generator: LoadGenerator, *options: str
+) -> Iterator[tuple[RunningBroker, str]]:
     """A broker and where it serves slaves."""
     folder.mkdir()
     data = ("--data", str(folder / "data"))
-    process, ready = launched("run", "--listen", "127.0.0.1:0", *data, *options)
-    host, port = ready["address"].split(":")
-    return RunningBroker(process, host, int(port), loader, folder), ready["ha_address"]
+    with started("run", "--listen", "127.0.0.1:0", *data, *options) as (process, ready):
+        yield RunningBroker(process, ready["address"], generator), ready["ha_address"]
 
 
 @contextmanager
-def running_name_server() -> Iterator[str]:
-    process, ready = launched("namesrv", "--listen", "127.0.0.1:0")
-    try:
-        yield ready["address"]
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=STOP_TIMEOUT)
-
-
-@contextmanager
-def running_pair(folder: Path, loader: Path, name_server: str, role: str) -> Iterator[Pair]:
+def running_pair(
+    folder: Path, generator: LoadGenerator, name_server: str, role: str
+) -> Iterator[Pair]:
     """A master of this role and its slave, until the block ends."""
-    started: list[RunningBroker] = []
-    try:
-        named = ("--role", role, "--name", role, "--namesrv", name_server)
-        master, ha_address = start(folder / role, loader, *named)
-        started.append(master)
+    named = ("--role", role, "--name", role, "--namesrv", name_server)
+    with running_broker(folder / role, generator, *named) as (master, ha_address):
         follow = ("--role", "slave", "--id", "1", "--set", f"ha_master_address={ha_address}")
-        slave, _ = start(folder / f"{role}-slave", loader, *follow)
-        started.append(slave)
-        yield Pair(role, name_server, master, slave)
-    finally:
-        for broker in started:
-            broker.process.send_signal(signal.SIGTERM)
-        for broker in started:
-            broker.process.wait(timeout=STOP_TIMEOUT)
+        with running_broker(folder / f"{role}-slave", generator, *follow) as (slave, _):
+            yield Pair(role, name_server, master, slave)
 
 
-def tell(by: str, role: str, work: Work, best: Load, slave_cpu_us: float) -> None:
+def tell(by: str, role: str, work: Work, measured: Measured, slave_cpu_us: float) -> None:
+    best = measured.load
     rate = best.requests * work.messages / best.seconds
     line = {
         "name": f"{by}.{role}.{work.name}",
@@ -191,7 +176,7 @@ def tell(by: str, role: str, work: Work, best: Load, slave_cpu_us: float) -> Non
         "unit": "messages/s",
         "p50_us": best.p50_us,
         "p99_us": best.p99_us,
-        "cpu_us": round(best.cpu_us / work.messages, 2),
+        "cpu_us": round(measured.cpu_us / work.messages, 2),
         "slave_cpu_us": round(slave_cpu_us / work.messages, 2),
         "failed": best.failed,
     }
@@ -200,15 +185,16 @@ def tell(by: str, role: str, work: Work, best: Load, slave_cpu_us: float) -> Non
 
 def compare(pairs: Sequence[Pair], by: str, work: Work, rounds: int) -> None:
     """Both kinds in turn; the best of each, and what the one is of the other."""
-    results: dict[str, list[tuple[Load, float]]] = {pair.role: [] for pair in pairs}
+    results: dict[str, list[tuple[Measured, float]]] = {pair.role: [] for pair in pairs}
     for number in range(rounds):
         for pair in pairs if number % 2 else reversed(pairs):
             results[pair.role].append(pair.run(by, work))
     rates = {
-        role: [load.requests / load.seconds for load, _ in runs] for role, runs in results.items()
+        role: [run.load.requests / run.load.seconds for run, _ in runs]
+        for role, runs in results.items()
     }
     for role, runs in results.items():
-        tell(by, role, work, *min(runs, key=lambda run: run[0].seconds / run[0].requests))
+        tell(by, role, work, *min(runs, key=lambda run: run[0].load.seconds / run[0].load.requests))
     shares = [
         synchronous / asynchronous
         for asynchronous, synchronous in zip(
@@ -225,6 +211,24 @@ def compare(pairs: Sequence[Pair], by: str, work: Work, rounds: int) -> None:
     print(json.dumps(line), flush=True)
 
 
+def bench(rounds: int, only: str | None) -> None:
+    """All kinds of load, or those with this in their names."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sync-")))
+        generator = stack.enter_context(load_generator())
+        _, ready = stack.enter_context(started("namesrv", "--listen", "127.0.0.1:0"))
+        pairs = [
+            stack.enter_context(running_pair(folder, generator, ready["address"], role))
+            for role in ("async-master", "sync-master")
+        ]
+        for pair in pairs:
+            pair.master.run(WORKS[0].frame, count=5_000, in_flight=16)  # warm
+        for by in ("client", "load"):
+            for work in WORKS:
+                if only is None or only in f"{by}.{work.name}":
+                    compare(pairs, by, work, rounds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each kind of load")
@@ -239,26 +243,11 @@ def main() -> int:
         load = (arguments.broker, arguments.count, arguments.in_flight, arguments.batch)
         trio.run(run_producer, arguments.producer, *load)
         return 0
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        print("bench_synchronous needs a C compiler for its load: install gcc", file=sys.stderr)
+    try:
+        bench(arguments.rounds, arguments.only)
+    except NoCompilerError as error:
+        print(f"bench_synchronous: {error}", file=sys.stderr)
         return 1
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-sync-")))
-        loader = folder / "load"
-        source = Path(__file__).with_name("load.c")
-        subprocess.run([compiler, "-O2", "-o", loader, source], check=True)
-        name_server = stack.enter_context(running_name_server())
-        pairs = [
-            stack.enter_context(running_pair(folder, loader, name_server, role))
-            for role in ("async-master", "sync-master")
-        ]
-        for pair in pairs:
-            pair.master.run(WORKS[0].frame, count=5_000, in_flight=16)  # warm
-        for by in ("client", "load"):
-            for work in WORKS:
-                if arguments.only is None or arguments.only in f"{by}.{work.name}":
-                    compare(pairs, by, work, arguments.rounds)
     return 0
 
 

@@ -120,6 +120,15 @@ def our_master(folder: Path) -> Iterator[tuple[Member, Member]]:
 
 
 @contextmanager
+def apache_master(folder: Path) -> Iterator[tuple[Member, Member]]:
+    """Apache's name server and a master without a slave, started."""
+    name_server = _apache_name_server(folder / "namesrv")
+    master = _apache_broker(folder / "master", name_server.address, "ASYNC_MASTER")
+    with _serving(name_server, master):
+        yield name_server, master
+
+
+@contextmanager
 def _serving(name_server: Member, *brokers: Member) -> Iterator[None]:
     with ExitStack() as stack:
         for member in (name_server, *brokers):

@@ -16,6 +16,9 @@ SERVER_OPTIONS = tuple(
 )
 """What RocketMQ needs on Java 17. The compiler and the collector are the JVM's own choice, as users have them."""
 
+JOB_LIMIT = 600.0
+"""Seconds one job may take; a round is done within some seconds where nothing else runs."""
+
 
 class JobFailed(Exception):
     """What the Java side said went wrong."""
@@ -51,8 +54,9 @@ class JavaWorker:
     def seconds(self, *words: object) -> float:
         """Do one job; the seconds it took. Raises JobFailed."""
         assert self._process is not None
-        answer = self._process.ask(" ".join(map(str, words)))
+        answer = self._process.ask(" ".join(map(str, words)), JOB_LIMIT)
         kind, _, text = answer.partition(" ")
         if kind != "ok":
-            raise JobFailed(f"{words}: {text or 'ended'}\n{self._process.tail()}")
+            said = text or f"ended, or took over {JOB_LIMIT:g} s"
+            raise JobFailed(f"{words}: {said}\n{self._process.tail()}")
         return float(text)

@@ -15,6 +15,8 @@ from peers.java import SOURCES
 KAFKA_VERSION = "3.9.1"
 MEMORY = ("-Xms512m", "-Xmx512m")
 """Kafka's own script gives 1 GiB; half of it leaves room for Spark and changes nothing here."""
+FORMAT_LIMIT = 60.0
+"""Seconds until a data folder is made."""
 COMMONS_POOL_VERSION = "2.12.1"
 STAND_INS = tuple(
     SOURCES / f"{name}.java"
@@ -92,7 +94,7 @@ def kafka_broker(folder: Path, *, partitions: int) -> Iterator[tuple[str, int]]:
         config,
     ]
     formatting = Process.start("kafka format", [*java, *storage], log=folder / "format.log")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + FORMAT_LIMIT
     while formatting.is_running and time.monotonic() < deadline:
         time.sleep(0.1)
     formatting.kill()

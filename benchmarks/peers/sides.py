@@ -103,11 +103,11 @@ class Sides:
 
 
 def tell_java_on_ours(
-    name: str, crossed: Sequence[Run], theirs: Sequence[Run], **details: object
+    name: str, crossed: Sequence[Run], theirs: Sequence[Run], *, body: int
 ) -> None:
     """The line of the Java client on both clusters, with the CPU of the servers."""
-    servers = [[run.without("client") for run in runs] for runs in (crossed, theirs)]
-    tell_rates(f"{name}_java_on_ours", *servers, **details)
+    ours, apaches = ([run.without("client") for run in runs] for runs in (crossed, theirs))
+    tell_rates(f"{name}_java_on_ours", ours, apaches, body=body)
 
 
 def _job_of(

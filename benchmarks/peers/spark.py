@@ -4,18 +4,17 @@ Both topics have four queues with the same keys and bodies. CPU is that of Spark
 """
 
 import itertools
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import trio
+from spark_parts.fixtures import session
 
 from peers.clusters import our_master
 from peers.figures import CpuMeter, Goal, Run, alternate, cpu_seconds, tell_rates
@@ -85,9 +84,9 @@ def measure(scale: Scale) -> None:
         tempfile.TemporaryDirectory(prefix="bench-peers-") as name,
         kafka_broker(Path(name) / "kafka", partitions=QUEUES) as (kafka, kafka_pid),
         our_master(Path(name) / "ours") as (name_server, master),
-        _session(class_path, Path(name)) as session,
+        _kafka_session(class_path, Path(name)) as spark,
     ):
-        sides = Sides(session, kafka, kafka_pid, name_server.address, master.pid)
+        sides = Sides(spark, kafka, kafka_pid, name_server.address, master.pid)
         for size, rows in scale.rows.items():
             topic = f"rows-{size}"
             _fill_kafka(sides, topic, rows, size)
@@ -160,32 +159,24 @@ async def _fill_ours(name_server: str, topic: str, rows: int, size: int) -> None
 
 
 @contextmanager
-def _session(class_path: str, folder: Path) -> Iterator[Any]:
-    """A Spark session that can read Kafka, and whose workers run this interpreter."""
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
+def _kafka_session(class_path: str, folder: Path) -> Iterator[Any]:
+    """A Spark session that can read Kafka; its JVM ends with it."""
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraClassPath": class_path,
+        "spark.local.dir": str(folder / "spark"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    with ExitStack() as stack, session(settings) as spark:
+        stack.callback(_end_jvm, spark.sparkContext._gateway)
+        yield spark
 
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraClassPath", class_path)
-        .config("spark.local.dir", str(folder / "spark"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    try:
-        yield session
-    finally:
-        gateway: Any = session.sparkContext._gateway
-        session.stop()
-        gateway.shutdown()
-        gateway.proc.kill()
-        gateway.proc.wait()
+
+def _end_jvm(gateway: Any) -> None:
+    gateway.shutdown()
+    gateway.proc.kill()
+    gateway.proc.wait()
 
 
 def _below(pid: int) -> list[int]:

@@ -3,7 +3,7 @@
 Both classes are made in functions, so that Spark ships their code: workers cannot import this file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -89,7 +89,7 @@ def row_source() -> Any:
             def at(timestamp_ms: int) -> datetime:
                 return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
-            getters = {
+            getters: dict[str, Callable[[Any], object]] = {
                 "topic": lambda m: m.topic, "brokerName": lambda m: "broker-a",
                 "queueId": lambda m: m.queue_id, "queueOffset": lambda m: m.queue_offset,
                 "keys": lambda m: m.keys, "tags": lambda m: m.tags, "body": lambda m: bytes(m.body),

@@ -1,24 +1,16 @@
 """The benchmark of lost brokers stays true: it runs, small, and prints figures a machine can read."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "bench_failover.py"
+from tests.benchmark import figures
 
 
 @pytest.mark.slow
 @pytest.mark.real
 def test_prints_how_long_it_takes_when_a_broker_is_lost(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCHMARK), "--rounds", "1", "--size", "8"]
-    done = subprocess.run(
-        [*command, "--folder", str(tmp_path)],
-        capture_output=True, text=True, timeout=180, check=True,
-    )  # fmt: skip
-    lines = {line["name"]: line for line in map(json.loads, done.stdout.splitlines())}
+    told = figures("failover", "--rounds", 1, "--size", 8, "--folder", tmp_path)
+    lines = {line["name"]: line for line in told}
     assert list(lines) == [
         "load_average",
         "failover.stop",

@@ -1,25 +1,16 @@
 """The benchmark of replication stays true: it runs, small, and prints figures a machine can read."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-BENCHMARK = BENCHMARKS / "bench_replication.py"
-SYNCHRONOUS = BENCHMARKS / "bench_synchronous.py"
+from tests.benchmark import figures
 
 
 @pytest.mark.slow
 @pytest.mark.real
 def test_prints_replication_beside_a_plain_copy(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCHMARK), "--size", "8", "--folder", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = figures("replication", "--size", 8, "--folder", tmp_path)
     assert [line["name"] for line in lines] == ["loopback_copy", "replication"] * 2
     assert all(line["unit"] == "MB/s" and line["value"] > 0 for line in lines)
     assert list(tmp_path.iterdir()) == []
@@ -30,12 +21,10 @@ def test_prints_replication_beside_a_plain_copy(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the load generator is compiled")
 @pytest.mark.parametrize("by", ["client", "load"])
 def test_holds_synchronous_sends_against_asynchronous_ones(by: str) -> None:
-    command = [sys.executable, str(SYNCHRONOUS), "--rounds", "1", "--only", f"{by}.single_16"]
-    environment = {**os.environ, "BENCH_SCALE": "0.05"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=True, env=environment
-    )
-    *kinds, ratio = (json.loads(line) for line in done.stdout.splitlines())
+    *kinds, ratio = figures(
+        "synchronous", "--rounds", 1, "--only", f"{by}.single_16",
+        environment={"BENCH_SCALE": "0.05"},
+    )  # fmt: skip
     assert [kind["name"] for kind in kinds] == [
         f"{by}.async-master.single_16",
         f"{by}.sync-master.single_16",

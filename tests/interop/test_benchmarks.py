@@ -1,15 +1,10 @@
 """The comparison with the real peers runs, briefly, so that it stays true."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from tests.benchmark import figures
 from tests.interop.jars import UnavailableError, apache_jars
 
-ROOT = Path(__file__).parent.parent.parent
 TIME_LIMIT = 300
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -20,16 +15,7 @@ def _figures(part: str) -> list[dict[str, object]]:
         apache_jars("5.3.3")
     except UnavailableError as error:
         pytest.skip(str(error))
-    done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "bench_peers.py", part, "--small"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines: list[dict[str, object]] = [json.loads(line) for line in done.stdout.splitlines()]
+    lines = figures("peers", part, "--small", time_limit=TIME_LIMIT)
     if "left_out" in lines[0]:
         pytest.skip(str(lines[0]["left_out"]))
     return lines
@@ -70,6 +56,15 @@ def test_apache_and_we_do_the_same_work() -> None:
 def test_apaches_servers_and_ours_are_told_by_memory_and_start() -> None:
     names = {"resident_idle", "anonymous_idle", "resident_full", "start_to_serving"}
     _assert_compared(_figures("servers"), names)
+
+
+def test_the_masters_are_compared_alone() -> None:
+    _assert_compared(_figures("alone"), {"master_alone"})
+
+
+def test_synchronous_sends_are_compared() -> None:
+    name = "send_synchronous_in_flight_64"
+    _assert_compared(_figures("replicated"), {name, f"{name}_on_apache", f"{name}_java_on_ours"})
 
 
 @pytest.mark.spark

@@ -1,17 +1,13 @@
-"""What the Spark benchmarks measure on: a cluster in a process of its own, topics full of messages, a session."""
+"""What the Spark benchmarks measure on: topics full of messages, somebody who writes meanwhile, a session."""
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import attrs
 import trio
 
 from rocketrio import Message, open_producer
@@ -29,37 +25,6 @@ def report(name: str, value: float, unit: str, **params: object) -> None:
     """One figure."""
     rounded = round(value, 2) if value < 100 else round(value)
     print(json.dumps({"name": name, "value": rounded, "unit": unit, "params": params}), flush=True)
-
-
-@attrs.frozen
-class Cluster:
-    """Where the processes answer."""
-
-    name_server: str
-    master: str
-
-
-@contextmanager
-def cluster(settings: tuple[str, ...] = (), *, slaves: int = 0) -> Iterator[Cluster]:
-    """A cluster that ends with the block, and its data with it."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            str(Path(sys.executable).with_name("rocketrio-broker")), "cluster", "--log-level", "error",
-            "--listen", "127.0.0.1:0", "--data", folder, "--slaves", str(slaves),
-            *(word for setting in settings for word in ("--set", setting)),
-        ]  # fmt: skip
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            try:
-                found: dict[str, str] = {}
-                for _ in range(2 + slaves):
-                    line = process.stdout.readline().split()
-                    words = dict(word.split("=", 1) for word in line[1:])
-                    found[words["role"]] = words["address"]
-                yield Cluster(found["namesrv"], found["master"])
-            finally:
-                process.terminate()
-                process.wait(30)
 
 
 async def fill(addr: str, topic: str, rows: int, body_size: int) -> None:
@@ -120,8 +85,8 @@ class Writer:
 
 
 @contextmanager
-def session() -> Iterator[Any]:
-    """A Spark session of two slots whose workers run this interpreter."""
+def session(settings: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """A Spark session of two slots, with these settings too, whose workers run this interpreter."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
@@ -131,6 +96,7 @@ def session() -> Iterator[Any]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "2g")
         .config("spark.log.level", "ERROR")
+        .config(map=dict(settings or {}))
         .getOrCreate()
     )
     try:
