@@ -68,9 +68,8 @@ class Relay:
         await self._going.wait()
         try:
             server = await trio.open_tcp_stream(self._host, self._port)
-        except (
-            OSError
-        ):  # The target is not there yet, or not any more: the next connection may find it.
+        except OSError:
+            # The target is not there yet, or not any more: the next connection may find it.
             await client.aclose()
             return
         self._to_clients.add(client)

@@ -238,9 +238,8 @@ async def test_a_plain_commit_of_java_during_the_outage_counts_too(
         await trio.sleep(COPIED)
         await cluster.kill_master()
         await caller.commit(cluster.slaves[0].broker.address, 120)
-        await caller.commit(
-            cluster.slaves[0].broker.address, 90
-        )  # It sought back: the last one wins.
+        # It sought back: the last one wins.
+        await caller.commit(cluster.slaves[0].broker.address, 90)
         master = await cluster.restart_master()
         assert await caller.committed(master.address) == 90
         await stays(cluster, caller, 90)

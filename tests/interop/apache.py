@@ -18,6 +18,7 @@ import attrs
 from tests.interop import wire
 from tests.interop.jars import VERSIONS, UnavailableError, apache_jars
 from tests.interop.processes import Process, free_port
+from tests.interop.server import Server
 
 SerializeType = Literal["JSON", "ROCKETMQ"]
 Role = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
@@ -44,6 +45,8 @@ SMALL_STORE = {
     "timerWheelEnable": "false",  # 38 MB for nothing here.
 }
 """File sizes that let a short story cross several files; replication needs them equal."""
+METADATA_TIMEOUT = 130.0
+"""Seconds; a 5.3.3 slave copies metadata once a minute."""
 
 
 def _java(version: str, home: Path, serialize_type: SerializeType) -> list[str]:
@@ -72,15 +75,14 @@ def _write_properties(path: Path, values: dict[str, str]) -> None:
 
 
 @attrs.define
-class ApacheNameServer:
-    """One name server; `with` starts and ends it."""
+class ApacheNameServer(Server):
+    """One name server; `with` does not wait for it, as brokers do."""
 
     version: str
     home: Path
     serialize_type: SerializeType = "JSON"
     settings: dict[str, str] = attrs.field(factory=dict)
     port: int = attrs.field(factory=free_port)
-    process: Process | None = None
 
     @property
     def address(self) -> str:
@@ -112,21 +114,16 @@ class ApacheNameServer:
         )
 
     def wait_ready(self) -> None:
-        assert self.process is not None
-        self.process.wait_until(lambda: wire.answers(self.address), "answering")
+        self.running.wait_until(lambda: wire.answers(self.address), "answering")
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.process is not None:
-            self.process.kill()
-
 
 @attrs.define
-class ApacheBroker:
-    """One broker; `with` starts it, waits until the name server lists it, and kills it at the end.
+class ApacheBroker(Server):
+    """One broker; it serves when the name server lists it too.
 
     A story that needs a clean end calls `stop`, which takes up to ten seconds.
     """
@@ -146,7 +143,6 @@ class ApacheBroker:
     # With proxies before both: where the name server really is, and where it shows this broker.
     listed_at: str | None = None
     listed_as: str | None = None
-    process: Process | None = None
 
     @property
     def address(self) -> str:
@@ -157,7 +153,6 @@ class ApacheBroker:
         return f"127.0.0.1:{self.port + 1}"
 
     def start(self) -> None:
-        """Start the process; `wait_ready` says when it serves."""
         _prepare_home(self.home)
         config = self.home / "broker.conf"
         _write_properties(config, self._properties())
@@ -198,44 +193,14 @@ class ApacheBroker:
         }
 
     def wait_ready(self) -> None:
-        """Return once it is registered and answers."""
-        assert self.process is not None
         name_server = self.listed_at or self.name_server
-        self.process.wait_until(
+        self.running.wait_until(
             lambda: (
                 wire.serves(self.address)
                 and wire.is_registered(name_server, self.listed_as or self.address)
             ),
             f"serving and listed by {name_server}",
         )
-
-    def stop(self) -> None:
-        """A clean stop."""
-        assert self.process is not None
-        self.process.stop()
-
-    def kill(self) -> None:
-        """kill -9."""
-        assert self.process is not None
-        self.process.kill()
-
-    def restart(self) -> None:
-        """Start it again after a stop or a kill, at the same addresses and with the same data."""
-        self.start()
-        self.wait_ready()
-
-    def __enter__(self) -> Self:
-        self.start()
-        try:
-            self.wait_ready()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process is not None:
-            self.process.kill()
 
 
 @attrs.frozen
@@ -280,7 +245,6 @@ def apache_cluster(
                 role="SLAVE",
                 broker_id=1,
                 port=free_port(-2, 1),
-                process=None,
             )
             stack.enter_context(replica)
         yield ApacheCluster(name_server, master, replica)

@@ -5,9 +5,10 @@ what the lines look like; each op is a method call here: `client.call("send", to
 """
 
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import attrs
+import trio
 
 from tests.interop.apache import JVM_OPTIONS, SerializeType
 from tests.interop.jars import apache_jars
@@ -60,3 +61,12 @@ class JavaClient(LineClient):
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    async def seen(self, member: str, count: int, limit: float) -> list[dict[str, Any]]:
+        """What a member (of `work_start`) was handed, once that are so many; TooSlowError after `limit` seconds."""
+        with trio.fail_after(limit):
+            while True:
+                found: list[dict[str, Any]] = await self.acall("work_seen", member=member)
+                if len(found) >= count:
+                    return found
+                await trio.sleep(0.2)

@@ -47,12 +47,15 @@ class LineClient:
         self._process.kill()
 
     def call(self, op: str, **request: Any) -> Any:
-        """Do one thing and return its result; `error` when the other side threw."""
+        """Do one thing and return its result; `error` when the other side threw.
+
+        Raises TimeoutError where it does not answer: what it answers later would be taken for that of the next call.
+        """
         process = self._process
         assert process is not None
         line = process.ask(json.dumps({"op": op, **request}), CALL_TIMEOUT)
         if not line:
-            raise self.error(f"{op}: no answer within {CALL_TIMEOUT:.0f} s:\n{process.tail()}")
+            raise TimeoutError(f"{op}: no answer within {CALL_TIMEOUT:.0f} s:\n{process.tail()}")
         answer = json.loads(line)
         if "error" in answer:
             raise self.error(f"{op} {request}: {answer['error']}")

@@ -5,30 +5,25 @@ They are started by the command that users start, and judged by what they answer
 
 import sys
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import attrs
 
 from tests.interop import wire
 from tests.interop.apache import SMALL_STORE
 from tests.interop.processes import Process, free_port
+from tests.interop.server import Server
 
 OurRole = Literal["async-master", "sync-master", "slave"]
 COMMAND = (Path(sys.executable).with_name("rocketrio-broker"),)
 
 
-def _quiet_stop(process: Process | None) -> None:
-    if process is not None:
-        process.kill()
-
-
 @attrs.define
-class OurNameServer:
-    """One name server; `with` starts and ends it."""
+class OurNameServer(Server):
+    """One name server."""
 
     home: Path
     port: int = attrs.field(factory=free_port)
-    process: Process | None = None
 
     @property
     def address(self) -> str:
@@ -44,21 +39,12 @@ class OurNameServer:
         )
 
     def wait_ready(self) -> None:
-        assert self.process is not None
-        self.process.wait_until(lambda: wire.answers(self.address), "answering")
-
-    def __enter__(self) -> Self:
-        self.start()
-        self.wait_ready()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _quiet_stop(self.process)
+        self.running.wait_until(lambda: wire.answers(self.address), "answering")
 
 
 @attrs.define
-class OurBroker:
-    """One broker; `with` starts it, waits until the name server lists it, and kills it at the end."""
+class OurBroker(Server):
+    """One broker; it serves when the name server lists it too."""
 
     home: Path
     name_server: str
@@ -70,7 +56,6 @@ class OurBroker:
     port: int = attrs.field(factory=lambda: free_port(-2, 1))
     settings: tuple[str, ...] = ()
     """Further ones, each `key=value`."""
-    process: Process | None = None
 
     @property
     def address(self) -> str:
@@ -101,41 +86,18 @@ class OurBroker:
         )
 
     def wait_ready(self) -> None:
-        assert self.process is not None
-        self.process.wait_until(
+        self.running.wait_until(
             lambda: (
                 wire.serves(self.address) and wire.is_registered(self.name_server, self.address)
             ),
             f"serving and listed by {self.name_server}",
         )
 
-    def stop(self) -> None:
+    def stop(self) -> int:
         """A clean stop, which must end with 0."""
-        assert self.process is not None
-        code = self.process.stop()
-        assert code == 0, f"stopped with {code}:\n{self.process.tail()}"
-
-    def kill(self) -> None:
-        """kill -9."""
-        assert self.process is not None
-        self.process.kill()
-
-    def restart(self) -> None:
-        """Start it again after a stop or a kill, at the same addresses and with the same data."""
-        self.start()
-        self.wait_ready()
-
-    def __enter__(self) -> Self:
-        self.start()
-        try:
-            self.wait_ready()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _quiet_stop(self.process)
+        code = super().stop()
+        assert code == 0, f"stopped with {code}:\n{self.running.tail()}"
+        return code
 
 
 def _small_store() -> str:

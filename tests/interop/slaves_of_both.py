@@ -49,10 +49,6 @@ class Cluster:
     def slaves(self) -> dict[int, Broker]:
         return {APACHE_SLAVE: self.apache_slave, OUR_SLAVE: self.our_slave}
 
-    @property
-    def foreign_slave(self) -> Broker:
-        return self.our_slave if isinstance(self.master, ApacheBroker) else self.apache_slave
-
 
 def group_of(client: str, story: str, slave: int) -> str:
     """A group that is read from this slave when it is behind."""

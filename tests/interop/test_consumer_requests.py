@@ -31,8 +31,6 @@ from tests.interop.test_java_on_our_broker import JOIN_TIMEOUT, bodies, make_top
 
 pytestmark = pytest.mark.interop
 
-NUMBERS = itertools.count()
-
 
 @pytest.fixture
 def java(on_ours: OnOurs) -> JavaClient:
@@ -140,9 +138,8 @@ def test_a_group_chooses_by_sql92(java: JavaClient, topic: str) -> None:
 def test_a_request_gets_its_reply(java: JavaClient, topic: str) -> None:
     member = f"replying-{topic}"
     java.call("work_start", member=member, group=member, topic=topic, replies=True)
-    for number in range(
-        2
-    ):  # A queue may be read 30 s later than the other (JOIN_TIMEOUT says why).
+    # A queue may be read 30 s later than the other (JOIN_TIMEOUT says why).
+    for number in range(2):
         java.call("send", topic=topic, body="are you there", broker="broker-a", queue_id=number)
     seen_until(java, member, 2)
     assert java.call("request", topic=topic, body="how much") == "re: how much"

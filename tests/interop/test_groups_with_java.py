@@ -4,9 +4,7 @@ What Java's consumers do on our broker stands beside what they do on Apache's: w
 """
 
 import itertools
-import time
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -67,16 +65,6 @@ async def fill(client: ClientInstance, topic: str, count: int) -> None:
             )
 
 
-async def seen(side: OnApache | OnOurs, member: str, count: int) -> list[dict[str, Any]]:
-    """What a Java member was handed, once that are so many."""
-    with trio.fail_after(PATIENCE):
-        while True:
-            found: list[dict[str, Any]] = await side.java.acall("work_seen", member=member)
-            if len(found) >= count:
-                return found
-            await trio.sleep(0.2)
-
-
 # ---------------------------------------------------------------------- members of both
 
 
@@ -93,7 +81,7 @@ async def test_queues_are_shared_while_a_java_member_comes_and_goes(
         await fill(client, topic, 20)
         with trio.fail_after(PATIENCE):
             ours = [int((await consumer.receive()).body) for _ in range(10)]
-        theirs = [int(each["body"]) for each in await seen(side, topic, 10)]
+        theirs = [int(each["body"]) for each in await java.seen(topic, 10, PATIENCE)]
         assert ours == list(range(mine.queue_id, 20, 2))
         assert sorted(theirs) == list(range(1 - mine.queue_id, 20, 2))
         await java.acall("work_stop", member=topic)
@@ -117,7 +105,7 @@ async def test_each_goes_on_where_the_other_stopped(
     assert {row["consumer_offset"] for row in rows if row["topic"] == topic} == {10}
     await fill(client, topic, 6)
     await java.acall("work_start", member=topic, group=group, topic=topic)
-    theirs = await seen(side, topic, 6)
+    theirs = await java.seen(topic, 6, PATIENCE)
     await java.acall("work_stop", member=topic)
     assert sorted(each["queue_offset"] for each in theirs) == [10, 10, 11, 11, 12, 12]
     await fill(client, topic, 2)
@@ -144,7 +132,7 @@ async def test_a_java_group_that_never_committed_starts_where_it_does_on_apache(
         await java.acall("work_start", member=member, group=member, topic=topic, **{"from": start})
     for start in ("FIRST", "LAST", "TIMESTAMP"):
         member = f"{start}-{topic}"
-        bodies = [each["body"] for each in await seen(side, member, 6)]
+        bodies = [each["body"] for each in await java.seen(member, 6, PATIENCE)]
         await java.acall("work_stop", member=member)
         assert sorted(bodies) == [str(number) for number in range(6)], start
 
@@ -161,8 +149,7 @@ async def test_ours_is_told_that_a_group_never_committed(
     async with open_consumer(
         topic, group=f"never-{topic}", start_from="first", client=client
     ) as consumer:
-        with trio.fail_after(PATIENCE):
-            await eventually(lambda: len(consumer.assignment) == 2, PATIENCE)
+        await eventually(lambda: len(consumer.assignment) == 2, PATIENCE)
         first = MessageQueue(topic, "broker-a", 0)
         assert await consumer.committed(first) == (0 if is_old else NOT_FOUND)
 
@@ -199,22 +186,13 @@ async def test_members_of_both_follow_a_reset_by_javas_tool(
         await eventually(lambda: len(received) >= before[0] + 10, PATIENCE)
         assert sorted(received[before[0] :]) == list(range(10))
         if isinstance(side, OnOurs):
-            assert await trio.to_thread.run_sync(partial(_count_after, side, topic, before[1], 10))
+            # Java waits 10 s before it goes where it is told.
+            await java.seen(topic, before[1] + 10, PATIENCE)
         with trio.fail_after(PATIENCE):
             while await consumer.committed(mine) != 10:  # noqa: ASYNC110
                 await trio.sleep(0.5)
         nursery.cancel_scope.cancel()
     await java.acall("work_stop", member=topic)
-
-
-def _count_after(side: OnApache | OnOurs, member: str, before: int, count: int) -> bool:
-    """Whether the Java member was handed so many more; it waits 10 s before it goes where it is told."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if len(side.java.call("work_seen", member=member)) >= before + count:
-            return True
-        time.sleep(0.2)
-    return False
 
 
 async def test_a_java_group_is_reset_by_our_admin_and_goes_on_there(
@@ -223,14 +201,14 @@ async def test_a_java_group_is_reset_by_our_admin_and_goes_on_there(
     java, group = side.java, f"ours-reset-{topic}"
     await fill(client, topic, 10)
     await java.acall("work_start", member=topic, group=group, topic=topic)
-    await seen(side, topic, 10)
+    await java.seen(topic, 10, PATIENCE)
     await java.acall("work_stop", member=topic)
     async with open_admin(client=client) as admin:
         yesterday = datetime.now(UTC) - timedelta(days=1)
         resets = await admin.reset_to_time(topic, group, yesterday)
     assert {(each.committed, each.target) for each in resets} == {(5, 0)}
     await java.acall("work_start", member=f"again-{topic}", group=group, topic=topic)
-    again = await seen(side, f"again-{topic}", 10)
+    again = await java.seen(f"again-{topic}", 10, PATIENCE)
     await java.acall("work_stop", member=f"again-{topic}")
     assert sorted(int(each["body"]) for each in again) == list(range(10))
 
@@ -259,7 +237,7 @@ async def test_java_broadcasts_as_ours_does(
             ours = sorted([int((await consumer.receive()).body) for _ in range(10)])
     assert ours == list(range(10))
     for member in members:
-        assert sorted(int(each["body"]) for each in await seen(side, member, 10)) == ours
+        assert sorted(int(each["body"]) for each in await java.seen(member, 10, PATIENCE)) == ours
         await java.acall("work_stop", member=member)
     stored = wire.ask(side.master.address, wire.GET_ALL_CONSUMER_OFFSET).json()["offsetTable"]
     assert f"{topic}@{group}" not in stored

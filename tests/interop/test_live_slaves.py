@@ -1,6 +1,5 @@
 """An Apache slave of our master: named by the name servers' list, suggested to readers, and left out when it goes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -12,24 +11,19 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from tests.cluster.support import caller_of
 from tests.interop.apache import SMALL_STORE, ApacheBroker
 from tests.interop.jars import VERSIONS
+from tests.interop.line_client import eventually
 
 pytestmark = pytest.mark.interop
 
 NAMED = 9
+LIMIT = 30.0
+"""Seconds until a slave is known, and until it is known to be gone."""
 STORE = attrs.evolve(
     OUR_STORE,
     mapped_file_size_commit_log=int(SMALL_STORE["mappedFileSizeCommitLog"]),
     mapped_file_size_consume_queue=int(SMALL_STORE["mappedFileSizeConsumeQueue"]),
     access_message_in_memory_max_bytes=10_000,
 )
-
-
-async def until(claim: Callable[[], bool]) -> None:
-    for _ in range(300):
-        if claim():
-            return
-        await trio.sleep(0.1)
-    raise AssertionError("not within 30 s")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -56,11 +50,11 @@ async def test_apache_slave_is_suggested_while_it_lives(version: str, tmp_path: 
         try:
             await trio.to_thread.run_sync(slave.wait_ready)
             # A 4.9.7 slave says for the first time after 5 s how far it is.
-            await until(lambda: slaves.ids(NAMED, max_physical_offset=0) == {2})
+            await eventually(lambda: slaves.ids(NAMED, max_physical_offset=0) == {2}, LIMIT)
             answer = await caller.pull(master.address, 0)
             assert answer.ext_fields["suggestWhichBrokerId"] == "2"  # Not 1, which nobody is.
         finally:
             slave.kill()
-        await until(lambda: not master.ha_service.connections)
+        await eventually(lambda: not master.ha_service.connections, LIMIT)
         answer = await caller.pull(master.address, 0)
         assert answer.ext_fields["suggestWhichBrokerId"] == "0"

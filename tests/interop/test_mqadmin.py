@@ -3,8 +3,10 @@
 Both sides get the same topic, messages and group; what differs by nature (times, addresses, ids) is masked.
 """
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -140,6 +142,12 @@ SAME = {
     "expired queues": ("cleanExpiredCQ", "-b", "<master>"),
     "unused topics": ("cleanUnusedTopic", "-b", "<master>"),
     "a setting": ("updateBrokerConfig", "-b", "<master>", "-k", "deleteWhen", "-v", "05"),
+    "an order": ("updateOrderConf", "-t", TOPIC, "-m", "put", "-v", "broker-a:2"),
+    "that order": ("updateOrderConf", "-t", TOPIC, "-m", "get"),
+    "no order any more": ("updateOrderConf", "-t", TOPIC, "-m", "delete"),
+    "a value": ("updateKvConfig", "-s", "tool", "-k", "k", "-v", "v"),
+    "no value any more": ("deleteKvConfig", "-s", "tool", "-k", "k"),
+    "shares": ("allocateMQ", "-t", TOPIC, "-i", "10.0.0.1,10.0.0.2"),
     "a setting that is not there": ("updateTopicPerm", "-b", "<master>", "-t", TOPIC, "-p", "6"),
 }
 
@@ -296,12 +304,11 @@ def test_a_broker_tells_what_apaches_tells(both: Both) -> None:
     forms = RUNTIME | RUNTIME_OF[both.version]
     for told in (theirs, ours):
         assert not wrong_forms({**told, **_rates(told)}, forms)
+    # a path; what was sent
     missing = {
         name
         for name in theirs.keys() - ours.keys()
-        if not name.startswith(
-            ("commitLogDiskRatio_", "scheduleMessageOffset_")
-        )  # a path; what was sent
+        if not name.startswith(("commitLogDiskRatio_", "scheduleMessageOffset_"))
     }
     assert missing <= set(RUNTIME_WITHOUT_MEANING)
 
@@ -324,6 +331,16 @@ def test_settings_are_told_by_apaches_names(both: Both) -> None:
     for name in ("brokerName", "brokerClusterName", "brokerId", "deleteWhen", "fileReservedTime"):
         assert ours[name] == theirs[name]
     assert len(of_ours_alone) < len(ours) / 4, of_ours_alone
+
+
+def test_settings_are_exported(both: Both, tmp_path: Path) -> None:
+    exported = []
+    for name, side in (("apache", both.apache), ("ours", both.ours)):
+        told = side.told("exportConfigs", "-c", "lab", "-f", str(tmp_path / name))
+        assert "success" in told
+        exported.append(json.loads((tmp_path / name / "configs.json").read_text()))
+    theirs, ours = (export["brokerConfigs"]["broker-a"] for export in exported)
+    assert ours.keys() >= theirs.keys()
 
 
 def test_a_changed_setting_is_told(both: Both) -> None:

@@ -15,7 +15,7 @@ import trio
 from rocketrio import Message, MessageQueue, open_client, open_consumer, open_producer
 from rocketrio_protocol.codes import MASTER_ID
 from tests.interop import wire
-from tests.interop.apache import ApacheBroker, ApacheNameServer
+from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker, ApacheNameServer
 from tests.interop.commit_log import wait_caught_up
 from tests.interop.java_client import JavaClient
 from tests.interop.ours import OurBroker, OurNameServer
@@ -25,8 +25,6 @@ pytestmark = pytest.mark.interop
 
 REGISTERED = 60.0
 """Seconds until a broker has registered once more with all it knows: at most 30."""
-METADATA_TIMEOUT = 130.0
-"""Seconds; a 5.3.3 slave copies metadata once a minute."""
 NO_SUCH_CODE = 29_999
 NOT_SUPPORTED = 3
 ONLY_IN_5_X = ("enableActingMaster", "zoneName", "topicQueueMappingByBroker")
@@ -199,13 +197,10 @@ def test_java_sends_and_asks_by_the_vip_port(mixed: Mixed, version: str, tmp_pat
 def _connections_to(port: int) -> int:
     """Established ones of this machine to a port of it."""
     count = 0
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, _, remote, state, *_ = line.split()
-        count += remote.endswith(f":{port:04X}") and state == "01"
-    path = Path("/proc/net/tcp6")
-    for line in path.read_text().splitlines()[1:] if path.exists() else ():
-        _, _, remote, state, *_ = line.split()
-        count += remote.endswith(f":{port:04X}") and state == "01"
+    for table in Path("/proc/net").glob("tcp*"):  # Java's are in tcp6, where there is one.
+        for line in table.read_text().splitlines()[1:]:
+            _, _, remote, state, *_ = line.split()
+            count += remote.endswith(f":{port:04X}") and state == "01"
     return count
 
 

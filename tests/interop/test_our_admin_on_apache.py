@@ -8,6 +8,7 @@ import trio
 from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
 from rocketrio.administration.admin_values import OffsetReset
 from rocketrio_protocol.errors import GroupNotExist
+from rocketrio_protocol.topic_config import READ_WRITE, Permission
 from tests.interop.conftest import OnApache
 
 pytestmark = pytest.mark.interop
@@ -24,6 +25,16 @@ async def test_group_is_created_changed_and_deleted(on_apache: OnApache) -> None
         await admin.delete_group("managed")
         with pytest.raises(GroupNotExist):
             await admin.group("managed")
+
+
+async def test_what_is_not_given_of_a_topic_stays(on_apache: OnApache) -> None:
+    async with open_admin(name_servers=[on_apache.name_server]) as admin:
+        await admin.create_topic("managed-topic", queues=3, perm=int(Permission.WRITE))
+        unchanged = await admin.create_topic("managed-topic")
+        assert unchanged["broker-a"].read_queue_nums == 3
+        assert unchanged["broker-a"].perm == Permission.WRITE
+        await admin.create_topic("managed-topic", perm=int(READ_WRITE))
+        assert len((await admin.topic("managed-topic")).queues) == 3
 
 
 async def test_group_is_reset_to_a_time(on_apache: OnApache) -> None:

@@ -37,16 +37,6 @@ def cluster(version: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield cluster
 
 
-async def seen_by_java(cluster: OneMaster, member: str, count: int) -> list[dict[str, Any]]:
-    """What the Java member was handed, once that are so many."""
-    with trio.fail_after(PATIENCE):
-        while True:
-            seen: list[dict[str, Any]] = await cluster.java.acall("work_seen", member=member)
-            if len(seen) >= count:
-                return seen
-            await trio.sleep(0.2)
-
-
 @pytest.fixture
 async def client(cluster: OneMaster) -> Any:
     async with open_client(name_servers=[cluster.name_server]) as opened:
@@ -165,7 +155,7 @@ async def test_order_is_kept_while_queues_move_to_a_java_member_and_back(
         await send(client, topic, count)
         await eventually(lambda: len(ours) >= 20, PATIENCE)
         await java.acall("work_start", member=topic, group=group, topic=topic, orderly=True)
-        await seen_by_java(cluster, topic, 1)
+        await java.seen(topic, 1, PATIENCE)
         await java.acall("work_stop", member=topic)
         seen = await java.acall("work_seen", member=topic)
         theirs = [(each["queue_id"], each["queue_offset"]) for each in seen]
@@ -201,7 +191,7 @@ async def test_java_waits_for_our_lock(
         await trio.sleep(3)
         assert await java.acall("work_seen", member=topic) == []  # And they are committed now.
     await send(client, topic, 2)
-    seen = await seen_by_java(cluster, topic, 2)
+    seen = await java.seen(topic, 2, PATIENCE)
     await java.acall("work_stop", member=topic)
     assert sorted(each["queue_offset"] for each in seen) == [20, 20]
 
@@ -229,7 +219,7 @@ async def test_offsets_of_who_broadcasts_are_in_one_file_with_javas(
 
     async def java_reads(count: int) -> list[str]:
         await java.acall("work_start", member=topic, group=group, topic=topic, broadcasting=True)
-        seen = await seen_by_java(cluster, topic, count)
+        seen = await java.seen(topic, count, PATIENCE)
         await java.acall("work_stop", member=topic)
         return sorted(each["body"] for each in seen)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.interop import wire
+from tests.interop.apache import METADATA_TIMEOUT
 from tests.interop.commit_log import digest, wait_caught_up
 from tests.interop.conftest import OnApache, OnOurs, World
 from tests.interop.java_client import JavaClient
@@ -15,8 +16,6 @@ from tests.interop.processes import wait_until
 
 pytestmark = pytest.mark.interop
 
-METADATA_TIMEOUT = 130.0
-"""Seconds; a 5.3.3 slave copies metadata once a minute."""
 PADDING = "." * 3000
 """400 such messages fill more than one commit-log file of 1 MiB, and a consume queue of 300 entries."""
 

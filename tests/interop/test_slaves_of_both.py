@@ -16,7 +16,7 @@ import trio
 from rocketrio import MessageQueue, open_client, open_consumer
 from rocketrio_protocol.codes import MASTER_ID
 from tests.interop import wire
-from tests.interop.apache import ApacheBroker
+from tests.interop.apache import METADATA_TIMEOUT, ApacheBroker
 from tests.interop.commit_log import digest, first_address, wait_caught_up
 from tests.interop.line_client import eventually
 from tests.interop.ours import OurBroker
@@ -33,8 +33,6 @@ from tests.interop.slaves_of_both import (
 
 pytestmark = pytest.mark.interop
 
-METADATA_TIMEOUT = 130.0
-"""Seconds; a 5.3.3 slave copies metadata once a minute."""
 PATIENCE = 120.0
 """Seconds until a Java group has its queue; some look for it again after 20 s, and tell of it 30 s later."""
 COUNT = 240
@@ -231,8 +229,7 @@ async def test_both_clients_read_on_while_the_master_is_away(cluster: Cluster, s
     ):
         with trio.fail_after(PATIENCE):
             ours = [(await consumer.receive()).queue_offset for _ in range(20)]
-            while len(theirs := await java.acall("work_seen", member=member)) < 20:  # noqa: ASYNC110
-                await trio.sleep(0.1)
+        theirs = await java.seen(member, 20, PATIENCE)
         assert len(theirs) < COUNT
         await trio.to_thread.run_sync(cluster.master.kill)
         try:
@@ -242,9 +239,7 @@ async def test_both_clients_read_on_while_the_master_is_away(cluster: Cluster, s
             with trio.fail_after(PATIENCE):
                 while len(ours) < COUNT:
                     ours.append((await consumer.receive()).queue_offset)
-                while len(theirs) < COUNT:
-                    await trio.sleep(0.2)
-                    theirs = await java.acall("work_seen", member=member)
+            theirs = await java.seen(member, COUNT, PATIENCE)
         finally:
             cluster.master.start()  # In this thread: the process would end with another one.
             await trio.to_thread.run_sync(cluster.master.wait_ready)

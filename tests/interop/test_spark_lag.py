@@ -1,7 +1,7 @@
 """The lag of a stream on our broker, as the query reports it and as Apache's `mqadmin consumerProgress` prints it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -19,7 +19,6 @@ from tests.spark.stream_rig import PATIENCE, Reading, Start, Topic, cluster, sta
 __all__ = ["cluster", "spark", "start", "topic"]  # fixtures: pytest finds them by their names here
 pytestmark = pytest.mark.interop
 
-COLUMNS = ["Topic", "Broker Name", "QID", "Broker Offset", "Consumer Offset"]
 GROUP = "lag-of-a-stream"
 
 
@@ -57,30 +56,23 @@ def progress(java: JavaClient, topic: str) -> dict[MessageQueue, Progress]:
 
 def until_same(reading: Reading, java: JavaClient, topic: Topic) -> dict[int, int]:
     """The lag by queue, once the query and the tool tell the same."""
-
-    def told() -> tuple[dict[MessageQueue, int], dict[MessageQueue, int]]:
-        theirs = progress(java, topic.name)
-        return (
-            lag_by_queue(reading.query.lastProgress),
-            {queue: each.lag for queue, each in theirs.items()},
-        )
-
     deadline = time.monotonic() + PATIENCE
     while True:
-        ours, theirs = told()
+        theirs = {queue: each.lag for queue, each in progress(java, topic.name).items()}
+        ours = lag_by_queue(reading.query.lastProgress)
         if ours and ours == theirs:
-            return {queue.queue_id: lag for queue, lag in sorted(ours.items())}
+            return by_number(ours)
         assert time.monotonic() < deadline, (ours, theirs)
         time.sleep(0.5)
 
 
-def wait_idle(reading: Reading, claim: Callable[[dict[int, int]], bool]) -> None:
-    """Until a progress that follows the last batch fulfils the claim."""
-    reading.wait(
-        lambda: claim(
-            {queue.queue_id: lag for queue, lag in lag_by_queue(reading.query.lastProgress).items()}
-        )
-    )
+def wait_lag(reading: Reading, wanted: dict[int, int]) -> None:
+    """Until the query reports this lag by queue."""
+    reading.wait(lambda: by_number(lag_by_queue(reading.query.lastProgress)) == wanted)
+
+
+def by_number(lags: dict[MessageQueue, int]) -> dict[int, int]:
+    return {queue.queue_id: lag for queue, lag in lags.items()}
 
 
 def test_an_idle_stream_has_the_same_lag_for_spark_and_for_mqadmin(
@@ -96,7 +88,7 @@ def test_an_idle_stream_has_the_same_lag_for_spark_and_for_mqadmin(
         maxTriggerDelay="1h",
     )
     reading.wait(lambda: len(reading.rows) == 40)
-    wait_idle(reading, lambda lag: lag == {0: 0, 1: 0})
+    wait_lag(reading, {0: 0, 1: 0})
     assert until_same(reading, java, topic) == {0: 0, 1: 0}
     told = progress(java, topic.name)
     assert [(each.newest, each.committed) for _, each in sorted(told.items())] == [
@@ -105,10 +97,10 @@ def test_an_idle_stream_has_the_same_lag_for_spark_and_for_mqadmin(
     ]
 
     topic.write({0: 4, 1: 7})  # less than a batch waits for
-    wait_idle(reading, lambda lag: lag == {0: 4, 1: 7})
+    wait_lag(reading, {0: 4, 1: 7})
     assert until_same(reading, java, topic) == {0: 4, 1: 7}
 
     topic.write({0: 9})
     reading.wait(lambda: len(reading.rows) == 60)
-    wait_idle(reading, lambda lag: lag == {0: 0, 1: 0})
+    wait_lag(reading, {0: 0, 1: 0})
     assert until_same(reading, java, topic) == {0: 0, 1: 0}

@@ -8,6 +8,7 @@ import trio
 
 from rocketrio import MessageQueue, open_client, open_consumer
 from tests.interop import wire
+from tests.interop.apache import METADATA_TIMEOUT
 from tests.interop.commit_log import digest, wait_caught_up
 from tests.interop.conftest import OnApache, OnOurs, World
 from tests.interop.processes import wait_until
@@ -16,8 +17,6 @@ pytestmark = pytest.mark.interop
 
 TOPIC = "taken-over"
 QUEUE: dict[str, Any] = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0}
-METADATA_TIMEOUT = 130.0
-"""Seconds; a 5.3.3 slave copies metadata once a minute."""
 
 
 @pytest.fixture(params=["our slave", "Apache slave"])

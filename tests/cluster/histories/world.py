@@ -99,9 +99,8 @@ class World:
     folder: Path = attrs.Factory(new_folder)
     """For the files of its clients, which are real ones."""
     _hosts: dict[str, str] = attrs.Factory(dict)
-    _starting: set[int] = attrs.Factory(
-        set
-    )  # they may serve already, and nobody knows how far they are
+    # they may serve already, and nobody knows how far they are
+    _starting: set[int] = attrs.Factory(set)
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
     _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
     _reigning: int | None = 0
