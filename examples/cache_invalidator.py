@@ -79,9 +79,8 @@ async def tell(sku: str) -> None:
 
 async def change(path: Path, sku: str, cents: int) -> None:
     with closing(Prices(path)) as prices:
-        prices.change(
-            sku, cents
-        )  # First the change, then the news: who hears it finds the new price.
+        # First the change, then the news: who hears it finds the new price.
+        prices.change(sku, cents)
     await tell(sku)
 
 
