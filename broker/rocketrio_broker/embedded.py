@@ -182,6 +182,7 @@ class EmbeddedCluster:
     def __repr__(self) -> str:
         return f"<EmbeddedCluster {self._base.cluster_name} in {self.network}>"
 
+    @trio.lowlevel.enable_ki_protection
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             self.nursery = await stack.enter_async_context(background_nursery())
@@ -195,6 +196,7 @@ class EmbeddedCluster:
             self._stack = stack.pop_all()
         return self
 
+    @trio.lowlevel.enable_ki_protection
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

@@ -84,6 +84,7 @@ class Watermark:
         """Return the value once it is `offset` or more."""
         return await self._wait(offset, hears_of_resets=False)
 
+    @trio.lowlevel.enable_ki_protection
     async def _wait(self, offset: int, *, hears_of_resets: bool) -> int:
         if self._value >= offset:
             await trio.lowlevel.checkpoint()

@@ -114,21 +114,24 @@ async def open_client(
     rng = rng or random.SystemRandom()
     processors: dict[int, Processor] = {}
     scope = trio.CancelScope(shield=True)
+    is_open = trio.Event()
+    pool: ChannelPool
 
-    async def keep_connections(*, task_status: trio.TaskStatus[ChannelPool]) -> None:
+    async def keep_connections() -> None:
+        nonlocal pool
         # Shielded until all is told: a cancelled consumer still commits and leaves its group.
         with scope:
             async with open_channel_pool(
                 dial, processors=processors, serialize_type=header_codec
             ) as pool:
-                task_status.started(pool)
+                is_open.set()
                 await trio.sleep_forever()
 
     async with background_nursery() as nursery:
-        # A task that shields itself cannot be started under a cancel: nobody would be left to end it.
-        with trio.CancelScope(shield=True):
-            pool: ChannelPool = await nursery.start(keep_connections)
         try:
+            # Not `nursery.start`: a cancel or Ctrl-C in it would wait for a task that shields itself.
+            nursery.start_soon(keep_connections)
+            await is_open.wait()
             ip = await _local_ip(pool, addresses)
             client = ClientInstance(
                 client_id or f"{ip}@{os.getpid()}#{rng.getrandbits(64):016x}",

@@ -1,3 +1,7 @@
+import signal
+from heapq import heappush
+
+import pytest
 import trio
 import trio.testing
 
@@ -133,3 +137,26 @@ async def test_a_cancelled_wait_for_any_leaves_nothing_behind(
         await wait_any_past((marks[0], 0), (marks[1], 0))
     assert waiting.cancelled_caught
     assert [mark.waiter_count for mark in marks] == [0, 0]
+
+
+def test_ctrl_c_while_a_wait_begins_leaves_no_ended_task_to_be_woken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = Watermark()
+
+    def push(heap: list[object], entry: object) -> None:
+        heappush(heap, entry)
+        signal.raise_signal(signal.SIGINT)
+
+    async def wait_and_advance() -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(mark.wait_reached, 10)
+                await trio.sleep_forever()
+        except* KeyboardInterrupt:
+            mark.advance(10)
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr("rocketrio_broker.watermark.heappush", push)
+    trio.run(wait_and_advance)
+    assert mark.waiter_count == 0

@@ -96,6 +96,7 @@ class HandlerRun:
     """Of the task that runs the handlers."""
     _scope: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self, owned: Callable[[], Iterable[ProcessQueue]]) -> None:
         """Until cancelled, or the consumer is closed. `owned` names the queues when it is over."""
         self.hand_out.begin_run()
@@ -124,6 +125,7 @@ class HandlerRun:
             self._scope.deadline = trio.current_time() + self.drain_timeout
             self.hand_out.workers.unpark_all()
 
+    @trio.lowlevel.enable_ki_protection
     async def _work_shielded(self) -> None:
         work = self._work_in_order if self.is_orderly else self._work
         with self._scope:
@@ -138,6 +140,7 @@ class HandlerRun:
                 self.hand_out.group, self.drain_timeout,
             )  # fmt: skip
 
+    @trio.lowlevel.enable_ki_protection
     async def _worker(self, work: Callable[[Hand], Awaitable[None]], hand: Hand) -> None:
         try:
             await work(hand)
@@ -175,6 +178,7 @@ class HandlerRun:
             raise failure  # It would be so with every message.
         return unit, failure
 
+    @trio.lowlevel.disable_ki_protection  # Ctrl-C ends what users wrote, wherever it is.
     async def _handle_until_failure(
         self, hand: Hand, units: Iterable[Unit | None]
     ) -> Exception | None:

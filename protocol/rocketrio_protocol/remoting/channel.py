@@ -92,8 +92,7 @@ class Channel:
         self._sent = trio.lowlevel.ParkingLot()  # Who waits until more was sent.
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "open"
-        return f"<Channel {self.local_addr} -> {self.remote_addr} {state}>"
+        return f"<Channel {self.local_addr} -> {self.remote_addr} {'closed' if self.closed else 'open'}>"
 
     @property
     def peer_language(self) -> LanguageCode | None:
@@ -121,6 +120,7 @@ class Channel:
 
     # ------------------------------------------------------------------------------- asking, answering
 
+    @trio.lowlevel.enable_ki_protection
     async def call(
         self,
         request: RemotingCommand | RequestHeader | PreparedRequest,
@@ -230,6 +230,7 @@ class Channel:
 
     # -------------------------------------------------------------------------------------- the tasks
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self, on_end: Callable[["Channel"], None] | None = None) -> None:
         """Move bytes until either end closes. Never raises for what the peer or the network does."""
         self._sweeper.add(self)
@@ -346,6 +347,7 @@ class Channel:
             connection.put_back(memoryview(data)[sent:])
             self._wake_writer()
 
+    @trio.lowlevel.enable_ki_protection
     async def _write(self) -> None:
         connection, transport = self._connection, self._transport
         while True:
@@ -382,8 +384,6 @@ class Channel:
         if writer is not None:
             self._parked_writer = None
             trio.lowlevel.reschedule(writer)
-
-    # ------------------------------------------------------------------------------------------ ending
 
     def _end(self) -> None:
         """Fail what waits; nothing is queued from here on."""

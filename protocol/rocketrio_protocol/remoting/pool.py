@@ -197,6 +197,7 @@ class ChannelPool:
             for channel in list(self._channels.values()):
                 await channel.drain()
 
+    @trio.lowlevel.enable_ki_protection
     async def _connect(self, addr: str, dialling: _Dialling) -> None:
         try:
             transport = await self._dial(addr, timeout=self._connect_timeout)

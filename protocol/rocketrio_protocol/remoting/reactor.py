@@ -47,6 +47,7 @@ class Reactor:
         self._epoll = select.epoll()
         self._watches: dict[int, _Watch] = {}
 
+    @trio.lowlevel.enable_ki_protection
     async def receive(self, transport: Transport, buffer: memoryview, handle: Handler) -> None:
         """Hand every chunk to `handle` until it says no.
 
@@ -68,6 +69,7 @@ class Reactor:
 
         await trio.lowlevel.wait_task_rescheduled(leave)
 
+    @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """The task of this reactor; ends only by a cancel."""
         epoll, watches = self._epoll, self._watches

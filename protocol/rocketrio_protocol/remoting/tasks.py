@@ -40,7 +40,8 @@ async def background_nursery() -> AsyncGenerator[trio.Nursery]:
     """A nursery whose tasks end with the body, and which raises one fault as itself, not in a group.
 
     For context managers that keep services running behind a caller's back: an error of the caller's own
-    code comes out as it was raised. Several faults at once still come as a group.
+    code comes out as it was raised. Several faults at once still come as a group, but for a KeyboardInterrupt,
+    which comes out alone with the group as its cause: a program that catches it shall end quietly.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -49,6 +50,8 @@ async def background_nursery() -> AsyncGenerator[trio.Nursery]:
     except BaseExceptionGroup as group:
         fault = _only_fault(group)
         if fault is None:
+            if group.subgroup(KeyboardInterrupt) is not None:
+                raise KeyboardInterrupt from group
             raise
         # Raising sets the context to the group, which tells the reader nothing new.
         cause, context, suppress = fault.__cause__, fault.__context__, fault.__suppress_context__

@@ -119,22 +119,36 @@ async def test_fault_of_a_background_task_stops_the_body_and_comes_out_as_itself
         await body()
 
 
-async def test_faults_of_both_come_as_a_group() -> None:
-    async def service() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            raise ZeroDivisionError("bug")
+async def fails_in_the_end() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        raise ZeroDivisionError("bug")
 
+
+async def test_faults_of_both_come_as_a_group() -> None:
     async def body() -> None:
         async with background_nursery() as nursery:
-            nursery.start_soon(service)
+            nursery.start_soon(fails_in_the_end)
             await trio.testing.wait_all_tasks_blocked()
             raise KeyError("mine")
 
     with pytest.raises(ExceptionGroup) as caught:
         await body()
     assert {type(error) for error in caught.value.exceptions} == {KeyError, ZeroDivisionError}
+
+
+async def test_ctrl_c_comes_out_alone_whatever_failed_with_it() -> None:
+    async def body() -> None:
+        async with background_nursery() as nursery:
+            nursery.start_soon(fails_in_the_end)
+            await trio.testing.wait_all_tasks_blocked()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        await body()
+    assert isinstance(caught.value.__cause__, BaseExceptionGroup)
+    assert caught.value.__cause__.subgroup(ZeroDivisionError) is not None
 
 
 async def test_cancel_from_outside_passes_through() -> None:
