@@ -22,6 +22,8 @@ from rocketrio import Message, MessageExt, open_consumer, open_producer
 
 TOPIC, GROUP = "ledger-entries", "ledger"
 ACCOUNTS = ("ada", "bea", "cleo", "dora", "eve")
+OPEN_LIMIT, WRITE_LIMIT = 30.0, 1.0
+"""Seconds to wait for another process; while an entry waits, nothing else of this one goes on."""
 TABLES = """
     CREATE TABLE IF NOT EXISTS accounts (name TEXT PRIMARY KEY, cents INTEGER CHECK (cents >= 0));
     CREATE TABLE IF NOT EXISTS applied (queue TEXT PRIMARY KEY, next INTEGER);
@@ -40,8 +42,10 @@ class Ledger:
     """The database; an entry and how far its queue is are stored together."""
 
     def __init__(self, path: Path) -> None:
-        self.connection = sqlite3.connect(path, timeout=1.0)
+        # Another keeper may be writing one entry after the other: nothing waits for us yet, so we can wait for it.
+        self.connection = sqlite3.connect(path, timeout=OPEN_LIMIT)
         self.connection.executescript(TABLES)
+        self.connection.execute(f"PRAGMA busy_timeout = {WRITE_LIMIT * 1000:.0f}")
         self.applied = 0
 
     def close(self) -> None:
