@@ -225,7 +225,6 @@ class Consumer(ConsumerPositions):
         whole_number("max_messages", max_messages, least=1)
         await self._run(handler, max_messages, concurrency, drain_timeout, handler_timeout)
 
-    @trio.lowlevel.enable_ki_protection
     async def _run(
         self,
         handler: Callable[[Any], Awaitable[object]],
