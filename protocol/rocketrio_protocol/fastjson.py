@@ -31,16 +31,19 @@ _encode: Final = msgspec.json.Encoder().encode
 
 # Strings are matched first so that nothing inside one is taken for a key. A number or an object in front of a colon
 # can only be a key: JSON has no other place for it.
-_STRING = rb'"(?:[^"\\]|\\.)*+"'
+#
+# Both patterns take time in proportion to their input, whatever that is: quantifiers are possessive, a number is
+# tried once and not again at each of its digits, and a string without an end is taken to the end of the text.
+_STRING = rb'"(?:[^"\\]|\\.)*+(?:"|\Z|\\\Z)'
 _LOOSE_KEY = re.compile(
     rb"(?P<string>" + _STRING + rb")"
-    rb"|(?P<object>\{(?:[^{}\"]|" + _STRING + rb")*+\})(?=\s*:)"
-    rb"|(?P<number>-?\d+)(?=\s*:)",
+    rb"|(?P<object>\{(?:[^{}\"]|" + _STRING + rb")*+\})(?=\s*+:)"
+    rb"|(?P<number>(?<!\d)-?\d++)(?=\s*+:)",
     re.DOTALL,
 )
 
-_INTEGER_KEY = re.compile(rb"(-?\d+)(?=\s*:)")
-_OBJECT_KEY_END = re.compile(rb"\}\s*:")
+_INTEGER_KEY = re.compile(rb"((?<!\d)-?\d++)(?=\s*+:)")
+_OBJECT_KEY_END = re.compile(rb"\}\s*+:")
 
 
 def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True) -> T:
