@@ -35,6 +35,7 @@ from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
 from rocketrio_broker.store.queue_reader import QueueReader
 from rocketrio_broker.store.read import GetResult
+from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.store.recovery import recover
 from rocketrio_broker.store.replicated_log import ReplicatedLog
@@ -89,6 +90,7 @@ class MessageStore(StoreLookups):
         self.appended: Watermark = self.commit_log.appended
         self.flushed: Watermark = self.commit_log.flushed
         self.dispatched = LogPosition()
+        self.read_gate = ReadGate()
         self.queue_table = ConsumeQueueTable(
             self.directory.consume_queue, config.mapped_file_size_consume_queue, disk=disk
         )
