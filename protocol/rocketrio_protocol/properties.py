@@ -80,6 +80,22 @@ def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, st
     return properties
 
 
+def can_be_properties(stored: bytes) -> bool:
+    """Return whether a client or broker could have written these bytes as properties.
+
+    False for what damage leaves: NUL, text that is not UTF-8, a part without a name and its separator. Some clients
+    write such properties all the same, so this is only asked about a record that may be damaged.
+    """
+    if 0 in stored:
+        return False
+    try:
+        stored.decode()
+    except UnicodeDecodeError:
+        return False
+    parts = stored.removesuffix(_PROPERTY_BYTE).split(_PROPERTY_BYTE) if stored else []
+    return all(part.find(_NAME_VALUE_BYTE) > 0 for part in parts)
+
+
 def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None:
     """One property out of the stored bytes, without building the map; the last one counts."""
     value = stored_value(bytes(raw), name.encode() + _NAME_VALUE_BYTE)

@@ -2,7 +2,7 @@
 
     cut/<address, 20 digits>-<time in ms>.log
 
-Invariant: when `keep_tail` returns, the bytes and the name of their file survive a power cut.
+Invariant: when `keep_tail` or `keep_bytes` returns, the bytes and the name of their file survive a power cut.
 Answers to: nothing; Apache's brokers in controller mode truncate without keeping anything.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rocketrio_broker.store.commit_log import CommitLog
-from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.disk import Buffer, Disk
 
 _BLOCK: Final = 4 << 20
 """Bytes written in one go, in a worker thread: a tail may be long, and others have their turn."""
@@ -36,6 +36,22 @@ async def keep_tail(log: CommitLog, start: int, path: Path, *, disk: Disk) -> in
         await disk.run(file.fdatasync)
     finally:
         file.close()
-    await disk.run(disk.sync_directory, path.parent)
-    await disk.run(disk.sync_directory, path.parent.parent)
+    await disk.run(_sync_names, path, disk)
     return position - start
+
+
+def keep_bytes(data: Buffer, path: Path, *, disk: Disk) -> None:
+    """Write these bytes to `path`; blocks. Raises OSError, with a part of the file left, when the disk has no room."""
+    disk.make_directory(path.parent)
+    file = disk.open(path, create=True)
+    try:
+        file.pwrite(data, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    _sync_names(path, disk)
+
+
+def _sync_names(path: Path, disk: Disk) -> None:
+    disk.sync_directory(path.parent)
+    disk.sync_directory(path.parent.parent)

@@ -57,6 +57,8 @@ class LogWalk:
         """Why the walk stopped, when damage stopped it."""
         self.position = position
         """Everything before it has been handed out."""
+        self.last_record: int | None = None
+        """Where the last record that was handed out begins."""
 
     def records(self, max_bytes: int) -> Iterator[LogRecord]:
         """The next records, about `max_bytes` of them; ends early where the rest of a record has yet to come."""
@@ -77,6 +79,7 @@ class LogWalk:
                 if self.stop_at_damage and is_torn(unusual):
                     self._stop("sectors of its topic or properties were never written")
                     return
+                self.last_record = self.position
                 self.position += record.size
                 yield unusual
             elif not self._pass_padding(file, record, limit):
@@ -116,6 +119,7 @@ class LogWalk:
             if check_tears and (0 in properties or 0 in topic) and is_torn(record):
                 return
             at = end
+            self.last_record = address
             self.position = base + end
             yield record
 

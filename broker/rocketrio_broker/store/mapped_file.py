@@ -73,6 +73,10 @@ class MappedFile:
             self._file.reserve(self.reserved, to - self.reserved)
             self.reserved = to
 
+    def pread(self, position: int, size: int) -> bytes:
+        """Read without the mapping, which would make a page of memory for each hole."""
+        return self._file.pread(size, position)
+
     def flush(self) -> None:
         """Block until everything stored here is on the disk."""
         self._file.fdatasync()

@@ -27,7 +27,7 @@ from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
 from rocketrio_broker.store.errors import LogDamagedError, NotClosedError, NotOpenedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
-from rocketrio_broker.store.kept_tail import keep_tail, tail_name
+from rocketrio_broker.store.kept_tail import keep_bytes, keep_tail, tail_name
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.lookups import StoreLookups
@@ -84,6 +84,7 @@ class MessageStore(StoreLookups):
         self.config = config
         self.directory = DataDirectory(root, disk=disk)
         self._disk = disk
+        self._wall_clock = wall_clock
         self.commit_log = CommitLog(
             self.directory.commit_log, config.mapped_file_size_commit_log, disk=disk
         )
@@ -177,6 +178,7 @@ class MessageStore(StoreLookups):
             checkpoint,
             clean=clean,
             check_crc=self.config.check_crc_on_recover,
+            keep=self._keep_bytes,
         )
         last_ms = max(found.last_store_timestamp_ms, checkpoint.physical_timestamp_ms)
         self.dispatched.store_timestamp_ms = last_ms
@@ -187,6 +189,11 @@ class MessageStore(StoreLookups):
         _LOG.info(
             "event=recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found
         )
+
+    def _keep_bytes(self, physical_offset: int, data: bytes) -> Path:
+        path = self.directory.cut / tail_name(physical_offset, self._wall_clock.now_ms())
+        keep_bytes(data, path, disk=self._disk)
+        return path
 
     def services(self) -> Sequence[Service]:
         """What runs while the store is open."""

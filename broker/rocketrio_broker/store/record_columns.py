@@ -146,7 +146,8 @@ def _read_columns(walk: LogWalk, stop: int) -> tuple[RecordColumns | None, int]:
     columns = _columns(walk, data, base, all_starts, chain_end)
     if columns is not None:
         last = len(columns) - 1
-        walk.position = int(columns.addresses[last] + columns.sizes[last])
+        walk.last_record = int(columns.addresses[last])
+        walk.position = walk.last_record + int(columns.sizes[last])
     return columns, base + chain_end
 
 

@@ -4,15 +4,21 @@
 2. Forget every queue entry for messages from there on.
 3. Walk the log, adding entries, to the first thing that is not a whole record: that is the end.
    An entry that does not fit its queue means older entries are missing: start again further back.
-4. Cut the log at the end: later files go, the rest of the last one becomes zeros.
+4. After a crash, judge the last record: no checksum covers its properties. If they cannot be what somebody wrote
+   (NUL, not UTF-8, no name), the log ends before it.
+5. Cut the log at the end: what lies behind is saved, later files go, the rest of the last one becomes zeros.
 
 Invariant: afterwards every record of the log has its entry and no entry names anything else.
-Invariant: nothing that was flushed is cut, for a crash leaves what was flushed whole.
+Invariant: nothing that a checkpoint vouches for is cut, for a crash leaves what was flushed whole.
+Invariant: after a crash nothing is cut before it lies in the folder `cut`.
 Answers to: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover, truncateDirtyLogicFiles.
+Unlike Java: a last record with torn properties is not served; odd properties of any other record are, as some clients
+write them.
 Unlike Java: stale records behind the end are wiped, or a later recovery could take them for data.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -24,6 +30,7 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.dispatch import QueueDispatcher, QueueGapError
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_protocol.message_codec import RecordStatus, scan_record
+from rocketrio_protocol.properties import can_be_properties
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
@@ -31,6 +38,12 @@ TIME_SLACK_MS: Final = 3000
 """3 s, as StoreCheckpoint.getMinTimestamp: the times of a checkpoint are a little ahead of the syncs."""
 
 _WALK_STEP: Final = 64 << 20  # bytes between writes of new queue entries to their files
+
+_KEPT_SIZE: Final = 8 << 20
+"""Bytes behind the end that are saved: twice the largest message."""
+
+KeepBytes = Callable[[int, bytes], object]
+"""Saves bytes that lay at an address of the log, synced; blocks."""
 
 
 @attrs.frozen
@@ -53,8 +66,12 @@ def recover(
     *,
     clean: bool,
     check_crc: bool,
+    keep: KeepBytes,
 ) -> Recovered:
-    """Find the end of a loaded log and rebuild what the queues lack; blocks, and ends with everything synced."""
+    """Find the end of a loaded log and rebuild what the queues lack; blocks, and ends with everything synced.
+
+    Raises OSError, with the log as it was, when the disk has no room for what `keep` saves.
+    """
     if not log.files.files:
         table.clear()
         log.set_end(0)
@@ -82,6 +99,11 @@ def recover(
     if walk.problem:
         _LOG.info("event=log_end_found clean=%s at=%s", clean, walk.problem)
     end = walk.position
+    if not clean:
+        end = _end_before_torn(log, walk)
+        _keep_rest(log, end, keep)
+        if end < walk.position:
+            _cut_queues(table, end)
     log.truncate(end)
     for file in log.files.files_between(start, end):
         file.flush()
@@ -159,6 +181,43 @@ def _rebuild(
         if walk.position == before or walk.problem:
             break
     return walk, count, last_ms
+
+
+def _end_before_torn(log: CommitLog, walk: LogWalk) -> int:
+    """The end of the log without its last record, if the properties of that cannot be.
+
+    One record is enough: a tear that reaches further breaks the head of the next one.
+    """
+    last = walk.last_record
+    file = None if last is None else log.files.file_at(last)
+    if last is None or file is None:
+        return walk.position
+    record = scan_record(file.view, last - file.start_offset, file.size, check_crc=False)
+    if can_be_properties(record.properties):
+        return walk.position
+    _LOG.warning(
+        "event=log_end_torn at=%d size=%d topic=%s queue_id=%d queue_offset=%d",
+        last, record.size, record.topic, record.queue_id, record.queue_offset,
+    )  # fmt: skip
+    return last
+
+
+def _keep_rest(log: CommitLog, end: int, keep: KeepBytes) -> None:
+    """Save what lies behind the end, in its file: the torn record, and what nobody can reach any more."""
+    file = log.files.file_at(end)
+    if file is None:
+        return
+    data = file.pread(end - file.start_offset, _KEPT_SIZE).rstrip(b"\0")
+    if data:
+        kept_in = keep(end, data)
+        _LOG.warning("event=log_end_cut at=%d size=%d kept_in=%s", end, len(data), kept_in)
+
+
+def _cut_queues(table: ConsumeQueueTable, end: int) -> None:
+    for queue in table:
+        keep = queue.first_at_or_after(end)
+        if keep < queue.max_offset:
+            queue.truncate(keep)
 
 
 def _begins_behind(log: CommitLog, queue: ConsumeQueue, start: int) -> bool:
