@@ -7,11 +7,13 @@ Invariant: a message is delivered at its time or later, at least once, in the or
 Invariant: only a master delivers: this runs while the broker takes writes.
 Answers to: ScheduleMessageService, DeliverDelayedMessageTimerTask; RocketMQ reference, section 5.10.
 Unlike Java: one task instead of a timer for each level that looks every 100 ms; queues of levels that the table no
-longer has are delivered too; progress is written only for deliveries that are on the disk; a clock that is set back
-makes messages late by as much, where Java delivers all that wait at once.
+longer has are delivered too; progress is written only for deliveries that are on the disk. While store times are ahead
+of the clock (it was ahead, or is set back) a delay counts from when this broker first saw the message, by the monotonic
+clock: Java delivers all that wait at once, or keeps it for as long as the clock was ahead.
 """
 
 import logging
+from collections import defaultdict, deque
 from typing import Final
 
 import attrs
@@ -58,6 +60,30 @@ class ScheduleStatistics:
     """Entries whose message is no longer in the log, or cannot be delivered."""
 
 
+class _Arrivals:
+    """Since when those entries of one level are known to be there that came while store times were ahead of the clock.
+
+    At most one mark each `LOOK_INTERVAL` and for as long as the level's delay: 7,200 for two hours.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, float]] = deque()
+
+    def note(self, end_offset: int, now: float) -> None:
+        """All entries before this offset are there now."""
+        known, at = self._marks[-1] if self._marks else (0, -LOOK_INTERVAL)
+        # Between two marks an entry waits for the next one: counting it from the one before would be early.
+        if end_offset > known and now - at >= LOOK_INTERVAL:
+            self._marks.append((end_offset, now))
+
+    def age(self, offset: int, now: float) -> float:
+        """Seconds since the entry at this offset was seen, 0 if that is not known; forgets those before it."""
+        marks = self._marks
+        while marks and marks[0][0] <= offset:
+            marks.popleft()
+        return now - marks[0][1] if marks else 0.0
+
+
 class ScheduleMessageService:
     """Delivers delayed messages for as long as it runs."""
 
@@ -79,6 +105,7 @@ class ScheduleMessageService:
         self._wall_clock = wall_clock
         self._flush_interval = flush_interval
         self._refusal = ""
+        self._arrivals: defaultdict[int, _Arrivals] = defaultdict(_Arrivals)
         self.statistics = ScheduleStatistics()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -101,11 +128,13 @@ class ScheduleMessageService:
         Progress comes from an Apache master without the length of the log that it holds for.
         """
         last_ms = self._store.dispatched.store_timestamp_ms
+        # Store times that are ahead do not tell what is due: much may be delivered of it.
+        is_ahead = last_ms > self._wall_clock.now_ms()
         for queue in self._queues():
             level = queue.key[1] + 1
             kept = offset = min(self._offsets.offset_table.get(level, 0), queue.max_offset)
             latest_ms = last_ms + self._delay_ms(level)
-            while offset > queue.min_offset:
+            while offset > queue.min_offset and not is_ahead:
                 entry = queue.entry(offset - 1)
                 if entry is None or not last_ms < entry[2] <= latest_ms:
                     break
@@ -129,28 +158,33 @@ class ScheduleMessageService:
 
     async def _deliver(self) -> None:
         while True:
-            now_ms = self._wall_clock.now_ms()
-            waits = [self._deliver_level(queue, now_ms) for queue in self._queues()]
+            now_ms, now = self._wall_clock.now_ms(), trio.current_time()
+            waits = [self._deliver_level(queue, now_ms, now) for queue in self._queues()]
             wait = min(waits, default=LOOK_INTERVAL)
             if wait > 0:
                 await trio.sleep(min(wait, LOOK_INTERVAL))
             else:
                 await trio.lowlevel.checkpoint()
 
-    def _deliver_level(self, queue: ConsumeQueue, now_ms: int) -> float:
+    def _deliver_level(self, queue: ConsumeQueue, now_ms: int, now: float) -> float:
         """Deliver what is due of one level; returns the seconds until there is more to do."""
         level = queue.key[1] + 1
         before = self._offsets.offset_table.get(level, 0)
         offset = max(min(before, queue.max_offset), queue.min_offset)
         # Store times do not fall when the clock is set back, nor do the times of delivery that come from them.
-        latest_ms = max(now_ms, self._store.dispatched.store_timestamp_ms) + self._delay_ms(level)
+        last_ms, delay_ms = self._store.dispatched.store_timestamp_ms, self._delay_ms(level)
+        latest_ms = max(now_ms, last_ms) + delay_ms
+        arrivals = self._arrivals[level]
+        if last_ms > now_ms:
+            arrivals.note(queue.max_offset, now)
         wait, log_end = LOOK_INTERVAL, 0
         entries = queue.entries(offset, TURN_MESSAGES)
         for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
             # A time beyond the level's delay is one of an older table: due at once, as in Java.
             if now_ms < due_ms <= latest_ms:
-                wait = (due_ms - now_ms) / 1000
-                break
+                wait = min((due_ms - now_ms) / 1000, delay_ms / 1000 - arrivals.age(offset, now))
+                if wait > 0:
+                    break
             end = self._deliver_message(physical_offset, size)
             if end is None:
                 wait = REFUSED_PAUSE

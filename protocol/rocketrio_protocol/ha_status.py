@@ -111,6 +111,8 @@ class OwnStatus(msgspec.Struct, rename="camel", kw_only=True):
     last_wait: LastWait | None = None
     last_problem: str | None = None
     """What last went wrong with a slave, or for a slave; None when nothing did."""
+    problems: list[str] = []
+    """What is wrong with this broker by itself now: its clock, its log, its disk."""
 
 
 class HARuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):

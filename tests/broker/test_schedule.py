@@ -325,10 +325,61 @@ async def test_clock_that_is_set_back_makes_late_and_never_early(
         await broker.send(2, b"before")
         clock.step_ms = -3000
         await broker.send(2, b"after")
-        await trio.sleep(7.9)
+        await trio.sleep(4.9)
         assert await broker.delivered() == []
-        await trio.sleep(0.2)
+        await trio.sleep(2.1)
         assert [message.body for message in await broker.delivered()] == [b"before", b"after"]
+
+
+DAY_MS = 86_400_000
+
+
+async def test_clock_that_was_ahead_holds_delayed_messages_no_longer_than_their_level(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SteppedClock()
+    async with delayed(wall_clock=clock) as broker:
+        clock.step_ms = 40 * DAY_MS
+        await broker.send(3, b"while ahead")
+        await trio.sleep(2)
+        clock.step_ms = 0
+        for number in range(20):
+            await broker.send(3, b"%d" % number)
+            await trio.sleep(1)
+        # Ten seconds each, and at most two looks.
+        seen = [message.body for message in await broker.delivered()]
+        assert seen[0] == b"while ahead"
+        assert 8 <= len(seen) - 1 <= 11
+        await trio.sleep(12)
+        assert len(await broker.delivered()) == 21
+        assert caplog.text.count("event=clock_jumped by=40 d") == 1
+        assert caplog.text.count("store time is 40 d ahead of the clock") == 1
+        answer = await broker.call.pool.call(broker.addr, GetBrokerRuntimeInfoRequestHeader())
+        assert b"store time is 40 d ahead of the clock" in answer.body
+
+
+@pytest.mark.parametrize("level", [2, 5])
+async def test_delays_after_a_restart_with_store_times_ahead_take_their_level_once_more_at_most(
+    autojump_clock: MockClock, level: int
+) -> None:
+    clock = SteppedClock()
+    async with delayed(wall_clock=clock) as broker:
+        clock.step_ms = 40 * DAY_MS
+        await broker.send(level, b"first")
+        await trio.sleep(0.5)
+        clock.step_ms = 0
+        await broker.send(level, b"second")
+        await broker.cluster.master.kill()
+        await broker.cluster.restart_master()
+        await trio.sleep(DELAYS[level - 1] - 1)
+        assert await broker.delivered() == []
+        await trio.sleep(3)
+        assert [message.body for message in await broker.delivered()] == [b"first", b"second"]
+        # What is delivered is not delivered again, although its time seems to lie behind the log's last moment.
+        await broker.cluster.master.stop()
+        await broker.cluster.restart_master()
+        await trio.sleep(DELAYS[level - 1] + 3)
+        assert len(await broker.delivered()) == 2
 
 
 async def test_full_disk_delays_and_does_not_lose(

@@ -12,6 +12,7 @@ from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
+from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 DELAY = "DELAY\x01"
 
@@ -121,3 +122,31 @@ async def test_transactions_go_on_at_the_slave_that_takes_over(autojump_clock: M
         )
         assert len(await all_bodies(producer.call, slave, OPERATIONS)) == 7
         assert slave.store.queue_bounds(HALF, 0) is not None
+
+
+class SteppedClock(VirtualWallClock):
+    """Follows the virtual clock, and can be set."""
+
+    step_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.step_ms
+
+
+async def test_slave_that_takes_over_with_store_times_ahead_delivers(
+    autojump_clock: MockClock,
+) -> None:
+    clock = SteppedClock()
+    async with EmbeddedCluster(slaves=1, wall_clock=clock) as cluster, caller_of(cluster) as call:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        clock.step_ms = 40 * 86_400_000
+        await call.send(master.address, b"ahead", properties=DELAY + "3")
+        await trio.sleep(2)
+        clock.step_ms = 0
+        await call.send(master.address, b"back", properties=DELAY + "3")
+        await trio.sleep(2)
+        await cluster.master.kill()
+        await change(call, slave, "async-master", 0)
+        await trio.sleep(12)
+        assert await all_bodies(call, slave) == [b"ahead", b"back"]
+        assert "store time is 40 d ahead" in slave.store.problems()[0]

@@ -181,7 +181,9 @@ class ConsumeStatsProcessor:
             self._store_time(topic, queue_id, consumed - 1) if consumed > 0 else span.min_time_stamp
         )
         next_stored = self._store_time(topic, queue_id, max(consumed, 0))
-        span.delay_time = self._wall_clock.now_ms() - next_stored if next_stored >= 0 else 0
+        # Not below 0 where store times are ahead of the clock.
+        waits_ms = self._wall_clock.now_ms() - next_stored if next_stored >= 0 else 0
+        span.delay_time = max(0, waits_ms)
         return span
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:

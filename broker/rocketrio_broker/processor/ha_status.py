@@ -111,6 +111,7 @@ class HAStatusProcessor:
             answered={status_name(code): count for code, count in waits.answered.items()},
             last_wait=_last_wait(waits),
             last_problem=last_problem,
+            problems=store.problems(),
         )
 
     def _connection(self, one: HAConnectionStatistics, end: int) -> HAConnectionRuntimeInfo:

@@ -18,6 +18,7 @@ import trio
 from rocketrio_broker.store.allocate import AllocateService
 from rocketrio_broker.store.append import Appender
 from rocketrio_broker.store.checkpoint import read_checkpoint
+from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
@@ -92,6 +93,7 @@ class MessageStore(StoreLookups):
         self.flushed: Watermark = self.commit_log.flushed
         self.dispatched = LogPosition()
         self.read_gate = ReadGate()
+        self.clock_watch = ClockWatch(self.dispatched, wall_clock=wall_clock)
         self.queue_table = ConsumeQueueTable(
             self.directory.consume_queue, config.mapped_file_size_consume_queue, disk=disk
         )
@@ -137,6 +139,7 @@ class MessageStore(StoreLookups):
             self.queue_table,
             self.key_index,
             self._checkpoint,
+            self.clock_watch,
             disk=disk,
             wall_clock=wall_clock,
         )
@@ -203,6 +206,7 @@ class MessageStore(StoreLookups):
             self._reput,
             self.key_index,
             self._checkpoint,
+            self.clock_watch,
             self._retention,
             self._statistics,
         )
@@ -286,8 +290,15 @@ class MessageStore(StoreLookups):
     def runtime_info(self) -> dict[str, str]:
         """The store's part of the broker's runtime info."""
         info = self._statistics.runtime_info(self.earliest_message_time())
-        damage = self.health.damage
-        return info if damage is None else {**info, "commitLogDamage": str(damage)}
+        if self.health.damage is not None:
+            info["commitLogDamage"] = str(self.health.damage)
+        if self.clock_watch.problem:
+            info["clockProblem"] = self.clock_watch.problem
+        return info
+
+    def problems(self) -> list[str]:
+        """What an operator has to know of, beside a refusal of messages."""
+        return [problem for problem in (self.clock_watch.problem,) if problem]
 
     # --- writing -----------------------------------------------------------------------------
 

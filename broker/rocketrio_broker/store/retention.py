@@ -9,7 +9,8 @@ A disk that cannot be looked at, or from which a file cannot be deleted, is trie
 
 Invariant: the last file stays; queue and index files go once all they name is gone.
 Answers to: CleanCommitLogService, CleanConsumeQueueService.
-Unlike Java: a file's age is the store time of what comes after it, not when the file was last changed.
+Unlike Java: a file's age is the store time of what comes after it, not when the file was last changed; and a clock
+that jumps ahead deletes nothing until it has been right for a day (`clock_watch.py`).
 """
 
 import logging
@@ -19,6 +20,7 @@ from typing import Final
 
 import trio
 
+from rocketrio_broker.store.clock_watch import ClockWatch
 from rocketrio_broker.store.commit_log import CommitLog, store_timestamp
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
@@ -76,6 +78,7 @@ class RetentionService:
         table: ConsumeQueueTable,
         index: KeyIndex,
         checkpoints: CheckpointService,
+        clock_watch: ClockWatch,
         *,
         disk: Disk,
         wall_clock: WallClock,
@@ -90,6 +93,9 @@ class RetentionService:
         self._table = table
         self._index = index
         self._checkpoints = checkpoints
+        self._clock_watch = clock_watch
+        # By the end of a file whose messages are stored in the future: when it was first found full.
+        self._found_full_ms: dict[int, int] = {}
         self._disk = disk
         self._wall_clock = wall_clock
 
@@ -122,10 +128,12 @@ class RetentionService:
 
     async def delete_old_files(self, *, at_any_hour: bool = False) -> int:
         """Delete what may go now; returns how many files of the log went."""
-        now_ms = self._wall_clock.now_ms()
+        settled_ms, now_ms = self._clock_watch.settled_ms(), self._wall_clock.now_ms()
+        # An operator who asks for it has looked at the clock, unless it is known to be wrong.
+        goes_by_clock = at_any_hour and not self._clock_watch.problem
         count = count_deletable(
-            self._newest_times(),
-            now_ms=now_ms,
+            self._newest_times(settled_ms),
+            now_ms=now_ms if goes_by_clock else settled_ms,
             hour=datetime.fromtimestamp(now_ms / 1000).hour,
             used_percent=self.used_ratio * 100,
             config=self.config,
@@ -163,9 +171,13 @@ class RetentionService:
         if queue_files or index_files:
             _LOG.info("event=queue_files_deleted queue=%d index=%d", queue_files, index_files)
 
-    def _newest_times(self) -> list[int]:
-        """An upper bound of the store times in each file but the last: when the next one began."""
+    def _newest_times(self, now_ms: int) -> list[int]:
+        """An upper bound of the store times in each file but the last: when the next one began.
+
+        Where that lies in the future, because the clock was ahead, the file is as old as this broker knows it.
+        """
         times: list[int] = []
+        found_full_ms, self._found_full_ms = self._found_full_ms, {}
         for file in self._log.files.files[1:]:
             if file.start_offset >= self._log.max_offset:
                 break
@@ -174,5 +186,8 @@ class RetentionService:
                 is not RecordStatus.RECORD
             ):
                 break
-            times.append(store_timestamp(file.view))
+            time_ms, start = store_timestamp(file.view), file.start_offset
+            if time_ms > now_ms:
+                time_ms = self._found_full_ms[start] = found_full_ms.get(start, now_ms)
+            times.append(time_ms)
         return times

@@ -117,11 +117,12 @@ class TransactionCheckService:
         """One round."""
         self._store_progress()
         timeout_ms = round(1000 * self._config.broker.transaction_timeout)
-        now_ms = self._wall_clock.now_ms()
-        while self._ledger.look(stored_before_ms=now_ms - timeout_ms, timeout_ms=timeout_ms):
+        now_ms, now = self._wall_clock.now_ms(), trio.current_time()
+        while self._ledger.look(now_ms=now_ms, now=now, timeout_ms=timeout_ms):
             await trio.lowlevel.checkpoint()
-        for number, half_offset in enumerate(self._ledger.due(now_ms), start=1):
-            if half_offset in self._ledger.open and not self._check(half_offset, now_ms):
+        settled_ms = self._store.clock_watch.settled_ms()
+        for number, half_offset in enumerate(self._ledger.due(now), start=1):
+            if half_offset in self._ledger.open and not self._check(half_offset, settled_ms):
                 return
             if number % TURN_CHECKS == 0:
                 await trio.lowlevel.checkpoint()
@@ -143,7 +144,7 @@ class TransactionCheckService:
             commit(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0, progress.operation_offset)
             self._progress = None
 
-    def _check(self, half_offset: int, now_ms: int) -> bool:
+    def _check(self, half_offset: int, settled_ms: int) -> bool:
         """Ask about one half message; False when the store takes nothing now."""
         half = self._ledger.message(half_offset)
         if half is None:
@@ -159,7 +160,7 @@ class TransactionCheckService:
         # A producer whose clock is wrong is asked once all the same.
         is_old = (
             times > 0 or channel is None
-        ) and now_ms - half.born_timestamp_ms > broker.store.file_reserved_time * _MS_PER_HOUR
+        ) and settled_ms - half.born_timestamp_ms > broker.store.file_reserved_time * _MS_PER_HOUR
         is_deliverable = half.property_value(PROPERTY_REAL_TOPIC) is not None
         if times >= broker.transaction_check_max or is_old or not is_deliverable:
             self.statistics.given_up += 1

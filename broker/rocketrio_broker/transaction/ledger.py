@@ -39,8 +39,8 @@ class OpenHalf:
     """A half message that was looked at and is not decided."""
 
     physical_offset: int
-    due_ms: int
-    """When its producer may be asked."""
+    due: float
+    """When its producer may be asked, by the monotonic clock: the wall clock may be set meanwhile."""
 
 
 class TransactionLedger:
@@ -118,10 +118,12 @@ class TransactionLedger:
 
     # --------------------------------------------------------------------------------------- looking
 
-    def look(self, *, stored_before_ms: int, timeout_ms: int) -> bool:
-        """Look at the next half messages that are older; False when there are no more of them.
+    def look(self, *, now_ms: int, now: float, timeout_ms: int) -> bool:
+        """Look at the next half messages that are old enough; False when there are no more of them.
 
-        `timeout_ms` is how long after its send one may stay undecided that does not say otherwise.
+        `now_ms` and `now` are the same moment by the wall clock and by the monotonic clock.
+        `timeout_ms` is how long after its send one may stay undecided that does not say otherwise. One that was stored
+        in the future, because the clock was ahead, may stay so from now on.
         """
         queue = self._half_queue()
         for _ in range(TURN_RECORDS):
@@ -134,11 +136,11 @@ class TransactionLedger:
                 message = self._message(queue, half_offset)
                 if message is None:
                     self.lose(half_offset)
-                elif message.store_timestamp_ms > stored_before_ms:
+                elif now_ms - timeout_ms < message.store_timestamp_ms <= now_ms:
                     return False
                 elif not self._is_decided_by_another_name(message):
-                    due_ms = _due_ms(message, timeout_ms)
-                    self.open[half_offset] = OpenHalf(message.physical_offset, due_ms)
+                    due = now + _wait_ms(message, now_ms, timeout_ms) / 1000
+                    self.open[half_offset] = OpenHalf(message.physical_offset, due)
             self._next_half += 1
         return True
 
@@ -150,9 +152,9 @@ class TransactionLedger:
         self._decided.remove(int(original))
         return True
 
-    def due(self, now_ms: int) -> list[int]:
+    def due(self, now: float) -> list[int]:
         """The open ones whose producers may be asked."""
-        return [offset for offset, half in self.open.items() if half.due_ms <= now_ms]
+        return [offset for offset, half in self.open.items() if half.due <= now]
 
     def far_behind(self, *, physical_offset: int, distance: int) -> Iterator[int]:
         """The open ones before this address, or so many half messages behind, oldest first."""
@@ -193,9 +195,10 @@ def _within(queue: ConsumeQueue | None, offset: int) -> int:
     return 0 if queue is None else max(min(offset, queue.max_offset), queue.min_offset)
 
 
-def _due_ms(message: MessageExt, timeout_ms: int) -> int:
+def _wait_ms(message: MessageExt, now_ms: int, timeout_ms: int) -> int:
     """Counted from the send, by the producer's clock where that is not ahead of ours: copies are stored later."""
     own = message.property_value(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
     if own is not None and own.isdecimal():
         timeout_ms = 1000 * int(own)
-    return min(message.born_timestamp_ms, message.store_timestamp_ms) + timeout_ms
+    sent_ms = min(message.born_timestamp_ms, message.store_timestamp_ms, now_ms)
+    return max(0, sent_ms + timeout_ms - now_ms)

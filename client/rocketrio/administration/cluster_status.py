@@ -72,7 +72,8 @@ class BrokerStatus:
     acknowledges: str | None
     """What a slave must have a byte in before it reports it: `memory` or `disk`."""
     problem: str | None
-    """Why no writes are taken, why the log does not arrive, or why the broker could not be asked."""
+    """Why no writes are taken, why the log does not arrive, what is wrong with clock, log or disk, or why the broker
+    could not be asked."""
     last_wait: LastWait | None
     """What the last send that had to wait for disk or slaves has waited for."""
     answered: Mapping[str, int] | None
@@ -163,7 +164,7 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         seconds_since_report=None,
         bytes_per_second=None,
         acknowledges=None,
-        problem=one.problem or refusal or (own.last_problem if own else None),
+        problem=_problem(one, refusal or (own.last_problem if own else None)),
         last_wait=own.last_wait if own else None,
         answered=own.answered if own else None,
     )
@@ -181,7 +182,7 @@ def _slave_status(
         rate = connection.transferred_byte_in_second
     problem = one.problem
     if client and problem is None:
-        problem = client.rocketrio_last_problem or client.rocketrio_tables_problem
+        problem = _problem(one, client.rocketrio_last_problem or client.rocketrio_tables_problem)
     return BrokerStatus(
         cluster=one.broker.cluster,
         name=one.broker.name,
@@ -201,6 +202,13 @@ def _slave_status(
         last_wait=None,
         answered=None,
     )
+
+
+def _problem(one: BrokerAnswers, of_replication: str | None) -> str | None:
+    if one.problem is not None:
+        return one.problem
+    own = one.ha.rocketrio.problems if one.ha and one.ha.rocketrio else []
+    return "; ".join((*filter(None, [of_replication]), *own)) or None
 
 
 def _slave_state(

@@ -1,8 +1,11 @@
+from typing import Any
+
 import attrs
 import pytest
 import trio
 from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all, stored
 
+from rocketrio_broker.store.clock_watch import SETTLES_AFTER
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
@@ -12,6 +15,12 @@ from rocketrio_broker.store.retention import count_deletable
 HOUR_MS = 3_600_000
 NOW = 1000 * HOUR_MS
 CONFIG = StoreConfig(file_reserved_time=72.0, delete_when="04;16")
+RARELY: dict[str, Any] = {
+    "clean_resource_interval": 60.0,
+    "flush_interval_commit_log": 600.0,
+    "flush_interval_consume_queue": 600.0,
+}
+"""For tests that last days."""
 
 
 def deletable(ages_hours: list[float], *, hour: int = 12, used: float = 10.0) -> int:
@@ -53,16 +62,20 @@ async def fill(store: MessageStore, clock: SetClock, count: int = 200) -> None:
     await store.checkpoint()
 
 
+@pytest.mark.slow
 async def test_old_files_go_with_the_queue_and_index_files_that_named_them(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     disk, clock = MemoryDisk(), SetClock()
-    async with opened(disk, attrs.evolve(SMALL, max_index_num=30), clock=clock) as store:
+    config = attrs.evolve(SMALL, max_index_num=30, **RARELY)
+    async with opened(disk, config, clock=clock) as store:
         await fill(store, clock)
         before = {folder: names(disk, folder) for folder in ("commitlog", "0", "index")}
         clock.value_ms += 71 * HOUR_MS
         disk.used = 0.8
-        await trio.sleep(15)
+        await trio.sleep(SETTLES_AFTER - 60)
+        assert store.min_physical_offset == 0
+        await trio.sleep(3720)
         assert store.min_physical_offset > 0
         for folder, files in before.items():
             left = names(disk, folder)
@@ -135,3 +148,41 @@ async def test_two_passes_at_once_delete_no_more_than_one(
             await trio.sleep(0.01)
             nursery.start_soon(store._retention.delete_files, 2)  # what the first has not got to
         assert store.min_physical_offset == third
+
+
+async def test_clock_that_jumps_ahead_deletes_nothing(autojump_clock: trio.abc.Clock) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    async with opened(disk, clock=clock) as store:
+        await fill(store, clock)
+        disk.used = 0.8
+        clock.value_ms += 40 * 24 * HOUR_MS
+        await trio.sleep(15)
+        assert await store.delete_old_files() == 0
+        clock.value_ms -= 40 * 24 * HOUR_MS
+        await trio.sleep(15)
+    clock.value_ms += 40 * 24 * HOUR_MS
+    async with opened(disk, clock=clock) as store:
+        await trio.sleep(15)
+        assert store.min_physical_offset == 0
+        # Who asks for it has looked at the clock.
+        assert await store.delete_old_files() > 0
+
+
+@pytest.mark.slow
+async def test_files_with_times_in_the_future_are_as_old_as_they_are_known(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    config = attrs.evolve(SMALL, file_reserved_time=2.0, **RARELY)
+    async with opened(disk, config, clock=clock) as store:
+        start_ms = clock.value_ms
+        clock.value_ms += 400 * 24 * HOUR_MS
+        await fill(store, clock)
+        clock.value_ms = start_ms
+        disk.used = 0.8
+        await trio.sleep(100)
+        assert store.min_physical_offset == 0
+        for _ in range(30):
+            clock.value_ms += HOUR_MS
+            await trio.sleep(HOUR_MS / 1000)
+        assert store.min_physical_offset > 0

@@ -18,6 +18,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.transaction import check
+from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 ROUND = 30.0
 """transaction_check_interval"""
@@ -268,3 +269,62 @@ async def test_resent_half_message_is_asked_about_once(autojump_clock: MockClock
         await trio.sleep(3 * ROUND)
         assert producer.asked == []
         assert await producer.seen_bodies() == [b"first try"]
+
+
+DAY_MS = 86_400_000
+
+
+class SteppedClock(VirtualWallClock):
+    """Follows the virtual clock, and can be set."""
+
+    step_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.step_ms
+
+
+async def test_clock_that_was_ahead_holds_no_check(autojump_clock: MockClock) -> None:
+    clock = SteppedClock()
+    async with (
+        EmbeddedCluster(wall_clock=clock) as cluster,
+        producing_on(cluster, lambda _: COMMIT) as producer,
+    ):
+        clock.step_ms = 40 * DAY_MS
+        await producer.send(b"while ahead")
+        await trio.sleep(10)
+        clock.step_ms = 0
+        await producer.send(b"after")
+        await trio.sleep(3 * ROUND)
+        assert sorted(await producer.seen_bodies()) == [b"after", b"while ahead"]
+        await producer.send(b"later")
+        await cluster.master.kill()
+        await cluster.restart_master()
+        await producer.heartbeat()
+        await trio.sleep(3 * ROUND)
+        assert sorted(await producer.seen_bodies()) == [b"after", b"later", b"while ahead"]
+
+
+async def test_looked_at_while_the_clock_was_ahead_is_due_in_time(
+    autojump_clock: MockClock,
+) -> None:
+    clock = SteppedClock()
+    async with (
+        EmbeddedCluster(wall_clock=clock) as cluster,
+        producing_on(cluster, lambda _: COMMIT) as producer,
+    ):
+        clock.step_ms = 40 * DAY_MS
+        await producer.send(b"x", properties="CHECK_IMMUNITY_TIME_IN_SECONDS\x0150")
+        await trio.sleep(ROUND + 1)
+        clock.step_ms = 0
+        await trio.sleep(2 * ROUND)
+        assert await producer.seen_bodies() == [b"x"]
+
+
+async def test_clock_that_jumps_ahead_gives_up_nothing(autojump_clock: MockClock) -> None:
+    clock = SteppedClock()
+    async with EmbeddedCluster(wall_clock=clock) as cluster:
+        async with producing_on(cluster) as producer:
+            await producer.send(b"x")
+        clock.step_ms = 40 * DAY_MS
+        await trio.sleep(3 * ROUND)
+        assert cluster.master.broker.store.queue_bounds(GIVEN_UP, 0) is None

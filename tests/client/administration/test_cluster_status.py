@@ -1,6 +1,7 @@
 """Who follows whom and how far behind, put together from what each broker says."""
 
 import attrs
+import msgspec
 
 from rocketrio.administration.admin_values import BrokerDescription
 from rocketrio.administration.cluster_status import (
@@ -118,4 +119,15 @@ def test_a_second_master_is_none_though_it_is_listed_as_the_slave_it_was() -> No
         "async-master",
         NO_WRITES,
         own.refusal,
+    )
+
+
+def test_problems_of_the_broker_itself_stand_beside_those_of_replication() -> None:
+    own = OwnStatus(role="sync-master", broker_id=0, problems=["the clock", "the disk"])
+    info = HARuntimeInfo(master=True, rocketrio=own)
+    assert cluster_status([BrokerAnswers(broker(0), info)])[0].problem == "the clock; the disk"
+    info.rocketrio = msgspec.structs.replace(own, last_problem="a slave")
+    assert (
+        cluster_status([BrokerAnswers(broker(0), info)])[0].problem
+        == "a slave; the clock; the disk"
     )

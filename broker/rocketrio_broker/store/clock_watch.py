@@ -1,0 +1,144 @@
+"""Compares the wall clock with the monotonic clock and with the store times of the log, and reports what does not fit.
+
+    store time   of the last message; store times never fall, so a clock that was ahead leaves them in the future
+    settled time the lowest that the wall clock has claimed within `SETTLES_AFTER`, carried on by the monotonic clock
+
+What cannot be taken back (files deleted by age, transactions given up) goes by settled time: a clock that is ahead for
+less than a day changes nothing there. At a start the log's last store time is one of the claims, so that a machine that
+boots with a wrong clock deletes nothing in its first day.
+
+Invariant: settled time is never after the wall clock.
+Invariant: store time that is ahead is reported when it is found, again whenever it has lasted twice as long, and once
+when it is over.
+Answers to: nothing of Java's; there delayed messages and file ages go by the wall clock alone.
+"""
+
+import logging
+from collections import deque
+from typing import Final
+
+import trio
+
+from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_protocol.remoting.ports import WallClock
+from rocketrio_protocol.remoting.tasks import every
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
+
+LOOK_INTERVAL: Final = 1.0
+"""Seconds between two comparisons."""
+
+JUMP_LIMIT_MS: Final = 5000
+"""Of a step of the wall clock that is reported; a clock that is only adjusted moves by a thousandth."""
+
+AHEAD_LIMIT_MS: Final = 5000
+"""How far store time may be ahead of the clock before that is a problem."""
+
+SETTLES_AFTER: Final = 86_400.0
+"""Seconds that a time has to last before files are deleted and transactions given up by it."""
+
+_CLAIMS: Final = 24
+_CLAIM_SECONDS: Final = SETTLES_AFTER / _CLAIMS
+
+TOLD_AGAIN_AFTER: Final = 60.0
+"""Seconds until a store time that stays ahead is reported a second time."""
+
+
+class ClockWatch:
+    """Watches the clock of one store."""
+
+    def __init__(self, dispatched: LogPosition, *, wall_clock: WallClock) -> None:
+        self.problem = ""
+        """What is wrong with the clock; empty when nothing is."""
+        self._dispatched = dispatched
+        self._wall_clock = wall_clock
+        # Wall clock minus monotonic clock, in ms: now, and the lowest of each hour.
+        self._offset_ms: int | None = None
+        self._claims: deque[int] = deque(maxlen=_CLAIMS + 1)
+        self._next_claim = 0.0
+        self._jumped_ms = 0
+        self._jump_settles = 0.0
+        self._ahead_since: float | None = None
+        self._tell_at = 0.0
+
+    def __repr__(self) -> str:
+        return f"<ClockWatch {self.problem or 'nothing wrong'}>"
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Compare on a period until cancelled."""
+        self.look()
+        task_status.started()
+        async for _ in every(LOOK_INTERVAL):
+            self.look()
+
+    @property
+    def ahead_ms(self) -> int:
+        """How far the last store time is ahead of the clock; 0 when it is not."""
+        return max(0, self._dispatched.store_timestamp_ms - self._wall_clock.now_ms())
+
+    def settled_ms(self) -> int:
+        """The time by which files are deleted and transactions given up."""
+        self.look()
+        return min(self._claims) + round(1000 * trio.current_time())
+
+    def look(self) -> None:
+        """Compare once."""
+        now = trio.current_time()
+        offset_ms = self._wall_clock.now_ms() - round(1000 * now)
+        if self._offset_ms is None:
+            last_ms = self._dispatched.store_timestamp_ms
+            self._claims.append(
+                min(offset_ms, last_ms - round(1000 * now)) if last_ms else offset_ms
+            )
+            self._next_claim = now + _CLAIM_SECONDS
+        elif abs(jump_ms := offset_ms - self._offset_ms) >= JUMP_LIMIT_MS:
+            self._jumped_ms += jump_ms
+            self._jump_settles = now + SETTLES_AFTER
+            _LOG.error(
+                "event=clock_jumped by=%s in_all=%s", duration(jump_ms), duration(self._jumped_ms)
+            )
+        self._offset_ms = offset_ms
+        if now >= self._jump_settles:
+            self._jumped_ms = 0
+        if now >= self._next_claim:
+            self._claims.append(offset_ms)
+            self._next_claim = now + _CLAIM_SECONDS
+        else:
+            self._claims[-1] = min(self._claims[-1], offset_ms)
+        self._look_at_store_time(now)
+
+    def _look_at_store_time(self, now: float) -> None:
+        ahead_ms = self.ahead_ms
+        if ahead_ms >= AHEAD_LIMIT_MS:
+            self.problem = (
+                f"store time is {duration(ahead_ms)} ahead of the clock: delayed messages and transaction checks"
+                " are counted from when this broker saw them"
+            )
+            if self._ahead_since is None:
+                self._ahead_since, self._tell_at = now, now
+            if now >= self._tell_at:
+                for_seconds = now - self._ahead_since
+                self._tell_at = now + max(for_seconds, TOLD_AGAIN_AFTER)
+                _LOG.error(
+                    "event=store_time_ahead by=%s for=%.0fs: %s",
+                    duration(ahead_ms), for_seconds, self.problem,
+                )  # fmt: skip
+            return
+        if self._ahead_since is not None:
+            _LOG.warning("event=store_time_ahead_no_more after=%.0fs", now - self._ahead_since)
+            self._ahead_since = None
+        self.problem = ""
+        if self._jumped_ms >= JUMP_LIMIT_MS:
+            self.problem = (
+                f"the clock jumped ahead by {duration(self._jumped_ms)}: no file is deleted by that time until it has"
+                f" lasted for {duration(round(1000 * SETTLES_AFTER))}"
+            )
+
+
+def duration(milliseconds: int) -> str:
+    """A span of time for people, in its largest unit: `40 d`, `-3.5 h`, `12 s`."""
+    seconds = milliseconds / 1000
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if abs(seconds) >= size:
+            return f"{round(seconds / size, 1):g} {unit}"
+    return f"{round(seconds, 1):g} s"
