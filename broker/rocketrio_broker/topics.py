@@ -2,12 +2,15 @@
 
 Invariant: every change bumps the DataVersion, is in the file before it is in the table, and advances `changes`, on
 which registration waits. A change whose file cannot be written is not made, and raises ConfigFileError.
+Invariant: no topic has more than QUEUE_NUMS_LIMIT queues, whatever a file, a peer or a group's settings say.
 Answers to: TopicConfigManager; RocketMQ reference, sections 2.2 (step 5), 5.7 and 5.8.
 """
 
 import logging
 from collections.abc import Iterable
 from typing import Final
+
+import msgspec
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile
@@ -16,6 +19,7 @@ from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import topic_names
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.topic_config import (
+    QUEUE_NUMS_LIMIT,
     READ_WRITE,
     DataVersion,
     Permission,
@@ -48,7 +52,7 @@ class TopicConfigManager:
         """Take over what the file holds; topics that every broker has are added to it."""
         stored = self._file.load(TopicConfigSerializeWrapper)
         if stored is not None:
-            self.topic_config_table.update(stored.topic_config_table)
+            self.topic_config_table.update(_within_limit(stored.topic_config_table))
             self.data_version = stored.data_version
 
     def topic_config(self, topic: str) -> TopicConfig | None:
@@ -89,6 +93,7 @@ class TopicConfigManager:
         known = self.topic_config_table.get(topic)
         if known is not None:
             return known
+        queue_nums = min(queue_nums, QUEUE_NUMS_LIMIT)
         created = TopicConfig(
             topic_name=topic,
             read_queue_nums=queue_nums,
@@ -140,6 +145,8 @@ class TopicConfigManager:
 
         Not told by the version alone: two brokers that change theirs in one millisecond give both the same.
         """
+        table = _within_limit(wrapper.topic_config_table)
+        wrapper = TopicConfigSerializeWrapper(wrapper.data_version, table)
         if wrapper == self.wrapper():
             return False
         self._take(wrapper)
@@ -147,7 +154,7 @@ class TopicConfigManager:
 
     def join(self, wrapper: TopicConfigSerializeWrapper) -> bool:
         """Add what a slave knows and we do not, unless its table is the older one; False when nothing changed."""
-        ours, theirs = self.topic_config_table, wrapper.topic_config_table
+        ours, theirs = self.topic_config_table, _within_limit(wrapper.topic_config_table)
         table = joined_table(ours, self.data_version, theirs, wrapper.data_version)
         if table == ours:
             return False
@@ -210,3 +217,22 @@ class TopicConfigManager:
 
 def _topic(name: str, queues: int, *, perm: int = READ_WRITE) -> TopicConfig:
     return TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+
+
+def _within_limit(table: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
+    """Return the table with the queue counts of damaged or hostile entries lowered to the limit."""
+    return {name: _lowered(topic) for name, topic in table.items()}
+
+
+def _lowered(topic: TopicConfig) -> TopicConfig:
+    if max(topic.read_queue_nums, topic.write_queue_nums) <= QUEUE_NUMS_LIMIT:
+        return topic
+    logger.warning(
+        "topic has too many queues topic=%s read=%d write=%d limit=%d",
+        topic.topic_name, topic.read_queue_nums, topic.write_queue_nums, QUEUE_NUMS_LIMIT,
+    )  # fmt: skip
+    return msgspec.structs.replace(
+        topic,
+        read_queue_nums=min(topic.read_queue_nums, QUEUE_NUMS_LIMIT),
+        write_queue_nums=min(topic.write_queue_nums, QUEUE_NUMS_LIMIT),
+    )

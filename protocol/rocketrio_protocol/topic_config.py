@@ -21,6 +21,9 @@ class Permission(IntFlag):
 
 READ_WRITE: Final = Permission.READ | Permission.WRITE
 
+QUEUE_NUMS_LIMIT: Final = 65_536
+"""Queues of one topic at most: each costs files and a consumer's attention; RocketMQ's own largest topic has 1,024."""
+
 
 class DataVersion(msgspec.Struct, rename="camel"):
     """Which state of a table this is: equal only if all members are equal."""

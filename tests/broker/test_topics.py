@@ -12,6 +12,7 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.register_body import decode_register_body
 from rocketrio_protocol.topic_config import (
+    QUEUE_NUMS_LIMIT,
     DataVersion,
     TopicConfig,
     TopicConfigSerializeWrapper,
@@ -103,6 +104,27 @@ def test_a_slave_takes_the_masters_table_over_once() -> None:
     assert topics.replace(wrapper)
     assert list(topics.topic_config_table) == ["T"]
     assert not topics.replace(wrapper)
+
+
+HUGE = TopicConfig("T", read_queue_nums=10**12, write_queue_nums=10**12)
+AT_LIMIT = TopicConfig("T", read_queue_nums=QUEUE_NUMS_LIMIT, write_queue_nums=QUEUE_NUMS_LIMIT)
+
+
+def test_queue_counts_of_a_file_and_of_peers_are_lowered_to_the_limit() -> None:
+    disk = MemoryDisk()
+    wrapper = TopicConfigSerializeWrapper(DataVersion(9, 1), {"T": HUGE})
+    config_file("topics.json", disk).write(wrapper)
+    loaded, replaced, joined = manager(disk), manager(), manager()
+    loaded.load()
+    assert replaced.replace(wrapper)
+    assert not replaced.replace(wrapper)
+    assert joined.join(TopicConfigSerializeWrapper(DataVersion(99, 2**60), {"T": HUGE}))
+    for topics in (loaded, replaced, joined):
+        assert topics.topic_config("T") == AT_LIMIT
+
+
+def test_a_retry_topic_with_too_many_queues_is_made_with_the_limit() -> None:
+    assert manager().create_in_send_back("T", queue_nums=10**12) == AT_LIMIT
 
 
 def test_a_read_only_broker_registers_its_topics_as_such() -> None:

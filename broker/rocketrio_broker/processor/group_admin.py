@@ -28,7 +28,7 @@ from rocketrio_protocol.stats import (
     ProducerConnection,
     QueryCorrectionOffsetBody,
 )
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
+from rocketrio_protocol.topic_config import QUEUE_NUMS_LIMIT, SubscriptionGroupConfig
 from rocketrio_protocol.topic_names import group_name_problem
 
 _NO_CORRECTION: Final = 2**63 - 1  # Long.MAX_VALUE: the group compared is behind already.
@@ -85,6 +85,11 @@ class GroupAdminProcessor:
         problem = group_name_problem(group.group_name)
         if problem is not None:
             raise BrokerSystemError(problem)
+        if not 0 <= group.retry_queue_nums <= QUEUE_NUMS_LIMIT:
+            raise BrokerSystemError(
+                f"The group {group.group_name} cannot have {group.retry_queue_nums} retry queues; "
+                f"0 to {QUEUE_NUMS_LIMIT} are allowed"
+            )
         self._groups.update(group)
         return request.response()
 

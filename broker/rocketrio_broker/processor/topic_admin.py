@@ -27,7 +27,7 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.route import TopicList
-from rocketrio_protocol.topic_config import TopicConfig
+from rocketrio_protocol.topic_config import QUEUE_NUMS_LIMIT, TopicConfig
 from rocketrio_protocol.topic_names import topic_name_problem
 
 logger = logging.getLogger("rocketrio_broker.topics")
@@ -44,8 +44,6 @@ USUAL_ATTRIBUTES: Final = frozenset(
     }
 )
 """What 5.x's tools may ask of a topic's attributes: that it is as every topic is here."""
-MAX_QUEUE_NUMS = 65_536
-"""Queues of one topic: each costs files and a consumer's attention; RocketMQ's own largest topic has 1,024."""
 
 
 def refuse_on_slave(config: LiveConfig) -> None:
@@ -99,10 +97,10 @@ class TopicAdminProcessor:
         header = request.header(admin.CreateTopicRequestHeader)
         self._refuse_name(header.topic)
         for queue_nums in (header.read_queue_nums, header.write_queue_nums):
-            if not 0 <= queue_nums <= MAX_QUEUE_NUMS:
+            if not 0 <= queue_nums <= QUEUE_NUMS_LIMIT:
                 raise BrokerSystemError(
                     f"The topic {header.topic} cannot have {queue_nums} queues; "
-                    f"0 to {MAX_QUEUE_NUMS} are allowed"
+                    f"0 to {QUEUE_NUMS_LIMIT} are allowed"
                 )
         if header.topic_filter_type not in TOPIC_FILTER_TYPES:
             raise BrokerSystemError(

@@ -1,3 +1,4 @@
+import pytest
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
@@ -16,6 +17,7 @@ from rocketrio_protocol.stats import (
     QueryCorrectionOffsetBody,
 )
 from rocketrio_protocol.topic_config import (
+    QUEUE_NUMS_LIMIT,
     ConsumerOffsetWrapper,
     DelayOffsetWrapper,
     SubscriptionGroupConfig,
@@ -44,6 +46,18 @@ async def test_groups_that_cannot_be_are_refused(autojump_clock: MockClock) -> N
     async with asking() as one:
         for body in (fastjson.dumps(SubscriptionGroupConfig("a b")), b"{}", b""):
             assert (await one.ask(UPDATE, body)).code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("queues", [-1, QUEUE_NUMS_LIMIT + 1, 10**12])
+async def test_update_group_with_an_impossible_count_of_retry_queues_is_refused(
+    queues: int, autojump_clock: MockClock
+) -> None:
+    async with asking() as one:
+        group = SubscriptionGroupConfig("G", retry_queue_nums=queues)
+        refused = await one.ask(UPDATE, fastjson.dumps(group))
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert str(QUEUE_NUMS_LIMIT) in (refused.remark or "")
+        assert "G" not in one.broker.parts.groups.subscription_group_table
 
 
 async def test_a_deleted_group_keeps_its_offsets_unless_asked(autojump_clock: MockClock) -> None:
