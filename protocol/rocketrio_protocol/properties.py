@@ -29,6 +29,9 @@ _POWER_COUNT: Final = 512
 _POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(_POWER_COUNT)))
 
 _HASH_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
+_KEPT_TAGS_SIZE: Final = (
+    256  # characters; the hash of a longer text is computed each time, so that texts take 1 MiB
+)
 
 
 def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool = True) -> str:
@@ -127,19 +130,23 @@ def java_string_hash(text: str) -> int:
 
 
 def _polynomial(units: bytes | list[int]) -> int:
-    if len(units) <= _POWER_COUNT:
-        total: int = sum(map(mul, units, _POWERS[_POWER_COUNT - len(units) :]))
-    else:
-        total = 0
-        for unit in units:
-            total = (total * 31 + unit) & 0xFFFFFFFF
+    total = 0
+    for start in range(0, len(units), _POWER_COUNT):
+        part = units[start : start + _POWER_COUNT]
+        if start:
+            total = (total & 0xFFFFFFFF) * pow(31, len(part), 1 << 32)
+        total += sum(map(mul, part, _POWERS[_POWER_COUNT - len(part) :]))
     return ((total & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
 
 
-@lru_cache(_HASH_CACHE_SIZE)
+_kept_hash: Final = lru_cache(_HASH_CACHE_SIZE)(java_string_hash)
+
+
 def tags_code(tags: str | None) -> int:
     """What a queue entry keeps of a message's tags; 0 without any, several are hashed as one text."""
-    return java_string_hash(tags) if tags else 0
+    if not tags:
+        return 0
+    return _kept_hash(tags) if len(tags) <= _KEPT_TAGS_SIZE else java_string_hash(tags)
 
 
 def index_key_hash(topic: str, key: str) -> int:

@@ -8,6 +8,7 @@ Answers to: SelectorParser, SqlFilter; RocketMQ reference, section 2.6.
 Unlike Java: text that follows a whole expression is an error, not ignored; 0.0 is a number like any other.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -25,9 +26,12 @@ EXPRESSION_SIZE_LIMIT: Final = 16 << 10
 """Characters of an expression: reading one so long holds the broker for 70 ms."""
 DEPTH_LIMIT: Final = 100
 """Operators inside each other: each costs a frame of Python's stack while a message is judged."""
-_CACHE_SIZE: Final = (
-    1024  # expressions in use at once; pulls name theirs again and again, wrong ones too
-)
+_SHORT_SIZE: Final = 1000
+"""Characters of a short expression. Compiled, each character takes about 110 bytes of memory."""
+_SHORT_CACHE_SIZE: Final = 256
+_LONG_CACHE_SIZE: Final = 16
+"""Compiled expressions kept, short and long ones: pulls name theirs again and again, wrong ones too. Both caches
+together hold 60 MiB at most."""
 _TEXT_SHOWN: Final = (
     100  # characters of a wrong expression in its error, which goes back to the peer
 )
@@ -83,11 +87,17 @@ FLOAT.2: /[0-9]+\.[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|[0-9]+e[+-]?[0-9
 WHOLE: /0|[1-9][0-9]*l?/i
 STRING: /'(''|[^'])*'/
 ORDER: "<=" | ">=" | "<" | ">"
-COMMENT: /--[^\n\r]*[\n\r]+|\/\*(\*(?!\/)|[^*])*\*\//
 BLANK: /[ \t\n\r\f]+/
-%ignore COMMENT
 %ignore BLANK
 """
+
+# Each alternative reads to the end of the text where what it looks for is not closed, so that no part of a text is
+# read again for each beginning in it.
+_STRING_OR_BLOCK: Final = (
+    r"(?P<string>'(?:''|[^'])*+(?:'|\Z))|(?P<block>/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))"
+)
+_LEXICAL: Final = re.compile(_STRING_OR_BLOCK + r"|(?P<line>--[^\n\r]*+(?:[\n\r]|\Z))")
+_LAST_LINE: Final = re.compile(_STRING_OR_BLOCK)
 
 _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
     "CONTAINS": str.__contains__,
@@ -196,14 +206,12 @@ class _Builder(Transformer[Token, Any]):
 
     def between(self, parts: list[_Operand]) -> _Operand:
         value, low, high = parts
-        if low.is_constant and high.is_constant:
-            if low.value is None or high.value is None:
-                raise ExpressionError("NULL is no bound of BETWEEN")
-            if compare(high.value, low.value) < 0:
-                raise ExpressionError(
-                    f"the bounds of BETWEEN fall from {low.value} to {high.value}"
-                )
-        return self.all_of([self._ordering(value, ">=", low), self._ordering(value, "<=", high)])
+        if any(bound.is_constant and bound.value is None for bound in (low, high)):
+            raise ExpressionError("NULL is no bound of BETWEEN")
+        both = [self._ordering(value, ">=", low), self._ordering(value, "<=", high)]
+        if low.is_constant and high.is_constant and compare(high.value, low.value) < 0:
+            raise ExpressionError(f"the bounds of BETWEEN fall from {low.value} to {high.value}")
+        return self.all_of(both)
 
     def not_between(self, parts: list[_Operand]) -> _Operand:
         value, low, high = parts
@@ -271,24 +279,45 @@ def _parser() -> Lark:
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder())
 
 
+def _without_comments(text: str) -> str:
+    """Return the expression with a blank for each character of a comment, so that positions stay as they are.
+
+    A line comment ends with its line: without a line break, `--` is two signs, as for Java. Raises ExpressionError for
+    a block comment without an end.
+    """
+
+    def blank(match: re.Match[str]) -> str:
+        found, kind = match[0], match.lastgroup
+        if kind == "string":
+            return found
+        if kind == "line" and found[-1] not in "\n\r":
+            return "--" + _LAST_LINE.sub(blank, found[2:])
+        if kind == "block" and (not found.endswith("*/") or found == "/*/"):
+            raise ExpressionError("a comment has no end")
+        return " " * len(found)
+
+    return _LEXICAL.sub(blank, text)
+
+
 def compile_sql92(text: str) -> Matcher:
     """What judges messages by the expression. Raises ExpressionError, which says where it is wrong."""
     if len(text) > EXPRESSION_SIZE_LIMIT:
         raise ExpressionError(
             f"an expression of {len(text)} characters; {EXPRESSION_SIZE_LIMIT} is the limit"
         )
-    compiled = _compiled(text)
+    compiled = _compiled_short(text) if len(text) <= _SHORT_SIZE else _compiled_long(text)
     if isinstance(compiled, str):
         raise ExpressionError(compiled)
     return compiled
 
 
-@lru_cache(_CACHE_SIZE)
-def _compiled(text: str) -> Matcher | str:
-    """What judges messages, or what is wrong."""
+def _compile(text: str) -> Matcher | str:
+    """Return what judges messages, or what is wrong."""
     shown = repr(text if len(text) <= _TEXT_SHOWN else text[:_TEXT_SHOWN] + "...")
     try:
-        evaluate: Evaluate = _parser().parse(text)  # type: ignore[assignment]  # what `start` gave
+        evaluate: Evaluate = _parser().parse(_without_comments(text))  # type: ignore[assignment]  # what `start` gave
+    except ExpressionError as error:
+        return error.what
     except VisitError as error:
         if isinstance(error.orig_exc, ExpressionError):
             return error.orig_exc.what
@@ -307,3 +336,7 @@ def _compiled(text: str) -> Matcher | str:
             return False
 
     return matches
+
+
+_compiled_short: Final = lru_cache(_SHORT_CACHE_SIZE)(_compile)
+_compiled_long: Final = lru_cache(_LONG_CACHE_SIZE)(_compile)

@@ -14,7 +14,10 @@ from rocketrio_protocol.properties import tags_code
 TAG: Final = "TAG"
 ALL: Final = "*"
 _SEPARATOR: Final = "||"
-_CACHE_SIZE: Final = 1024  # expressions in use at once; each pull names its own
+EXPRESSION_SIZE_LIMIT: Final = 64 << 10
+"""Characters of an expression: twice as many as a message's properties may have, and read in a few milliseconds."""
+_SHORT_SIZE: Final = 1000
+_CACHE_SIZE: Final = 1024  # short expressions in use at once; each pull names its own, and a long one is read each time
 
 
 def is_tag_type(expression_type: str | None) -> bool:
@@ -22,15 +25,32 @@ def is_tag_type(expression_type: str | None) -> bool:
     return expression_type is None or expression_type == "" or expression_type == TAG
 
 
-@lru_cache(_CACHE_SIZE)
 def tags_codes(expression: str | None) -> frozenset[int] | None:
-    """The hashes that `a || b` lets through; None for all. Raises Refused (23) where there is no tag in it."""
+    """The hashes that `a || b` lets through; None for all.
+
+    Raises Refused (23) where there is no tag in it, and where it is longer than EXPRESSION_SIZE_LIMIT.
+    """
     if not expression or expression == ALL:
         return None
+    if len(expression) <= _SHORT_SIZE:
+        return _kept_codes(expression)
+    if len(expression) > EXPRESSION_SIZE_LIMIT:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"parse the consumer's subscription failed: it has {len(expression)} characters; "
+            f"{EXPRESSION_SIZE_LIMIT} is the limit",
+        )
+    return _codes(expression)
+
+
+def _codes(expression: str) -> frozenset[int]:
     tags = [tag for part in expression.split(_SEPARATOR) if (tag := part.strip())]
     if not tags:
         raise Refused(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"parse the consumer's subscription failed: {expression!r} names no tag",
+            f"parse the consumer's subscription failed: {expression[:100]!r} names no tag",
         )
     return frozenset(map(tags_code, tags))
+
+
+_kept_codes: Final = lru_cache(_CACHE_SIZE)(_codes)

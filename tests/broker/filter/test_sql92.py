@@ -1,5 +1,8 @@
 """SQL92 expressions: which messages they choose, and which texts are none. Compared with Java in tests/interop."""
 
+import time
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +52,9 @@ def chooses(text: str, **properties: str) -> bool:
         "missing = other_missing",
         "'x' <> missing",
         "a /* five */ = 5 -- or so\n",
+        "a = 5 -- it's\n AND 'a--b' <> a /* ' -- */",
+        "----5 /* four signs, as no line ends here */ = a",
+        "a = -- five\r --5",
         "$odd = '1' AND _under = '2'",
         "a = 5 AND INDEX is null",
     ],
@@ -159,12 +165,12 @@ def test_long_expressions_of_few_levels_are_judged() -> None:
 
 def test_a_wrong_expression_is_read_once_and_shown_in_part() -> None:
     text = "a = 5 OR " * 1000
-    misses = sql92._compiled.cache_info().misses
+    misses = sql92._compiled_long.cache_info().misses
     for _ in range(3):
         with pytest.raises(ExpressionError, match="its end") as caught:
             compile_sql92(text)
         assert len(str(caught.value)) < 300
-    assert sql92._compiled.cache_info().misses == misses + 1
+    assert sql92._compiled_long.cache_info().misses == misses + 1
 
 
 _WORDS = (
@@ -183,3 +189,21 @@ def test_any_text_is_refused_or_judges(text: str, properties: dict[str, str]) ->
     except ExpressionError:
         return
     assert matches(encode_properties(properties).encode()) in (True, False)
+
+
+@pytest.mark.parametrize("text", ["a = 5 /* open", "a = 5 /*/", "a BETWEEN 5 AND 'x'"])
+def test_compile_sql92_with_a_wrong_comment_or_bound_is_refused(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        compile_sql92(text)
+
+
+@pytest.mark.parametrize(
+    "piece", ["-", "-- ", "/*", "'", "(", "1", "1 ", "1.", "a", " ", "\n", "''"]
+)
+@pytest.mark.parametrize("frame", ["{}1 > 0", "\n{}1 > 0", "'{}", "/*{}", "--{}", "a = {}"])
+def test_compiling_a_hostile_expression_is_bounded(frame: str, piece: str) -> None:
+    text = frame.format(piece * ((EXPRESSION_SIZE_LIMIT - 10) // len(piece)))
+    began = time.process_time()
+    with suppress(ExpressionError):
+        compile_sql92(text)
+    assert time.process_time() - began < 0.5

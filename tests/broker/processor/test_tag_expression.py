@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from rocketrio_broker.processor.refusal import Refused
@@ -30,6 +32,22 @@ def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
     with pytest.raises(Refused) as refusal:
         tags_codes(expression)
     assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
+@pytest.mark.parametrize("character", ["x", "ß", " ", "|"])
+def test_tags_codes_of_a_long_expression_is_refused_quickly(character: str) -> None:
+    expression = character * (15 << 20)
+    began = time.process_time()
+    with pytest.raises(Refused) as refusal:
+        tags_codes(expression)
+    assert time.process_time() - began < 0.05
+    assert refusal.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert len(str(refusal.value)) < 500
+
+
+def test_tags_codes_of_an_expression_at_the_limit_are_its_hashes() -> None:
+    tag = "t" * 30_000
+    assert tags_codes(f"{tag}||b") == {tags_code(tag), tags_code("b")}
 
 
 def test_only_tag_expressions_are_read() -> None:
