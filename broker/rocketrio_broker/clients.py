@@ -9,6 +9,7 @@ Answers to: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelIn
 
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol
 
 import attrs
@@ -22,6 +23,7 @@ logger = logging.getLogger("rocketrio_broker.clients")
 
 CHANNEL_EXPIRED_TIMEOUT: Final = 120.0  # channelExpiredTimeout of ConsumerManager
 SCAN_INTERVAL: Final = 10.0  # ClientHousekeepingService
+_GROUPS_SHOWN: Final = 10  # of a connection that is gone, in its line of the log
 BROADCASTING: Final = "BROADCASTING"
 """The message model of a group whose every member reads everything."""
 
@@ -203,11 +205,23 @@ class ConsumerManager:
         return list(dict.fromkeys(groups)), [channel for _, channel in silent]
 
 
+@attrs.define
+class _Producers:
+    """What one connection has registered."""
+
+    groups: dict[str, None] = attrs.Factory(dict)
+    client_ids: set[str] = attrs.Factory(set)
+
+
 class ProducerManager:
-    """All producer groups of a broker."""
+    """All producer groups of a broker.
+
+    Invariant: a connection that is gone leaves nothing behind, and costs no more than what it had registered.
+    """
 
     def __init__(self) -> None:
         self.group_channel_table: dict[str, dict[ClientChannel, ClientChannelInfo]] = {}
+        self._producers_of: dict[ClientChannel, _Producers] = {}
         self._channel_by_client_id: dict[str, ClientChannel] = {}
 
     def channel(self, client_id: str) -> ClientChannel | None:
@@ -231,6 +245,9 @@ class ProducerManager:
     def register(self, group: str, client: ClientChannelInfo, *, now: float) -> None:
         """A heartbeat of one group."""
         self._channel_by_client_id[client.client_id] = client.channel
+        producers = self._producers_of.setdefault(client.channel, _Producers())
+        producers.groups[group] = None
+        producers.client_ids.add(client.client_id)
         channels = self.group_channel_table.setdefault(group, {})
         known = channels.get(client.channel)
         if known is None:
@@ -244,21 +261,38 @@ class ProducerManager:
 
     def unregister(self, group: str, channel: ClientChannel) -> None:
         """One member leaves."""
-        channels = self.group_channel_table.get(group)
-        client = None if channels is None else channels.pop(channel, None)
-        if channels is None or client is None:
+        producers = self._producers_of.get(channel)
+        if producers is None or group not in producers.groups:
             return
         logger.info("producer gone group=%s addr=%s", group, channel.remote_addr)
-        if not channels:
-            del self.group_channel_table[group]
-        is_known = any(channel in others for others in self.group_channel_table.values())
-        if not is_known and self._channel_by_client_id.get(client.client_id) is channel:
-            del self._channel_by_client_id[client.client_id]
+        self._remove(group, channel)
+        del producers.groups[group]
+        if not producers.groups:
+            self._forget(channel)
 
     def channel_closed(self, channel: ClientChannel) -> None:
         """A connection ended."""
-        for group in list(self.group_channel_table):
-            self.unregister(group, channel)
+        producers = self._producers_of.get(channel)
+        if producers is None:
+            return
+        logger.info(
+            "producers gone count=%d groups=%s addr=%s",
+            len(producers.groups), ",".join(islice(producers.groups, _GROUPS_SHOWN)), channel.remote_addr,
+        )  # fmt: skip
+        for group in producers.groups:
+            self._remove(group, channel)
+        self._forget(channel)
+
+    def _remove(self, group: str, channel: ClientChannel) -> None:
+        channels = self.group_channel_table[group]
+        del channels[channel]
+        if not channels:
+            del self.group_channel_table[group]
+
+    def _forget(self, channel: ClientChannel) -> None:
+        for client_id in self._producers_of.pop(channel).client_ids:
+            if self._channel_by_client_id[client_id] is channel:
+                del self._channel_by_client_id[client_id]
 
     def scan_not_active(self, now: float) -> list[ClientChannel]:
         """Forget who has been silent for too long; returns the connections to close."""

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -112,6 +114,33 @@ def test_producers_come_and_go() -> None:
     producers.channel_closed(second)
     assert producers.clients("P") == []
     assert not producers.group_channel_table
+
+
+def test_a_closed_connection_leaves_none_of_its_producers_behind() -> None:
+    producers = ProducerManager()
+    first, second = RecordingChannel(), RecordingChannel()
+    for number in range(3):
+        producers.register("P", client(first, f"c{number}"), now=0)
+    producers.register("Q", client(second, "c2"), now=0)
+    producers.channel_closed(first)
+    assert [producers.channel(f"c{number}") for number in range(3)] == [None, None, second]
+    assert list(producers.group_channel_table) == ["Q"]
+    producers.unregister("Q", second)
+    assert producers.channel("c2") is None
+    assert vars(producers) == vars(ProducerManager())
+
+
+def test_closing_a_connection_of_many_producer_groups_takes_time_in_proportion() -> None:
+    def seconds(count: int) -> float:
+        producers, channel = ProducerManager(), RecordingChannel()
+        for number in range(count):
+            producers.register(f"P{number}", client(channel, f"c{number}"), now=0)
+        began = time.process_time()
+        producers.channel_closed(channel)
+        return time.process_time() - began
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (2_000, 32_000))
+    assert many < 64 * max(few, 0.001), (few, many)
 
 
 def test_only_a_live_connection_of_a_producer_group_is_asked() -> None:
