@@ -311,6 +311,7 @@ def _processor_table(
         slave=role.slave_statistics,
         level_clock=parts.level_clock,
         wall_clock=parts.wall_clock,
+        leadership=parts.leadership,
     ).processors()
     return table
 

@@ -25,6 +25,7 @@ from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.kept_tables import keep_tables
+from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.long_polling import LOOK_INTERVAL, HeldPulls, PullRequestHoldService
 from rocketrio_broker.parked import DelayedPuts
 from rocketrio_broker.processor import data_processors
@@ -32,6 +33,7 @@ from rocketrio_broker.processor.admin import admin_processors
 from rocketrio_broker.processor.client_manage import ClientManageProcessor
 from rocketrio_broker.processor.consumer import consumer_processors
 from rocketrio_broker.processor.end_transaction import EndTransactionProcessor
+from rocketrio_broker.processor.leading import only_while_leading
 from rocketrio_broker.processor.offsets import OffsetProcessor
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.processor.query import QueryMessageProcessor
@@ -80,6 +82,7 @@ class BrokerParts:
         self._disk = disk
         self.wall_clock = wall_clock
         self.config = LiveConfig(config, wall_clock=wall_clock)
+        self.leadership = Leadership()
         directory = config.config_directory
 
         def file(name: str) -> ConfigFile:
@@ -165,6 +168,7 @@ class BrokerParts:
             live_slaves=self.live_slaves,
             level_clock=self.level_clock,
             pull_offsets=self.pull_offsets,
+            leadership=self.leadership,
         )
         self._consumer_table = consumer_processors(
             store,
@@ -200,7 +204,11 @@ class BrokerParts:
             self.waiting_answers,
             self.deleted_topics,
             PullRequestHoldService(
-                self.held_pulls, self.pull, self.store, look_interval=self._look_interval
+                self.held_pulls,
+                self.pull,
+                self.store,
+                leadership=self.leadership,
+                look_interval=self._look_interval,
             ),
             self.clients,
             self.stats,
@@ -271,7 +279,7 @@ class BrokerParts:
             slave=slave,
             wall_clock=self.wall_clock,
         )
-        return {
+        table = {
             **data_processors(self.send, self.pull, QueryMessageProcessor(self.store)),
             **offsets.processors(),
             **self.clients.processors(),
@@ -279,6 +287,7 @@ class BrokerParts:
             **end_transaction.processors(),
             **admin,
         }
+        return only_while_leading(table, self.leadership)
 
     def _look_interval(self) -> float:
         broker = self.config.broker

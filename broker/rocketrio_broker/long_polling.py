@@ -5,6 +5,7 @@
     arrival in its queue, filter accepts   executed again at once
     arrivals that the filter rejects       executed again at the next look, so that its offset moves on
     its time is up                         executed again then
+    the broker stands aside                all are executed again, and refused
 
 Invariant: a held pull is executed again exactly once, or dropped with its connection.
 Invariant: a fault while one is looked at is answered to that one, and touches no other.
@@ -22,6 +23,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
@@ -155,11 +157,13 @@ class PullRequestHoldService:
         executor: PullExecutor,
         store: MessageStore,
         *,
+        leadership: Leadership,
         look_interval: Callable[[], float] = lambda: LOOK_INTERVAL,
     ) -> None:
         self._held = held
         self._executor = executor
         self._store = store
+        self._leadership = leadership
         self._look_interval = look_interval
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -167,6 +171,7 @@ class PullRequestHoldService:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_arrivals)
             nursery.start_soon(self._watch_time)
+            nursery.start_soon(self._watch_leadership)
             task_status.started()
 
     async def _watch_arrivals(self) -> None:
@@ -189,6 +194,15 @@ class PullRequestHoldService:
                 for pull in list(held):
                     self._act(pull, self._wake_if_grown)
                 next_look = now + self._look_interval()
+
+    async def _watch_leadership(self) -> None:
+        """Answer all pulls when another master is found: their readers are to go there now."""
+        seen = self._leadership.changes.value
+        while True:
+            seen = await self._leadership.changes.wait_past(seen)
+            if self._leadership.other is not None:
+                for pull in list(self._held):
+                    self._act(pull, self._wake)
 
     def arrived(self, key: QueueKey) -> None:
         """A queue has grown: wake the pulls that want what came."""

@@ -7,7 +7,7 @@
 
 A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on.
 
-Invariant: a master takes no write while another live master of its name is known.
+Invariant: a master takes no write while another live master of its name is known, and leads nobody (leadership.py).
 Invariant: it takes none before its queues are complete and its slaves were asked for messages and offsets.
 Answers to: BrokerController.changeToMaster, changeToSlave.
 Unlike Java: a slave registers at once and learns its master from the answer; there it waits for the next period.
@@ -25,6 +25,7 @@ from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
+from rocketrio_broker.leadership import NOT_TAKEN_OVER
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
@@ -71,6 +72,7 @@ class RoleService:
         """Counts the times that a role began to serve."""
         self._parts = parts
         self._config: LiveConfig = parts.config
+        self._leadership = parts.leadership
         self._store = parts.store
         self._registration = registration
         self._group_transfer = group_transfer
@@ -138,6 +140,7 @@ class RoleService:
 
     async def _follow(self) -> None:
         self._store.is_slave = True
+        self._leadership.follow()
         self._parts.queue_locks.clear()
         self._expect_acknowledgements()
         self.slave = self._make_slave()
@@ -153,14 +156,16 @@ class RoleService:
         """Returns when a name server refused this master: then all begins again."""
         store, registration = self._store, self._registration
         # Before anything is waited for: the setter below completes the queues, and would open for writes.
+        self._leadership.stand_aside()
         store.is_slave = False
-        store.refuse_writes("this master has not taken over yet")
+        store.refuse_writes(NOT_TAKEN_OVER)
         self._has_taken_over = False
         self._expect_acknowledgements()
         while (other := await self._other_master()) is not None:
             self._stand_aside(other)
             self._settle()
             await trio.sleep(OTHER_MASTER_LOOK)
+        self._leadership.stand_aside()
         refusals = registration.refusals.value
         known_to = store.max_physical_offset
         if self._topics_known_to is not None:
@@ -169,6 +174,7 @@ class RoleService:
         self._expect_acknowledgements()
         await self._gather()
         self._parts.deleted_topics.follow()
+        self._leadership.lead()
         await self._insist_on_topics(known_to)
         self._topics_known_to = None
         store.take_writes()
@@ -217,6 +223,7 @@ class RoleService:
         if self._store.refusal != reason:
             logger.error("no writes are taken reason=%s", reason)
         self._store.refuse_writes(reason)
+        self._leadership.stand_aside(reason, other=other)
 
     async def _insist_on_topics(self, known_to: int) -> None:
         """With a full disk no topic can be made, and no message taken either: only reads are served."""

@@ -97,6 +97,10 @@ class OwnStatus(msgspec.Struct, rename="camel", kw_only=True):
     broker_id: int
     refusal: str | None = None
     """Why no writes are taken; None where they are. A slave never takes any, and says nothing here."""
+    standing: str | None = None
+    """`leads`, `follows` or `stands aside`."""
+    stands_aside_for: str | None = None
+    """The live master of its name for which it stands aside; None where it knows of none."""
     flushed_offset: int = 0
     """The disk has everything before this address."""
     min_offset: int = 0

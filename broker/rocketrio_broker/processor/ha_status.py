@@ -15,6 +15,7 @@ from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
+from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers, WaitingStatistics
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.record_search import store_timestamp_from
@@ -49,6 +50,7 @@ class HAStatusProcessor:
         slave: Callable[[], SlaveStatistics | None],
         level_clock: LevelClock,
         wall_clock: WallClock,
+        leadership: Leadership,
     ) -> None:
         """`slave` gives the slave's side of replication, None on a master."""
         self._config = config
@@ -59,6 +61,7 @@ class HAStatusProcessor:
         self._slave = slave
         self._level_clock = level_clock
         self._wall_clock = wall_clock
+        self._leadership = leadership
         self._rates = _Rates()
 
     def processors(self) -> dict[int, Processor]:
@@ -102,6 +105,8 @@ class HAStatusProcessor:
             role=config.role,
             broker_id=config.broker_id,
             refusal=None if config.is_slave else store.refusal or None,
+            standing=self._leadership.standing,
+            stands_aside_for=self._leadership.other,
             flushed_offset=store.flushed.value,
             min_offset=store.min_physical_offset,
             max_offset=store.max_physical_offset,

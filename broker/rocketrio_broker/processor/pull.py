@@ -5,6 +5,7 @@ Checks, read, answer, without an await; a pull that finds nothing and may wait g
 Invariant: checks come in Java's order, each refusal with Java's code.
 Invariant: a pull that is executed again neither waits again nor commits again.
 Invariant: a slave moves no reader because it is behind: it repeats the offset it was asked for.
+Invariant: a master that has not taken over moves none either: what lies beyond its bounds may come from a slave.
 Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
 Unlike Java: a reader whose newer tags are not known yet is not refused (25) until its next heartbeat, up to 30 s, but
 given everything: clients choose by tag themselves as well, as the hashes here are not exact.
@@ -25,8 +26,10 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.long_polling import HeldPull, HeldPulls
 from rocketrio_broker.processor.answers import pull_answer_frame
+from rocketrio_broker.processor.leading import refuse_beside_a_master
 from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.sql_expression import sql_filter
@@ -98,6 +101,7 @@ class PullMessageProcessor:
         live_slaves: LiveSlaves,
         level_clock: LevelClock,
         pull_offsets: PullOffsets,
+        leadership: Leadership,
     ) -> None:
         self._store = store
         self._config = config
@@ -110,6 +114,7 @@ class PullMessageProcessor:
         self._live_slaves = live_slaves
         self._level_clock = level_clock
         self._pull_offsets = pull_offsets
+        self._leadership = leadership
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
@@ -120,6 +125,7 @@ class PullMessageProcessor:
         """Answer a pull that has waited, whatever there is now; raises as the first time."""
         if pull.channel.closed:
             return None
+        refuse_beside_a_master(self._leadership)
         return self._pull(pull.channel, pull.request, pull.header, is_first=False)
 
     def _pull(
@@ -145,6 +151,9 @@ class PullMessageProcessor:
         )
         code = code_of_status(result.status, header.queue_offset)
         is_slave = self._store.is_slave
+        if self._leadership.stands_aside and code is not ResponseCode.SUCCESS and code is not _RETRY:
+            code = _NOT_FOUND
+            result.next_begin_offset = header.queue_offset
         if (
             is_first
             and header.sys_flag & _COMMIT_OFFSET
