@@ -7,7 +7,7 @@
 
 `role.py` sets it; `processor/leading.py` refuses by it what only a leader may answer.
 
-Invariant: a broker leads only after it asked for other masters and for what its slaves have, and before its first write.
+Invariant: a broker leads only after it asked for other masters and for what its slaves have.
 Answers to: nothing of 4.x, where two masters of one name both lead; 5.x's controller elects one.
 """
 

@@ -28,7 +28,13 @@ from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
 from rocketrio.silence import SilenceWatch
 from rocketrio.topic_routes import TopicRoutes
-from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    ConfigError,
+    Error,
+    NotReachable,
+    RouteNotFound,
+    ServiceNotAvailable,
+)
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.message_id import UniqueIdGenerator
 from rocketrio_protocol.remoting.dispatch import Processor
@@ -196,8 +202,9 @@ class ClientInstance(Live):
         """What `ask` brings from the queue's master, or from a slave when the master cannot be reached.
 
         With `insist_on_master` a master that failed a moment ago is tried first all the same, for a second: for what a
-        slave may know only an older state of. Raises what `ask` raises; NotReachable and RouteNotFound when nobody is
-        left.
+        slave may know only an older state of. When a broker refuses because it does not lead, the route is asked for
+        again, and those that it names then are asked. Raises what `ask` raises; NotReachable and RouteNotFound when
+        nobody is left.
         """
         tried: set[str] = set()
         failure: Error | None = None
@@ -223,6 +230,10 @@ class ClientInstance(Live):
                     failure = error
                     self.mark_unreachable(found.addr, spent=trio.current_time() - started)
                     self.silence.failed(found.addr, queue)
+                except ServiceNotAvailable as error:
+                    failure = error
+                    if not is_last_round:
+                        break
                 else:
                     self.mark_reachable(found.addr)
                     return answer

@@ -151,7 +151,11 @@ class PullMessageProcessor:
         )
         code = code_of_status(result.status, header.queue_offset)
         is_slave = self._store.is_slave
-        if self._leadership.stands_aside and code is not ResponseCode.SUCCESS and code is not _RETRY:
+        if (
+            self._leadership.stands_aside
+            and code is not ResponseCode.SUCCESS
+            and code is not _RETRY
+        ):
             code = _NOT_FOUND
             result.next_begin_offset = header.queue_offset
         if (

@@ -1,7 +1,8 @@
 """The task that keeps one queue's messages at hand: where to start, pull, make room, pull again.
 
 Invariant: only an answer of "not found" starts a queue from scratch; while nobody answers, it waits.
-Invariant: the bounds of a slave never move a consumer: it may be behind.
+Invariant: the bounds of a slave never move a consumer: it may be behind. A master's move it back only while the name
+servers list that master (master_check.py).
 Invariant: a member whose pull nobody answered asks where the group is before it pulls again: it may have been counted
 out, and others have had the queue.
 Answers to: PullMessageService, DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
@@ -18,6 +19,7 @@ import attrs
 import trio
 
 from rocketrio.api import NOT_FOUND, Offset
+from rocketrio.consuming.master_check import is_master_still
 from rocketrio.consuming.offsets import OffsetStore
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
@@ -204,6 +206,10 @@ class QueueFetcher:
                 # The first one only looks: held at the end of a queue it would keep its reservation.
                 suspend_timeout=0.0 if process_queue.max_offset is None else SUSPEND_TIMEOUT,
             )
+            if self._goes_back(result, offset) and not await is_master_still(
+                self.wrapper.client, process_queue.queue, result.addr
+            ):
+                return 0.0
             # In here too: an answer whose messages cannot be read is a pull that failed.
             return self._accept(result, offset) if process_queue.epoch == epoch else 0.0
         except Error as error:
@@ -248,6 +254,12 @@ class QueueFetcher:
         made_progress = result.next_begin_offset != offset
         is_held = result.status is PullStatus.NO_NEW_MSG
         return 0.0 if made_progress or is_held else NO_PROGRESS_PAUSE
+
+    @staticmethod
+    def _goes_back(result: PullResult, offset: int) -> bool:
+        """Whether a master's answer would lower the position."""
+        is_moved = result.status is PullStatus.OFFSET_ILLEGAL
+        return is_moved and not result.is_from_slave and result.next_begin_offset < offset
 
     def _correct(self, result: PullResult, offset: int) -> float:
         process_queue = self.process_queue

@@ -2,6 +2,7 @@
 
 Invariant: a commit travels with a pull only to a master.
 Invariant: each address is tried once a call, and the route is fetched anew at most once.
+Invariant: a master that refuses for another one's sake is replaced within the call, once the route names that one.
 Invariant: a connection on which a pull waits is watched (silence.py): a silent one costs two seconds, not a timeout.
 Answers to: PullAPIWrapper.
 Unlike Java: a broker that cannot be reached is replaced within the call, not by an error and a pause of 3 s.
@@ -120,7 +121,9 @@ class PullAPIWrapper:
             try:
                 return await self._pull_from(found, queue, header, subscription, timeout)
             except (NotReachable, BrokerError) as error:
-                if isinstance(error, BrokerError) and not (found.is_slave and error.stale_route):
+                if isinstance(error, BrokerError) and not (
+                    error.stale_route and (found.is_slave or self._has_moved(found, queue))
+                ):
                     raise
                 # Also from a slave that has not copied topic or group yet: the master has them.
                 failure = error
@@ -129,6 +132,11 @@ class PullAPIWrapper:
                     "pull moves on queue=%s offset=%d failed_addr=%s error=%s",
                     queue, offset, found.addr, error.what,
                 )  # fmt: skip
+
+    def _has_moved(self, found: FindBrokerResult, queue: MessageQueue) -> bool:
+        """Whether the route names another master by now than the one that was asked."""
+        master = self.client.routing.find_broker_address_in_publish(queue.broker_name)
+        return master is not None and master != found.addr
 
     def next_node(self, queue: MessageQueue) -> int:
         """The broker id that the next pull goes to, as far as that can be said now."""

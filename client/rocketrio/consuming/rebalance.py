@@ -16,12 +16,19 @@ import attrs
 import trio
 
 from rocketrio.consuming.allocate import AllocateStrategy, allocate_averagely
+from rocketrio.consuming.pull import ROUTE_MAX_AGE
 from rocketrio.consuming.rebalance_report import RECENT_REBALANCES, Rebalance, Share, report
 from rocketrio.heartbeat import BROADCASTING, ConsumerMembership
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import subscribe_queues
 from rocketrio.routing.queues import broker_names
-from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNotFound
+from rocketrio_protocol.errors import (
+    BrokerError,
+    Error,
+    NotReachable,
+    RouteNotFound,
+    ServiceNotAvailable,
+)
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.topic_names import retry_topic
 
@@ -130,6 +137,9 @@ class RebalanceService:
                 except NotReachable as error:
                     client.mark_unreachable(found.addr, spent=trio.current_time() - started)
                     failure = error
+                except ServiceNotAvailable as error:
+                    failure = error  # It does not lead any more, and its list lacks members.
+                    await client.refresh_topic_route(topic, max_age=ROUTE_MAX_AGE)
                 except BrokerError as error:
                     failure = error  # It knows no member: not even us.
                     if not found.is_slave:

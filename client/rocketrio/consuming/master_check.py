@@ -1,0 +1,29 @@
+"""Checks that a broker is still the master before a consumer goes back on its word.
+
+A route is up to 30 s old. Meanwhile another broker may have become master; the former one is shorter, and to it the
+consumer's position lies beyond the end of the queue. So the name servers are asked again before a position is lowered.
+
+Invariant: an answer of a broker that is not the master by the newest route lowers no position and no committed offset.
+Invariant: while no name server answers, the broker of the last known route is believed: its log may really be shorter.
+Answers to: nothing; Java believes whatever address it asked.
+"""
+
+import logging
+
+from rocketrio.instance import ClientInstance
+from rocketrio_protocol.message import MessageQueue
+
+logger = logging.getLogger("rocketrio.consumer")
+
+
+async def is_master_still(client: ClientInstance, queue: MessageQueue, addr: str) -> bool:
+    """Whether the name servers, asked now, list `addr` as master of the queue's broker."""
+    await client.refresh_topic_route(queue.topic)
+    master = client.routing.find_broker_address_in_publish(queue.broker_name)
+    if master == addr:
+        return True
+    logger.warning(
+        "answer dropped, its broker is not the master queue=%s addr=%s master=%s",
+        queue, addr, master,
+    )  # fmt: skip
+    return False

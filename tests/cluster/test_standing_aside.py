@@ -1,0 +1,260 @@
+"""A master that stands aside leads nobody: it comes back as master while clients have the old route."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from tests.cluster.support import COMMIT, SUBSCRIPTION, SUSPEND, Caller, caller_of
+from tests.cluster.test_offsets_never_go_back import client_of
+from tests.cluster.test_roles import change, listed
+from trio.testing import MockClock
+
+from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_admin, open_consumer
+from rocketrio.producing.produce import open_producer
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import (
+    GetBrokerHAStatusRequestHeader,
+    ResetOffsetRequestHeader,
+)
+from rocketrio_protocol.commands.client import (
+    ConsumerData,
+    GetConsumerListByGroupRequestHeader,
+    HeartbeatData,
+    HeartBeatRequestHeader,
+)
+from rocketrio_protocol.commands.consumer import (
+    LockBatch,
+    LockBatchMqRequestHeader,
+    QueueName,
+    UnlockBatchMqRequestHeader,
+)
+from rocketrio_protocol.commands.offset import (
+    GetMaxOffsetRequestHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from rocketrio_protocol.commands.transaction import EndTransactionRequestHeader
+from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.message import MessageExt
+
+TOPIC, GROUP = "orders", "billing"
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+GOES_ON_WITHIN = 2.0
+
+
+@attrs.define
+class Pair:
+    """Two brokers, of which the first is the configured master, and a client with the route of the beginning."""
+
+    cluster: EmbeddedCluster
+    client: ClientInstance
+    call: Caller
+
+    @property
+    def former(self) -> Broker:
+        return self.cluster.master.broker
+
+    @property
+    def master(self) -> Broker:
+        return self.cluster.slaves[0].broker
+
+    async def send(self, first: int, count: int) -> None:
+        """To the master of the moment, by a client of its own with a fresh route."""
+        async with client_of(self.cluster) as client, open_producer(client=client) as producer:
+            await producer.send_batch(
+                [Message(TOPIC, b"%d" % number) for number in range(first, first + count)]
+            )
+
+    async def fail_over(self) -> None:
+        """Kill the first, promote the second."""
+        await self.cluster.master.kill()
+        answer = await change(self.call, self.master, "async-master", 0)
+        assert answer.code == 0, answer.remark
+
+    async def bring_back(self) -> None:
+        """The first starts as master again, as a service manager does, and stands aside."""
+        await self.cluster.master.start()
+        assert not self.former.store.writable
+
+    def forget_the_new_route(self) -> None:
+        """The client has the route of the beginning again: it did not ask since."""
+        self.client.routing.broker_addr_table["broker-a"] = {
+            0: self.former.address,
+            1: self.master.address,
+        }
+        self.client.faults.clear(self.former.address)
+
+    async def committed(self) -> int:
+        return await self.call.committed(self.master.address)
+
+
+@asynccontextmanager
+async def pair_of_brokers() -> AsyncIterator[Pair]:
+    async with (
+        EmbeddedCluster(slaves=1) as cluster,
+        client_of(cluster) as client,
+        caller_of(cluster) as call,
+    ):
+        async with open_admin(client=client) as admin:
+            await admin.create_topic(TOPIC, queues=1)
+        await client.refresh_topic_route(TOPIC)
+        pair = Pair(cluster, client, call)
+        await pair.send(0, 100)
+        await trio.sleep(12)  # The slave has copied topics and groups.
+        yield pair
+
+
+@asynccontextmanager
+async def reading(
+    pair: Pair, **options: object
+) -> AsyncIterator[tuple[Consumer, list[MessageExt]]]:
+    """A member of the group, and what it was given so far."""
+    given: list[MessageExt] = []
+    async with (
+        open_consumer(
+            TOPIC, group=GROUP, client=pair.client, auto_commit_interval=0.5, **options
+        ) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def receive() -> None:
+            async for message in consumer:
+                given.append(message)
+
+        nursery.start_soon(receive)
+        yield consumer, given
+        nursery.cancel_scope.cancel()
+
+
+async def lowest_committed(pair: Pair, seconds: float) -> int:
+    """The lowest offset that the master shows in this time."""
+    lowest = await pair.committed()
+    for _ in range(round(seconds * 10)):
+        await trio.sleep(0.1)
+        lowest = min(lowest, await pair.committed())
+    return lowest
+
+
+async def wait_given(given: list[MessageExt], count: int) -> None:
+    while len(given) < count:  # noqa: ASYNC110
+        await trio.sleep(0.05)
+
+
+async def test_readers_with_the_old_route_go_on_at_the_new_master(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pair_of_brokers() as pair, reading(pair) as (_, given):
+        await wait_given(given, 100)
+        await pair.fail_over()
+        # Their pulls have moved to the other address by themselves; the route is the old one.
+        await pair.send(100, 60)
+        await wait_given(given, 160)
+        await trio.sleep(1)
+        assert await pair.committed() == 160
+        await pair.bring_back()
+        pair.forget_the_new_route()
+        for number in range(160, 180):
+            await pair.send(number, 1)
+            with trio.fail_after(GOES_ON_WITHIN):
+                await wait_given(given, number + 1)
+        assert await lowest_committed(pair, 30) >= 160
+        assert [message.queue_offset for message in given] == list(range(180))
+        assert "lowered" not in caplog.text
+
+
+async def test_nobody_believes_a_moved_answer_of_yesterdays_master(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first comes back and knows of nobody: as a broker of before, and one that cannot see the other."""
+    async with pair_of_brokers() as pair, reading(pair) as (_, given):
+        await wait_given(given, 100)
+        await pair.fail_over()
+        await pair.send(100, 60)
+        await wait_given(given, 160)
+        await trio.sleep(1)
+        await pair.bring_back()
+        pair.former.parts.leadership.lead()
+        pair.forget_the_new_route()
+        with trio.fail_after(GOES_ON_WITHIN):
+            await pair.send(160, 10)
+            await wait_given(given, 170)
+        assert await lowest_committed(pair, 20) >= 160
+        assert [message.queue_offset for message in given] == list(range(170))
+
+
+async def test_held_pulls_are_answered_when_another_master_is_found(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair_of_brokers() as pair, trio.open_nursery() as nursery:
+        answers: list[RemotingCommand] = []
+
+        async def pull() -> None:
+            flags = SUBSCRIPTION | SUSPEND
+            address = pair.former.address
+            answers.append(await pair.call.pull(address, 100, sys_flag=flags, suspend=15.0))
+
+        nursery.start_soon(pull)
+        await trio.sleep(1)
+        assert not answers
+        pair.former.parts.leadership.stand_aside("another", other=pair.master.address)
+        with trio.fail_after(0.1):
+            while not answers:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert answers[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("offset", [0, 50, 100, 160])
+async def test_requests_of_java_shape_are_refused_and_leave_nothing(
+    autojump_clock: MockClock, offset: int
+) -> None:
+    """As Java's clients send them: no claim, no generation, no heartbeat of ours, commits without an answer."""
+    async with pair_of_brokers() as pair:
+        pool, former = pair.call.pool, pair.former.address
+        await pair.call.commit(former, 40)
+        await trio.sleep(12)
+        await pair.fail_over()
+        await pair.send(100, 60)
+        await pair.bring_back()
+
+        async def refused(header: object, body: bytes = b"") -> None:
+            answer = await pool.call(former, header, body)  # type: ignore[arg-type]
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, (header, answer)
+            assert pair.master.address in (answer.remark or "")
+            assert not answer.body
+
+        answer = await pair.call.pull(
+            former, offset, sys_flag=SUBSCRIPTION | COMMIT, commit_offset=7
+        )
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        answer = await pair.call.pull(former, offset, sys_flag=SUBSCRIPTION | SUSPEND, suspend=15.0)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await refused(QueryConsumerOffsetRequestHeader(GROUP, TOPIC, 0))
+        await refused(UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, 0, 7))
+        await pool.send_oneway(former, UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, 0, 7))
+        await refused(GetMaxOffsetRequestHeader(TOPIC, 0))
+        locks = fastjson.dumps(LockBatch(GROUP, "java@1", [QueueName.of(QUEUE)]))
+        await refused(LockBatchMqRequestHeader(), locks)
+        await refused(UnlockBatchMqRequestHeader(), locks)
+        beat = HeartbeatData("java@1", [ConsumerData(GROUP, "CONSUME_PASSIVELY", "CLUSTERING")])
+        await refused(HeartBeatRequestHeader(), fastjson.dumps(beat))
+        await refused(GetConsumerListByGroupRequestHeader(GROUP))
+        await refused(ResetOffsetRequestHeader(TOPIC, GROUP, -1, True))
+        await refused(EndTransactionRequestHeader("producers", 0, 0, 8, "id"))
+        await trio.sleep(12)
+        assert pair.former.parts.consumer_offsets.query_offset(GROUP, TOPIC, 0) == 40
+        assert pair.former.parts.consumers.group(GROUP) is None
+        assert await pair.committed() == 40
+        assert await listed(pair.cluster) == {0: pair.master.address}
+        status = await pool.call(former, GetBrokerHAStatusRequestHeader())
+        own = HARuntimeInfo.from_json(status.body).rocketrio
+        assert own is not None
+        assert (own.standing, own.stands_aside_for) == ("stands aside", pair.master.address)
+        # The master answers the same requests.
+        answer = await pool.call(pair.master.address, LockBatchMqRequestHeader(), locks)
+        assert answer.code in (0, ResponseCode.SYSTEM_BUSY)
