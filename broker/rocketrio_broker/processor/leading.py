@@ -75,9 +75,7 @@ def refuse_beside_a_master(leadership: Leadership) -> None:
 
 
 def _guarded(processor: Processor, leadership: Leadership, *, is_leaders_only: bool) -> Processor:
-    def process(
-        channel: Channel, request: RemotingCommand
-    ) -> Answer | Coroutine[Any, Any, Answer]:
+    def process(channel: Channel, request: RemotingCommand) -> Answer | Coroutine[Any, Any, Answer]:
         if leadership.other is not None or (is_leaders_only and leadership.stands_aside):
             raise _refusal(leadership)
         return processor(channel, request)
