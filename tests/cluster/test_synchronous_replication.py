@@ -17,7 +17,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
-from rocketrio_protocol.remoting.streams import StreamTransport
+from rocketrio_protocol.remoting.memory_network import MemoryTransport
 from rocketrio_protocol.route import KVTable
 
 OK = ResponseCode.SUCCESS
@@ -321,15 +321,15 @@ async def test_sends_in_flight_are_let_go_in_order_and_in_one_write(
 ) -> None:
     writes: list[bytes] = []
     ends: tuple[str, str] = ("", "")
-    send_all = StreamTransport.send_all
+    send_nowait = MemoryTransport.send_nowait
 
-    async def recorded(transport: StreamTransport, data: Any) -> None:
+    def recorded(transport: MemoryTransport, data: Any) -> int:
         if (transport.local_addr, transport.remote_addr) == ends:
             writes.append(bytes(data))
-        await send_all(transport, data)
+        return send_nowait(transport, data)
 
     async with synchronous() as pair:
-        monkeypatch.setattr(StreamTransport, "send_all", recorded)
+        monkeypatch.setattr(MemoryTransport, "send_nowait", recorded)
         transport = await pair.members.dial(pair.addr)
         ends = (pair.addr, transport.local_addr)
         header = SendMessageRequestHeaderV2("p", "orders", "TBW102", 4, 0, 0, 1, 0, "")

@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from rocketrio_protocol.errors import ClosedError, ConfigError, NotReachable
+from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.memory_pipe import PIPE_SIZE, MemoryPipe
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, join_addr, split_addr
 from rocketrio_protocol.remoting.streams import StreamTransport
@@ -54,16 +55,33 @@ def memory_stream_pair() -> tuple[MemoryStream, MemoryStream]:
     return MemoryStream(back, there), MemoryStream(there, back)
 
 
+class MemoryTransport(StreamTransport):
+    """One end of a connection in memory, which sends without a wait while there is room, as a socket does."""
+
+    def __init__(
+        self, incoming: MemoryPipe, outgoing: MemoryPipe, *, local_addr: str, remote_addr: str
+    ) -> None:
+        stream = MemoryStream(incoming, outgoing)
+        super().__init__(stream, local_addr=local_addr, remote_addr=remote_addr)
+        self._outgoing = outgoing
+
+    def send_nowait(self, data: Body) -> int:
+        try:
+            return self._outgoing.put_nowait(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise self._broken(error) from error
+
+
 class MemoryListener:
     """A place in a memory network where connections arrive."""
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
         self.closed = False
-        self._arrived: deque[tuple[StreamTransport, tuple[MemoryPipe, MemoryPipe]]] = deque()
+        self._arrived: deque[tuple[MemoryTransport, tuple[MemoryPipe, MemoryPipe]]] = deque()
         self._changed = trio.lowlevel.ParkingLot()
 
-    async def accept(self) -> StreamTransport:
+    async def accept(self) -> MemoryTransport:
         await trio.lowlevel.checkpoint()
         while not self._arrived:
             if self.closed:
@@ -79,7 +97,7 @@ class MemoryListener:
                 pipe.break_off()
         self._changed.unpark_all()
 
-    def arrive(self, transport: StreamTransport, pipes: tuple[MemoryPipe, MemoryPipe]) -> None:
+    def arrive(self, transport: MemoryTransport, pipes: tuple[MemoryPipe, MemoryPipe]) -> None:
         """A connection was made to this place."""
         self._arrived.append((transport, pipes))
         self._changed.unpark()
@@ -191,7 +209,7 @@ class MemoryNetwork:
         self._listeners[bound] = listener = MemoryListener(bound)
         return listener
 
-    async def dial(self, dialer: str, addr: str, timeout: float) -> StreamTransport:
+    async def dial(self, dialer: str, addr: str, timeout: float) -> MemoryTransport:
         host, _ = split_addr(addr)
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(timeout):
@@ -204,21 +222,17 @@ class MemoryNetwork:
             return self._connect(dialer, listener, host)
         raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
 
-    def _connect(self, dialer: str, listener: MemoryListener, host: str) -> StreamTransport:
+    def _connect(self, dialer: str, listener: MemoryListener, host: str) -> MemoryTransport:
         there, back = MemoryPipe(), MemoryPipe()
         self._links = [link for link in self._links if not link.is_over]
         self._links.append(_Link(dialer, host, (there, back)))
         there.delay, back.delay = self._delay(dialer, host), self._delay(host, dialer)
         dialer_addr = join_addr(dialer, next(self._ports))
         listener.arrive(
-            StreamTransport(
-                MemoryStream(there, back), local_addr=listener.addr, remote_addr=dialer_addr
-            ),
+            MemoryTransport(there, back, local_addr=listener.addr, remote_addr=dialer_addr),
             (there, back),
         )
-        return StreamTransport(
-            MemoryStream(back, there), local_addr=dialer_addr, remote_addr=listener.addr
-        )
+        return MemoryTransport(back, there, local_addr=dialer_addr, remote_addr=listener.addr)
 
     async def _travel(self, dialer: str, host: str) -> None:
         """The way there and back that a connection takes to stand."""
@@ -252,7 +266,7 @@ class MemoryHost:
         self.name = name
         self._network = network
 
-    async def dial(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> StreamTransport:
+    async def dial(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> MemoryTransport:
         return await self._network.dial(self.name, addr, timeout)
 
     async def listen(self, addr: str) -> MemoryListener:

@@ -59,6 +59,20 @@ class MemoryPipe:
         finally:
             self._putting = False
 
+    def put_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        """Write what there is room for, as a socket does; how many bytes that was."""
+        if self._putting:
+            return 0
+        self._check_writable()
+        taken = data[: max(0, PIPE_SIZE - len(self._data))]
+        if self._cut_short:
+            return len(data)  # The writer does not hear of it.
+        if taken:
+            self._data += taken
+            self._note_due(len(taken))
+            self._changed.unpark_all()
+        return len(taken)
+
     async def wait_room(self) -> None:
         """Wait until a byte could be written."""
         if self._putting:
@@ -76,22 +90,19 @@ class MemoryPipe:
             raise trio.BusyResourceError("another task is receiving")
         self._taking = True
         try:
-            await trio.lowlevel.checkpoint()
-            while True:
-                if self._reader_closed:
-                    raise trio.ClosedResourceError
-                if not self._held:
-                    if self._broken:
-                        raise trio.BrokenResourceError("the connection was reset")
-                    arrived = self._arrived()
-                    if arrived:
-                        taken = bytes(self._data[: min(limit, arrived)])
-                        del self._data[: len(taken)]
-                        self._changed.unpark_all()
-                        return taken
-                    if not self._data and (self._writer_closed or self._cut_short):
-                        return b""
+            if self._is_readable():
+                await trio.lowlevel.checkpoint()
+            while not self._is_readable():
                 await self._wait_change()
+            if self._reader_closed:
+                raise trio.ClosedResourceError
+            if self._broken:
+                raise trio.BrokenResourceError("the connection was reset")
+            taken = bytes(self._data[: min(limit, self._arrived())])
+            if taken:
+                del self._data[: len(taken)]
+                self._changed.unpark_all()
+            return taken
         finally:
             self._taking = False
 
@@ -150,6 +161,14 @@ class MemoryPipe:
             while self._due and self._due[0][0] <= now:
                 self._due_size -= self._due.popleft()[1]
         return len(self._data) - self._due_size
+
+    def _is_readable(self) -> bool:
+        """Whether there are bytes, an end or an error for the reader."""
+        if self._held or self._reader_closed:
+            return self._reader_closed
+        if self._broken or self._arrived():
+            return True
+        return not self._data and (self._writer_closed or self._cut_short)
 
     async def _wait_change(self) -> None:
         if self._due and not self._held:

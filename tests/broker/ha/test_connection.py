@@ -326,6 +326,9 @@ async def test_leaving_slave_is_logged_with_what_it_had(
     async with master(messages=3) as ours:
         peer = await ours.raw_slave()
         await peer.report(0)
+        await (
+            trio.testing.wait_all_tasks_blocked()
+        )  # It has sent what it has: only the end is left to see.
         await peer.transport.aclose()
         await trio.testing.wait_all_tasks_blocked()
         assert ours.service.connections == []

@@ -99,11 +99,15 @@ class FaultyDisk(MemoryDisk):
 
     def sync_directory(self, path: Path) -> None:
         self.operate()
-        for name in [name for name in self._durable_names if name.parent == path]:
+        folder = str(path) + "/"
+
+        def is_in(name: Path) -> bool:  # As `name.parent == path`, at a tenth of its price.
+            text = str(name)
+            return text.startswith(folder) and "/" not in text[len(folder) :]
+
+        for name in [name for name in self._durable_names if is_in(name)]:
             del self._durable_names[name]
-        self._durable_names.update(
-            {name: file for name, file in self.files.items() if name.parent == path}
-        )
+        self._durable_names.update({name: file for name, file in self.files.items() if is_in(name)})
 
     def unlink(self, path: Path) -> None:
         if path in self.files:

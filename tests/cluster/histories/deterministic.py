@@ -39,6 +39,7 @@ def _deterministic_scheduling(seed: int) -> Iterator[None]:
     was_collecting = gc.isenabled()
     gc.collect()
     gc.disable()
+    gc.freeze()  # What is there already is no garbage of a later run.
     try:
         yield
     finally:
