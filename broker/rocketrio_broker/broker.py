@@ -25,6 +25,7 @@ from rocketrio_broker.addresses import BrokerAddresses, listening
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
+from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.known_slaves import KnownSlaves
@@ -235,6 +236,17 @@ async def open_broker(
             )
             peers = attrs.evolve(peers, remembered=known_slaves.addrs)
             parts.live_slaves.watch(ha_service.connections)
+            parts.absence.watch(
+                ha_service.connections,
+                partial(
+                    gather_slave_offsets,
+                    peers=peers,
+                    consumer_offsets=parts.consumer_offsets,
+                    queue_end=store.next_queue_offset,
+                    limit=ASK_LIMIT,
+                    level=logging.DEBUG,
+                ),
+            )
             listing = SlaveListing(parts.live_slaves, accepted=ha_service.accepted, peers=peers)
             ha_dial = secured_dial(dial, security)
             role = RoleService(

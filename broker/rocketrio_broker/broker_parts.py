@@ -20,6 +20,7 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.deleted_topics import DeletedTopics
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
@@ -112,6 +113,7 @@ class BrokerParts:
         self.queue_locks = QueueLocks()
         self.held_pulls = HeldPulls()
         self.live_slaves = LiveSlaves(config.ha_slave_fallbehind_max)
+        self.absence = Absence(heartbeat_interval=config.ha_send_heartbeat_interval)
         self.level_clock = LevelClock(
             file_size=config.store.mapped_file_size_commit_log,
             dispatched=lambda: store.dispatched.value,
@@ -218,6 +220,7 @@ class BrokerParts:
         """What runs while the broker is a master that takes writes."""
         broker = self.config.broker
         return (
+            self.absence,
             ScheduleMessageService(
                 self.store,
                 levels=self._delay_levels,
@@ -254,6 +257,7 @@ class BrokerParts:
             topics=self.topics,
             consumer_offsets=self.consumer_offsets,
             level_clock=self.level_clock,
+            absence=self.absence,
         )
         end_transaction = EndTransactionProcessor(
             self.store, self._decisions, config=self.config, waiting=self.waiting_answers

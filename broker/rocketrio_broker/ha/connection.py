@@ -105,6 +105,11 @@ class HAConnection:
         """The slave has everything before this address."""
         return self.acknowledged.value
 
+    @property
+    def last_report_age(self) -> float:
+        """Seconds since the slave last reported."""
+        return trio.current_time() - self._last_report_time
+
     def statistics(self) -> HAConnectionStatistics:
         return HAConnectionStatistics(
             addr=self.addr,
@@ -114,7 +119,7 @@ class HAConnection:
             transfer_offset=self._sent_to,
             bytes_sent=self._bytes_sent,
             connected_since_ms=self._connected_since_ms,
-            last_report_age=trio.current_time() - self._last_report_time,
+            last_report_age=self.last_report_age,
         )
 
     async def run(self) -> None:

@@ -45,6 +45,8 @@ class GatheredOffsets:
     """Queues whose offset is now a newer one."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
     """Name servers and slaves that could not be asked, and why."""
+    slaves_missing: set[str] = attrs.field(factory=set)
+    """Those of them that are slaves."""
 
 
 async def gather_slave_offsets(
@@ -54,10 +56,12 @@ async def gather_slave_offsets(
     tables: SlaveTables | None = None,
     queue_end: Callable[[str, int], int] | None = None,
     limit: float = GATHER_LIMIT,
+    level: int = logging.WARNING,
 ) -> GatheredOffsets:
     """Raise `consumer_offsets`, and `tables`, to what the slaves of this name have. Never fails.
 
-    Takes `limit` seconds at most. A cancel leaves what was merged so far.
+    Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. A cancel leaves what was merged
+    so far.
     """
     if queue_end is not None:
         consumer_offsets.cut(queue_end)
@@ -70,7 +74,8 @@ async def gather_slave_offsets(
     result = gathering.result
     if waiting.cancelled_caught:
         for addr, error in result.unreachable.items():
-            logger.warning(
+            logger.log(
+                level,
                 "serving without the offsets of a peer that could not be asked; "
                 "what was committed to a slave meanwhile may be read again "
                 "peer=%s waited=%g reason=%s",
@@ -112,9 +117,11 @@ class _Gathering:
                 nursery.start_soon(self._ask_slave, slave)
 
     async def _ask_slave(self, addr: str) -> None:
+        self.result.slaves_missing.add(addr)
         if self._tables is not None:
             await self._insist(addr, partial(self._tables.take_over, self._peers.call))
         offsets = await self._insist(addr, self._offsets)
+        self.result.slaves_missing.discard(addr)
         self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=self._queue_end)
         self.result.slaves_asked.append(addr)
 

@@ -7,9 +7,11 @@ Unlike Java: our clients claim a queue with 14 and name their claim and generati
 does not gets the answers and the rule of Apache's brokers, where the last commit wins.
 """
 
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.offset_version import NO_OFFSET, Commit, Generation
 from rocketrio_broker.store.message_store import MessageStore
@@ -41,11 +43,13 @@ class OffsetProcessor:
         topics: TopicConfigManager,
         consumer_offsets: ConsumerOffsetManager,
         level_clock: LevelClock,
+        absence: Absence,
     ) -> None:
         self._store = store
         self._topics = topics
         self._consumer_offsets = consumer_offsets
         self._level_clock = level_clock
+        self._absence = absence
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -58,7 +62,16 @@ class OffsetProcessor:
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
         }
 
-    def query_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def query_consumer_offset(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | Coroutine[Any, Any, RemotingCommand]:
+        return self._query_late(request) if self._absence.must_ask else self._query(request)
+
+    async def _query_late(self, request: RemotingCommand) -> RemotingCommand:
+        await self._absence.slaves_asked()
+        return self._query(request)
+
+    def _query(self, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.QueryConsumerOffsetRequestHeader)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         known = self._consumer_offsets.query_offset(group, topic, queue_id)

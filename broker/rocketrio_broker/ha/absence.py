@@ -1,0 +1,134 @@
+"""Finds out that a master was away while its slaves took commits, and asks them before it answers with its offsets.
+
+A process that was stopped (SIGSTOP, a suspended machine) sees a gap in its own clock; one that was cut off hears
+nothing of its slaves. Clients commit to a slave meanwhile, and come back within a moment. From then on the master's
+offsets are in doubt: a query for one waits until the slaves were asked, `ASK_LIMIT` at most.
+
+Invariant: a query that comes after a gap waits, also when it is read before anything else happens.
+Invariant: a slave that cannot be asked delays queries by `ASK_LIMIT` once in `ASK_AGAIN_AFTER`.
+Unlike Java: Apache's master goes on with what it last knew; its slaves take no commits.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+import trio
+
+from rocketrio_broker.ha.gather_offsets import GatheredOffsets
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.remoting.tasks import every
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+TICK: Final = 1.0
+"""Seconds between looks at the clock and the slaves."""
+
+AWAY_AFTER: Final = 2.5
+"""Seconds without a look that count as a stop; a loop that is only busy is asked for less."""
+
+SILENT_HEARTBEATS: Final = 1.5
+"""Intervals of heartbeats without a report after which a slave counts as out of reach."""
+
+ASK_LIMIT: Final = 1.0
+"""Seconds that slaves are waited for."""
+
+ASK_AGAIN_AFTER: Final = 3.0
+"""Seconds that offsets are answered without asking again, where a slave did not answer."""
+
+
+class SlaveLink(Protocol):
+    """What is asked of an HAConnection."""
+
+    @property
+    def last_report_age(self) -> float: ...
+
+
+class Absence:
+    """Of one master; runs while it leads."""
+
+    def __init__(self, *, heartbeat_interval: float) -> None:
+        self._silence_limit = SILENT_HEARTBEATS * heartbeat_interval
+        self._links: Sequence[SlaveLink] = ()
+        self._gather: Callable[[], Awaitable[GatheredOffsets]] | None = None
+        self._looked_at: float | None = None
+        self._is_in_doubt = False
+        self._is_asking = False
+        self._ask_again_at = 0.0
+        self._wanted = trio.Event()
+        self._asked = Watermark()
+
+    def __repr__(self) -> str:
+        return f"<Absence {'in doubt' if self._is_in_doubt else 'none'}>"
+
+    def watch(
+        self, links: Sequence[SlaveLink], gather: Callable[[], Awaitable[GatheredOffsets]]
+    ) -> None:
+        """The slaves' connections, a list that its owner keeps; `gather` takes over their offsets."""
+        self._links = links
+        self._gather = gather
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled; the slaves have just been asked."""
+        self._looked_at = trio.current_time()
+        self._is_in_doubt = False
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tick)
+                task_status.started()
+                await self._ask_when_wanted()
+        finally:
+            self._looked_at = None
+            self._is_asking = False
+
+    async def _tick(self) -> None:
+        async for _ in every(TICK):
+            self._look()
+
+    def _look(self) -> None:
+        if self._looked_at is None:
+            return
+        now = trio.current_time()
+        gap, self._looked_at = now - self._looked_at, now
+        if self._is_in_doubt:
+            return
+        if gap > AWAY_AFTER:
+            self._doubt(f"this process stood still for {gap:.1f} s")
+        elif self._is_slave_silent():
+            self._doubt("a slave is silent")
+
+    def _is_slave_silent(self) -> bool:
+        return any(link.last_report_age > self._silence_limit for link in self._links)
+
+    def _doubt(self, why: str) -> None:
+        logger.info("slaves are asked for newer offsets reason=%s", why)
+        self._is_in_doubt = True
+        self._ask_again_at = trio.current_time()
+        self._wanted.set()
+
+    @property
+    def must_ask(self) -> bool:
+        """Whether an offset may be answered only after `slaves_asked`."""
+        self._look()
+        if self._looked_at is None or not self._is_in_doubt:
+            return False
+        return self._is_asking or trio.current_time() >= self._ask_again_at
+
+    async def slaves_asked(self) -> None:
+        """Return once the slaves have answered, after `ASK_LIMIT` at the latest."""
+        self._wanted.set()
+        with trio.move_on_after(ASK_LIMIT):
+            await self._asked.wait_past(self._asked.value)
+
+    async def _ask_when_wanted(self) -> None:
+        while True:
+            await self._wanted.wait()
+            assert self._gather is not None
+            self._is_asking = True
+            gathered = await self._gather()
+            self._is_asking = False
+            self._wanted = trio.Event()
+            self._ask_again_at = trio.current_time() + ASK_AGAIN_AFTER
+            if not gathered.slaves_missing and not self._is_slave_silent():
+                self._is_in_doubt = False
+            self._asked.advance(self._asked.value + 1)
