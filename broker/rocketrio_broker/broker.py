@@ -32,9 +32,10 @@ from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
-from rocketrio_broker.ha.other_master import find_other_master
-from rocketrio_broker.ha.peers import Peers
+from rocketrio_broker.ha.other_master import find_other_masters
+from rocketrio_broker.ha.peers import Peers, claim_slave_id
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
+from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.processor import PULL_CODES
@@ -43,6 +44,7 @@ from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
+from rocketrio_broker.role_file import RoleFile
 from rocketrio_broker.slave_parts import ha_config, slave_replication
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
@@ -180,6 +182,9 @@ async def open_broker(
         listening(config, listen) as bound,
         open_message_store(config.store, config.data, disk=disk, wall_clock=wall_clock) as store,
     ):
+        configured = config
+        role_file = RoleFile(config.config_directory, configured=configured, disk=disk)
+        config = role_file.apply(configured)
         group_transfer = GroupTransferService(
             is_required=config.role == "sync-master",
             in_sync_slaves=config.in_sync_slaves,
@@ -194,6 +199,7 @@ async def open_broker(
             wall_clock=wall_clock,
             rng=rng,
             store_host=bound.store_host,
+            configured=configured,
         )
         parts.load()
         async with (
@@ -262,18 +268,22 @@ async def open_broker(
                     tables=SlaveTables(parts.topics, parts.groups),
                     queue_end=store.next_queue_offset,
                 ),
-                find_other_master=partial(find_other_master, peers),
+                find_masters=partial(find_other_masters, peers),
+                claim_id=partial(claim_slave_id, peers),
+                role_file=role_file,
             )
+            slave_ids = SlaveIds(peers, parts.live_slaves.introduced)
             for service in (*parts.services(), ha_service, listing, known_slaves, role):
                 await nursery.start(service.run)
             watch = ReplicationWatch(
                 ha_service.statistics, lambda: parts.waiting_answers.statistics().answered
             )
             await nursery.start(watch.run)
-            table = _processor_table(parts, registration, ha_service, role, bound)
+            table = _processor_table(parts, registration, ha_service, role, slave_ids, bound)
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
             await nursery.start(registration.run)
-            logger.info("serving role=%s address=%s", config.role, bound.address)
+            await role.settled.wait_reached(1)
+            logger.info("serving role=%s address=%s", parts.config.broker.role, bound.address)
             yield Broker(
                 parts,
                 ha_service=ha_service,
@@ -304,6 +314,7 @@ def _processor_table(
     registration: BrokerRegistration,
     ha_service: HAService,
     role: RoleService,
+    slave_ids: SlaveIds,
     bound: BrokerAddresses,
 ) -> dict[int, Processor]:
     """All that a broker answers."""
@@ -313,7 +324,12 @@ def _processor_table(
         ha_address=bound.ha_address,
         slave=role.slave_statistics,
     )
-    table |= RoleProcessor(role.change).processors()
+    table |= RoleProcessor(
+        role.change,
+        config=parts.config,
+        leads=lambda: parts.leadership.leads,
+        give_id=slave_ids.give,
+    ).processors()
     table |= HAStatusProcessor(
         config=parts.config,
         store=parts.store,
@@ -324,6 +340,7 @@ def _processor_table(
         level_clock=parts.level_clock,
         wall_clock=parts.wall_clock,
         leadership=parts.leadership,
+        claims=lambda: role.claims,
     ).processors()
     return table
 

@@ -76,13 +76,14 @@ class BrokerParts:
         wall_clock: WallClock,
         rng: random.Random,
         store_host: bytes,
+        configured: BrokerConfig | None = None,
     ) -> None:
         self.store = store
         self._store_host = store_host
         self._group_transfer = group_transfer
         self._disk = disk
         self.wall_clock = wall_clock
-        self.config = LiveConfig(config, wall_clock=wall_clock)
+        self.config = LiveConfig(config, wall_clock=wall_clock, configured=configured)
         self.leadership = Leadership()
         directory = config.config_directory
 

@@ -215,6 +215,13 @@ class BrokerConfig:
     ha_return_wait: float = _field(
         10.0, "Seconds such a broker tries to reach a slave that cannot be asked.", _positive
     )
+    ha_return_role: Literal["follow", "stand-aside"] = _field(
+        "follow",
+        "What a master does that finds another one of its name taking writes: follow (it becomes its slave under a "
+        "free id, now and after restarts), or stand-aside (it takes no writes and looks again). Beside an Apache "
+        "master it stands aside.",
+        validators.in_(("follow", "stand-aside")),
+    )
     ha_master_address: str | None = _field(
         None, "Replication address of the master, where the slave shall not ask the name server."
     )
@@ -293,9 +300,18 @@ class BrokerConfig:
 class LiveConfig:
     """The settings a running broker goes by: read `broker` at each use, it may have been replaced."""
 
-    def __init__(self, broker: BrokerConfig, *, wall_clock: WallClock) -> None:
+    def __init__(
+        self,
+        broker: BrokerConfig,
+        *,
+        wall_clock: WallClock,
+        configured: BrokerConfig | None = None,
+    ) -> None:
+        """`configured` are the settings it was started with, where it holds another role than they say."""
         self._wall_clock = wall_clock
         self.broker = broker
+        self.configured = configured or broker
+        """The settings at the start; of these only role and id are looked at."""
         self.data_version = DataVersion(timestamp=wall_clock.now_ms())
         self.changes = Watermark()
         """Counts the replacements, for parts that have to act on them."""

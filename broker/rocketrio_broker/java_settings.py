@@ -82,6 +82,7 @@ CHANGEABLE: Final = frozenset(
         "ha_missing_history",
         "ha_return",
         "ha_return_wait",
+        "ha_return_role",
         "register_name_server_period",
         "register_broker_timeout",
         "compressed_register",
@@ -113,8 +114,10 @@ _TO_JAVA: Final = {
 }
 
 
-def java_properties(config: BrokerConfig, *, broker_addr: str, ha_addr: str) -> dict[str, str]:
-    """All settings under Java's names."""
+def java_properties(
+    config: BrokerConfig, *, broker_addr: str, ha_addr: str, configured: BrokerConfig
+) -> dict[str, str]:
+    """All settings under Java's names; role and id are those it holds, and beside them what is `configured`."""
     host, port = split_addr(broker_addr)
     ha_host, ha_port = split_addr(ha_addr)
     shown = {
@@ -122,6 +125,8 @@ def java_properties(config: BrokerConfig, *, broker_addr: str, ha_addr: str) -> 
         "listenPort": str(port),
         "brokerIP2": ha_host,
         "haListenPort": str(ha_port),
+        "configuredBrokerRole": _TO_JAVA[configured.role],
+        "configuredBrokerId": str(configured.broker_id),
         **_FIXED,
     }
     for path, java_name in _NAMES.items():

@@ -14,6 +14,7 @@ a lost connection is noticed within a second, where Java's routes lack the broke
 """
 
 import logging
+from math import inf
 from typing import Final
 
 import attrs
@@ -66,7 +67,8 @@ class BrokerRegistration:
         self._config = config
         self._topics = topics
         self._pool = pool
-        self._broker_addr = broker_addr
+        self.broker_addr = broker_addr
+        """Where this broker is registered."""
         self._ha_server_addr = ha_server_addr
         self._name_servers = config.broker.name_servers
         self._body: tuple[tuple[int, bool], bytes] | None = None
@@ -85,9 +87,13 @@ class BrokerRegistration:
         """Counts the refusals."""
         self._is_held = False
         self._nudges = Watermark()
+        self._rounds: dict[str, int] = {}
+        """Name servers, and the last nudge that each was asked for."""
+        self._asked = Watermark()
+        """Counts the outcomes, good or bad."""
 
     def __repr__(self) -> str:
-        return f"<BrokerRegistration of {self._broker_addr} at {', '.join(self._told) or 'nobody'}>"
+        return f"<BrokerRegistration of {self.broker_addr} at {', '.join(self._told) or 'nobody'}>"
 
     async def wait_registered(self) -> None:
         """Wait until the topics as they are now are known to the reachable name servers, for a limited time.
@@ -108,6 +114,27 @@ class BrokerRegistration:
         self._is_held = False
         self._nudges.advance(self._nudges.value + 1)
 
+    async def register_as_master(self) -> str | None:
+        """Register at once; whom a name server lists as master instead, or None when none refuses.
+
+        Name servers that cannot be reached in `register_broker_timeout` are left out. A cancel leaves the
+        registration under way.
+        """
+        self.register_now()
+        nudge = self._nudges.value
+        with trio.move_on_after(self._config.broker.register_broker_timeout):
+            while not self.other_masters and self._oldest_round() < nudge:
+                await self._asked.wait_past(self._asked.value)
+        return min(self.other_masters.values(), default=None)
+
+    def _oldest_round(self) -> float:
+        return min((self._rounds.get(addr, -1) for addr in self._name_servers), default=inf)
+
+    def learn_master(self, addr: str, ha_addr: str | None) -> None:
+        """What a name server says has precedence, as soon as one says anything."""
+        if self.master != MasterAddrs(addr, ha_addr):
+            self._set_master(MasterAddrs(addr, ha_addr))
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Register until cancelled, then take leave."""
         try:
@@ -118,10 +145,15 @@ class BrokerRegistration:
                 task_status.started()
                 await trio.sleep_forever()
         finally:
-            with trio.move_on_after(UNREGISTER_GRACE, shield=True):
-                async with trio.open_nursery() as nursery:
-                    for name_server in self._told:
-                        nursery.start_soon(self._unregister, name_server)
+            with trio.CancelScope(shield=True):
+                await self.leave()
+
+    async def leave(self) -> None:
+        """Have the name servers that know of this broker forget it, for a limited time."""
+        with trio.move_on_after(UNREGISTER_GRACE):
+            async with trio.open_nursery() as nursery:
+                for name_server in self._told:
+                    nursery.start_soon(self._unregister, name_server)
 
     async def _keep_registered(
         self, name_server: str, *, task_status: trio.TaskStatus[None]
@@ -145,6 +177,8 @@ class BrokerRegistration:
                 channel = None
                 wait = pause
                 pause = min(pause * 2, self._config.broker.register_name_server_period)
+            self._rounds[name_server] = nudge
+            self._asked.advance(self._asked.value + 1)
             task_status.started()
             task_status = trio.TASK_STATUS_IGNORED
             await self._wait(change, nudge, wait, channel)
@@ -169,7 +203,7 @@ class BrokerRegistration:
         body = self._encoded_body()
         header = cluster.RegisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._broker_addr,
+            broker_addr=self.broker_addr,
             cluster_name=config.cluster_name,
             ha_server_addr=self._ha_server_addr,
             broker_id=config.broker_id,
@@ -208,7 +242,7 @@ class BrokerRegistration:
         config = self._config.broker
         header = cluster.UnregisterBrokerRequestHeader(
             broker_name=config.broker_name,
-            broker_addr=self._broker_addr,
+            broker_addr=self.broker_addr,
             cluster_name=config.cluster_name,
             broker_id=config.broker_id,
         )
@@ -220,7 +254,7 @@ class BrokerRegistration:
 
     def _learn(self, name_server: str, change: int, answer: MasterAddrs) -> None:
         if name_server not in self._told:
-            logger.info("registered name_server=%s addr=%s", name_server, self._broker_addr)
+            logger.info("registered name_server=%s addr=%s", name_server, self.broker_addr)
         self._told[name_server] = change
         self.other_masters.pop(name_server, None)
         self._failing.discard(name_server)
@@ -231,9 +265,12 @@ class BrokerRegistration:
         known = (self._answers.get(addr) for addr in by_freshness)
         master = next((addrs for addrs in known if addrs and addrs.addr), MasterAddrs())
         if master != self.master:
-            logger.info("master addr=%s ha_addr=%s", master.addr, master.ha_addr)
-            self.master = master
-            self.master_changes.advance(self.master_changes.value + 1)
+            self._set_master(master)
+
+    def _set_master(self, master: MasterAddrs) -> None:
+        logger.info("master addr=%s ha_addr=%s", master.addr, master.ha_addr)
+        self.master = master
+        self.master_changes.advance(self.master_changes.value + 1)
 
     def _lost(self, name_server: str, error: Error) -> None:
         """What it said of the master stays: an unreachable name server does not mean a dead master."""

@@ -1,21 +1,25 @@
 """What a broker's role asks of it while it runs: a master takes over before it takes writes, a slave follows.
 
     master  end of following: everything whole into the queues, the part of a record cut off
-            | no other live master of this name | what a slave has and this log lacks is fetched
-            | tables and offsets of its slaves taken over | writes | registered | delayed messages and transactions
+            | no other master of this name goes on | what a slave has and this log lacks is fetched
+            | tables and offsets of its slaves taken over | it says that it leads, and looks for another master again
+            | registered | writes | delayed messages and transactions
     slave   writes refused, waiting sends answered | follows its master's log and tables | registered
 
-A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on.
+A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on. A
+master that finds another one of ours taking writes becomes its slave, where `ha_return_role` says so. The role that is
+held is kept in a file (`role_file.py`) for the next start.
 
 Invariant: a master takes no write while another live master of its name is known, and leads nobody (leadership.py).
+Invariant: it takes none before the name servers that can be reached have listed it.
 Invariant: it takes none before its queues are complete and its slaves were asked for messages and offsets.
 Answers to: BrokerController.changeToMaster, changeToSlave.
 Unlike Java: a slave registers at once and learns its master from the answer; there it waits for the next period.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -24,18 +28,27 @@ from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.leadership import NOT_TAKEN_OVER
+from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.role_file import RoleFile
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupported
 from rocketrio_protocol.topic_config import TopicConfig
 
 logger = logging.getLogger("rocketrio_broker")
 
 OTHER_MASTER_LOOK: Final = 5.0
 """Seconds until a master that stands aside looks again whether the other one is gone."""
+
+RIVAL_LOOK: Final = 1.0
+"""Seconds until a master that lets another one go first looks again whether that takes writes now."""
+
+SECOND_LOOK_LIMIT: Final = 1.0
+"""Seconds for the second look for other masters: brokers that are alive have answered by then."""
 
 LEAST_QUEUES: Final = 4
 """Of a topic whose messages came from a broker that did not say how many it had (clients' defaultTopicQueueNums)."""
@@ -45,6 +58,14 @@ ROOM_LOOK: Final = 5.0
 
 GATHER_AGAIN_AFTER: Final = 1.0
 """Seconds until the slaves are asked for offsets a second time: registration is then through."""
+
+
+class FindMasters(Protocol):
+    """`find_other_masters` with its peers."""
+
+    async def __call__(
+        self, known: str | None, *, limit: float = ASK_LIMIT, but: Collection[str] = ()
+    ) -> OtherMasters: ...
 
 
 class RoleService:
@@ -59,12 +80,14 @@ class RoleService:
         follow: Callable[[], SlaveReplication],
         fetch: Callable[[Callable[[str], None]], Awaitable[object]],
         gather: Callable[[], Awaitable[object]],
-        find_other_master: Callable[[str | None], Awaitable[str | None]],
+        find_masters: FindMasters,
+        claim_id: Callable[[str], Awaitable[int]],
+        role_file: RoleFile,
     ) -> None:
         """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
         `fetch` gets what only slaves have of the log; it is given what to call when that takes long.
-        `find_other_master` is given where one was last.
+        `find_masters` is given where another master was last, `claim_id` asks the one at an address for a slave's id.
         """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
@@ -80,15 +103,25 @@ class RoleService:
         self._fetch = fetch
         self._gather = gather
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-        self._find_other_master = find_other_master
+        self._find_masters = find_masters
+        self._claim_id = claim_id
+        self._role_file = role_file
         self._last_master: str | None = None
+        self._reverts_to: BrokerConfig | None = None
+        """What this broker was before an operator asked it to become master; None once it serves."""
+        self._refused: Refused | None = None
         self._topics_known_to: int | None = None
         self._scope = trio.CancelScope()
         self._turn = trio.Lock()
-        self._has_taken_over = False
+        self._claims = False
 
     def __repr__(self) -> str:
         return f"<RoleService {self._config.broker.role}>"
+
+    @property
+    def claims(self) -> bool:
+        """Whether it leads or is about to: another master waits for it."""
+        return self._claims
 
     def slave_statistics(self) -> SlaveStatistics | None:
         """A slave's view of its replication; None on a master."""
@@ -107,9 +140,10 @@ class RoleService:
                 logger.info("role changed role=%s", self._config.broker.role)
 
     async def change(self, role: Role, broker_id: int) -> None:
-        """Take another role, or id; returns once it serves. Raises ConfigError, and changes nothing, for a wrong pair.
+        """Take another role, or id; returns once it serves, as a master once the name servers list it.
 
-        A cancel leaves the change under way.
+        Raises ConfigError, and changes nothing, for a wrong pair. Raises Refused where another master goes on or a
+        name server lists one: then it is the slave that it was. A cancel leaves the change under way.
         """
         async with self._turn:
             before = self._config.broker
@@ -119,24 +153,29 @@ class RoleService:
                 raise ConfigError(f"No broker has this role and id: {error}") from error
             if after == before:
                 return
+            self._refused = None
             if not after.is_slave and not before.is_slave:
                 # A master stays one: only what its sends wait for is another matter from now on.
                 self._parts.waiting_answers.answer_all()
                 self._config.replace(after)
                 self._expect_acknowledgements()
+                await self._keep_role()
                 logger.info("role changed role=%s", role)
                 return
             if after.is_slave:
                 self._store.refuse_writes("this broker becomes a slave")
             else:
                 self._last_master = self._registration.master.addr
-                # Not before it takes writes: an Apache name server would list it at once.
-                self._registration.hold()
+                self._reverts_to = before
             settled = self.settled.value
             self._parts.waiting_answers.answer_all()
             self._config.replace(after)
+            if after.is_slave:
+                await self._keep_role()
             self._scope.cancel()
             await self.settled.wait_past(settled)
+            if self._refused is not None:
+                raise self._refused
 
     async def _follow(self) -> None:
         self._store.is_slave = True
@@ -153,19 +192,19 @@ class RoleService:
             self.slave = None
 
     async def _lead(self) -> None:
-        """Returns when a name server refused this master: then all begins again."""
+        """Returns when another master goes on or a name server refused this one: then all begins again."""
         store, registration = self._store, self._registration
         # Before anything is waited for: the setter below completes the queues, and would open for writes.
         self._leadership.stand_aside()
         store.is_slave = False
         store.refuse_writes(NOT_TAKEN_OVER)
-        self._has_taken_over = False
+        # Not before it takes writes: clients go where it is listed.
+        registration.hold()
         self._expect_acknowledgements()
-        while (other := await self._other_master()) is not None:
-            self._stand_aside(other)
-            self._settle()
-            await trio.sleep(OTHER_MASTER_LOOK)
-        self._leadership.stand_aside()
+        found = await self._find_masters(self._last_master)
+        if (other := self._rival(found)) is not None:
+            await self._yield_to(other)
+            return
         refusals = registration.refusals.value
         known_to = store.max_physical_offset
         if self._topics_known_to is not None:
@@ -174,19 +213,111 @@ class RoleService:
         self._expect_acknowledgements()
         await self._gather()
         self._parts.deleted_topics.follow()
+        try:
+            other = await self._claim(found.silent)
+            if other is None:
+                await self._insist_on_topics(known_to)
+                self._topics_known_to = None
+                await self._keep_role()
+                listed = await registration.register_as_master()
+                other = None if listed is None else OtherMaster(listed, is_listed=True)
+            if other is None:
+                await self._take_over(refusals)
+        finally:
+            self._claims = False
+        if other is not None:
+            await self._yield_to(other)
+
+    def _rival(self, found: OtherMasters) -> OtherMaster | None:
+        """The master that goes on in place of this one."""
+        own_end, own_addr = self._store.max_physical_offset, self._registration.broker_addr
+        for other in found.masters:
+            if other.goes_before(own_end, own_addr):
+                self._last_master = other.addr
+                return other
+        return None
+
+    async def _claim(self, silent: Collection[str]) -> OtherMaster | None:
+        """Say that this master goes on; who is in its way, where somebody said so first.
+
+        Who starts just now, and so was `silent`, looks again too, and finds this claim: unless this one starts too.
+        """
+        self._claims = True
+        if self._open():
+            silent = ()
+        found = await self._find_masters(self._last_master, limit=SECOND_LOOK_LIMIT, but=silent)
+        for other in found.masters:
+            if other.leads:
+                return other
+        return None
+
+    async def _take_over(self, refusals: int) -> None:
+        """Take writes; returns when a name server refuses this master."""
+        store = self._store
         self._leadership.lead()
-        await self._insist_on_topics(known_to)
-        self._topics_known_to = None
         store.take_writes()
-        self._has_taken_over = True
         logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()
         async with trio.open_nursery() as nursery:
             for service in self._parts.leading_services():
                 await nursery.start(service.run)
             nursery.start_soon(self._gather_again)
-            await registration.refusals.wait_past(refusals)
+            await self._registration.refusals.wait_past(refusals)
             nursery.cancel_scope.cancel()
+
+    async def _yield_to(self, other: OtherMaster) -> None:
+        """Let another master go on: as the slave it was, as a slave of that one, or as a master that stands aside."""
+        name = self._config.broker.broker_name
+        reason = f"{name} has another live master, at {other.addr}"
+        if other.is_listed:
+            reason = f"a name server lists {other.addr} as master of {name}"
+        elif not other.leads:
+            reason = f"{name} has another master that takes over first, at {other.addr}"
+        if self._reverts_to is not None:
+            self._config.replace(self._reverts_to)
+            await self._keep_role()
+            self._refused = Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"it remains a slave: {reason}; stop that one, or make it a slave, and ask again",
+            )
+            logger.warning("remains a slave reason=%s", reason)
+            return
+        if self._config.broker.ha_return_role == "follow" and await self._become_slave_of(other):
+            return
+        self._stand_aside(f"{reason}: stop one of the two, or make it a slave", other.addr)
+        if other.is_listed:
+            await self._registration.leave()
+        self._settle()
+        await trio.sleep(OTHER_MASTER_LOOK if other.leads else RIVAL_LOOK)
+
+    async def _become_slave_of(self, other: OtherMaster) -> bool:
+        """Follow a master of ours that takes writes, under an id that it gives; false where that cannot be."""
+        if not other.is_rocketrio or not other.leads:
+            return False
+        try:
+            broker_id = await self._claim_id(other.addr)
+        except RequestCodeNotSupported:
+            return False
+        except Error as error:
+            logger.info("cannot follow yet master=%s reason=%s", other.addr, error)
+            return False
+        self._store.refuse_writes("this broker becomes a slave")
+        self._parts.waiting_answers.answer_all()
+        self._config.replace(attrs.evolve(self._config.broker, role="slave", broker_id=broker_id))
+        await self._keep_role()
+        self._registration.learn_master(other.addr, other.ha_addr)
+        logger.warning(
+            "another master of this name takes writes, this one follows it master=%s id=%d",
+            other.addr, broker_id,
+        )  # fmt: skip
+        return True
+
+    async def _keep_role(self) -> None:
+        """Start with this role from now on."""
+        try:
+            await self._role_file.hold(self._config.broker)
+        except ConfigFileError as error:
+            logger.warning("the role is not kept for the next start reason=%s", error)
 
     async def _gather_again(self) -> None:
         """For what was committed to a slave until this master was registered."""
@@ -199,30 +330,11 @@ class RoleService:
             max_physical_offset=self._store.max_physical_offset,
         )
 
-    async def _other_master(self) -> str | None:
-        """Who else is master: one that lives, or one for whose sake a name server refused this one."""
-        registration = self._registration
-        live = await self._find_other_master(self._last_master)
-        if live is not None:
-            self._last_master = live
-            registration.hold()
-            return live
-        refusing = registration.other_masters
-        if not refusing:
-            return None
-        # It goes on trying to register: that tells when the name is free.
-        registration.register_now()
-        self._last_master = min(refusing.values())
-        return self._last_master
-
-    def _stand_aside(self, other: str) -> None:
-        name = self._config.broker.broker_name
-        reason = (
-            f"{name} has another live master, at {other}: stop one of the two, or make it a slave"
-        )
+    def _stand_aside(self, reason: str, other: str) -> None:
         if self._store.refusal != reason:
             logger.error("no writes are taken reason=%s", reason)
         self._store.refuse_writes(reason)
+        self._leadership.stand_aside(reason, other=other)
         self._leadership.stand_aside(reason, other=other)
 
     async def _insist_on_topics(self, known_to: int) -> None:
@@ -233,6 +345,7 @@ class RoleService:
                 return
             except ConfigFileError as error:
                 logger.error("no writes are taken reason=%s", error)
+                self._leadership.lead()
                 self._stand_by(str(error))
                 await trio.sleep(ROOM_LOOK)
 
@@ -253,13 +366,19 @@ class RoleService:
     def _stand_by(self, reason: str) -> None:
         """Serve what can be read, for it may take long until writes can be taken."""
         self._store.refuse_writes(reason)
+        self._registration.register_now()
         self._settle()
+
+    def _open(self) -> bool:
+        """Let requests in, if this is the start: others ask how this broker stands."""
+        status, self._task_status = self._task_status, trio.TASK_STATUS_IGNORED
+        status.started()
+        return status is not trio.TASK_STATUS_IGNORED
 
     def _settle(self) -> None:
         """The role serves: whoever waits for that may go on, and the name servers are told."""
-        # A disk that is full refuses writes too; it will have room again, and this is the master all the same.
-        if self._config.broker.broker_id != MASTER_ID or self._has_taken_over:
+        if self._config.broker.is_slave:
             self._registration.register_now()
-        status, self._task_status = self._task_status, trio.TASK_STATUS_IGNORED
-        status.started()
+        self._reverts_to = None
+        self._open()
         self.settled.advance(self.settled.value + 1)

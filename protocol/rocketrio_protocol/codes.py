@@ -145,6 +145,9 @@ class RequestCode(IntEnum):
 
     # Ours, far from every number that Apache uses: its brokers answer REQUEST_CODE_NOT_SUPPORTED.
     CHANGE_BROKER_ROLE = 71_001
+    CLAIM_SLAVE_ID = 71_011
+    HAND_OVER = 71_012
+    TAKE_OVER = 71_013
 
 
 class ResponseCode(IntEnum):

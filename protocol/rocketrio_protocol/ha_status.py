@@ -95,6 +95,11 @@ class OwnStatus(msgspec.Struct, rename="camel", kw_only=True):
     role: str
     """`async-master`, `sync-master` or `slave`."""
     broker_id: int
+    claims: bool | None = None
+    """Of a master: it leads, or is about to; None where it does not say."""
+    configured_role: str | None = None
+    """What its settings say; it holds another role since an operator, or its own return, gave it that."""
+    configured_broker_id: int | None = None
     refusal: str | None = None
     """Why no writes are taken; None where they are. A slave never takes any, and says nothing here."""
     standing: str | None = None

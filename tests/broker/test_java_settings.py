@@ -6,7 +6,7 @@ from rocketrio_broker.java_settings import CHANGEABLE, changed_config, java_prop
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import BrokerError, ConfigError
 
-SHOWN = {"broker_addr": "10.0.0.1:10911", "ha_addr": "10.0.0.2:10912"}
+SHOWN = {"configured": BrokerConfig(), "broker_addr": "10.0.0.1:10911", "ha_addr": "10.0.0.2:10912"}
 
 
 def test_every_setting_that_can_change_exists() -> None:

@@ -25,6 +25,7 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.missing_tail import MissingTail
+from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offset_version import Version
@@ -169,10 +170,10 @@ def test_second_master_that_asks_for_no_first_one_is_seen(monkeypatch: pytest.Mo
     }
     assert events_of(ended, RivalEnded)
 
-    async def nobody(*_: object) -> None:
-        pass
+    async def nobody(*_: object, **__: object) -> OtherMasters:
+        return OtherMasters()
 
-    monkeypatch.setattr(broker, "find_other_master", nobody)
+    monkeypatch.setattr(broker, "find_other_masters", nobody)
     assert "there were two masters" in broken_promises(rival)
     # Without the name server's refusal either it goes on for longer.
     monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)

@@ -34,6 +34,7 @@ def rival_of(cluster: EmbeddedCluster) -> Member:
         listen=join_addr(RIVAL, 10911),
         ha_listen=None,
         data=Path("/rival"),
+        ha_return_role="stand-aside",
     )
     return Member(cluster, config, RIVAL)
 

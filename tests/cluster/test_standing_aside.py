@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import pytest
@@ -95,9 +96,9 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair_of_brokers() -> AsyncIterator[Pair]:
+async def pair_of_brokers(**settings: Any) -> AsyncIterator[Pair]:
     async with (
-        EmbeddedCluster(slaves=1) as cluster,
+        EmbeddedCluster(slaves=1, **settings) as cluster,
         client_of(cluster) as client,
         caller_of(cluster) as call,
     ):
@@ -214,7 +215,7 @@ async def test_requests_of_java_shape_are_refused_and_leave_nothing(
     autojump_clock: MockClock, offset: int
 ) -> None:
     """As Java's clients send them: no claim, no generation, no heartbeat of ours, commits without an answer."""
-    async with pair_of_brokers() as pair:
+    async with pair_of_brokers(ha_return_role="stand-aside") as pair:
         pool, former = pair.call.pool, pair.former.address
         await pair.call.commit(former, 40)
         await trio.sleep(12)

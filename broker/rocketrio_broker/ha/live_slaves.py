@@ -73,6 +73,10 @@ class LiveSlaves:
         """What the name servers list: id to address."""
         self._listed = {id_: addr for id_, addr in broker_addrs.items() if id_ != MASTER_ID}
 
+    def introduced(self) -> Collection[int]:
+        """The ids of those that said who they are."""
+        return self._addr_of_id.keys()
+
     def id_of(self, ha_addr: str) -> int | None:
         """Which slave said that its end of the stream has this address."""
         return next((id_ for id_, addr in self._addr_of_id.items() if addr == ha_addr), None)

@@ -1,63 +1,138 @@
-"""Is there another live master of this broker's name? Asked before a broker takes writes.
+"""Is there another master of this broker's name? Asked before a broker takes writes, twice: see `role.py`.
 
-Each name server is asked (106) whom it lists under id 0, and whoever that is, whether it is the master of this name
-(26). Only a broker that answers so counts: what a name server lists may have died a moment ago. A master that was found
-before, or followed, is asked directly, and so are those that were slaves when this broker was last there: a name server
-that was started anew lists nobody for a moment.
+Each name server is asked (106) which brokers of the name it lists, and each of those whether it is a master (26) and
+whether it leads (907). Only a broker that answers so counts: what a name server lists may have died a moment ago. A
+master that was found before, or followed, is asked directly, and so are those that were slaves when this broker was
+last there: a name server that was started anew lists nobody for a moment.
+
+    leads, or is about to        it goes on
+    waits, as this one does      the one with the longer log goes on, of two equal ones the lesser address
+    does not say (Apache)        it goes on
 
 Invariant: a broker that cannot be asked is not another master; two masters that cannot see each other are beyond this.
-Invariant: of two masters that see each other one goes on, the one that a name server lists.
+Invariant: of two masters that see each other one goes on; of two that lead, the one that a name server lists.
 Unlike Java: an Apache broker that starts as a second master overwrites the first in the name server's list.
 """
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
+import attrs
 import trio
 
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask_settings
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask, ask_settings
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.remoting.ports import join_addr
 
 ASK_LIMIT: Final = CALL_TIMEOUT
 """Seconds for all name servers and the brokers they name together."""
 
 
-async def find_other_master(peers: Peers, known: str | None = None) -> str | None:
-    """The address of another live master of this name; None when nobody knows of one. Never fails.
+@attrs.frozen
+class OtherMaster:
+    """Another broker that is master of this name."""
 
-    `known` is where one was last.
+    addr: str
+    ha_addr: str | None = None
+    is_rocketrio: bool = False
+    leads: bool = True
+    """It takes writes, or is about to; assumed of one that does not say."""
+    log_end: int = 0
+    is_listed: bool = False
+    """All that is known: a name server lists it, and refused this broker."""
+
+    def goes_before(self, own_end: int, own_addr: str) -> bool:
+        """Whether it is the one of two to go on."""
+        return self.leads or (-self.log_end, self.addr) < (-own_end, own_addr)
+
+
+@attrs.frozen
+class OtherMasters:
+    """What the brokers of a name said, as far as they could be asked."""
+
+    masters: Sequence[OtherMaster] = ()
+    """Those that lead come first."""
+    silent: frozenset[str] = frozenset()
+    """Brokers that could not be asked."""
+
+
+async def find_other_masters(
+    peers: Peers,
+    known: str | None = None,
+    *,
+    limit: float = ASK_LIMIT,
+    but: Collection[str] = (),
+) -> OtherMasters:
+    """Who else is master of this name; in `limit` seconds at most. Never fails.
+
+    `known` is where one was last; those in `but` are not asked.
     """
-    asked = {addr for addr in (known, *peers.remembered()) if addr is not None}
-    listed: set[str] = set()
-    live: set[str] = set()
-
-    async def ask_broker(addr: str) -> None:
-        with suppress(Error):
-            if await _is_master(peers, addr):
-                live.add(addr)
-
-    async def ask_name_server(name_server: str) -> None:
-        with suppress(Error):
-            addr = (await peers.listed(name_server)).get(MASTER_ID)
-            if addr is None:
-                return
-            listed.add(addr)
-            if addr != peers.own_addr and addr not in asked:
-                await ask_broker(addr)
-
-    with trio.move_on_after(ASK_LIMIT):
+    search = _Search(peers, but)
+    with trio.move_on_after(limit):
         async with trio.open_nursery() as nursery:
-            for addr in sorted(asked):
-                nursery.start_soon(ask_broker, addr)
+            for addr in (known, *peers.remembered()):
+                search.ask_broker(addr, nursery)
             for name_server in peers.name_servers:
-                nursery.start_soon(ask_name_server, name_server)
-    if peers.own_addr in listed:
-        live &= listed
-    return min(live, default=None)
+                nursery.start_soon(search.ask_name_server, name_server, nursery)
+    masters = search.masters
+    if peers.own_addr in search.listed:
+        masters = [one for one in masters if one.addr in search.listed or not one.leads]
+    return OtherMasters(
+        sorted(masters, key=lambda one: (not one.leads, one.addr)), frozenset(search.silent)
+    )
 
 
-async def _is_master(peers: Peers, addr: str) -> bool:
+class _Search:
+    """One round of questions."""
+
+    def __init__(self, peers: Peers, but: Collection[str]) -> None:
+        self.masters: list[OtherMaster] = []
+        self.listed: set[str] = set()
+        """Whom name servers list under id 0."""
+        self._peers = peers
+        self.silent: set[str] = set()
+        self._asked = {peers.own_addr, *but}
+
+    async def ask_name_server(self, name_server: str, nursery: trio.Nursery) -> None:
+        with suppress(Error):
+            listed = await self._peers.listed(name_server)
+            if MASTER_ID in listed:
+                self.listed.add(listed[MASTER_ID])
+            for addr in listed.values():
+                self.ask_broker(addr, nursery)
+
+    def ask_broker(self, addr: str | None, nursery: trio.Nursery) -> None:
+        """Ask one that was not asked yet, in a task of its own."""
+        if addr is not None and addr not in self._asked:
+            self._asked.add(addr)
+            nursery.start_soon(self._ask_broker, addr)
+
+    async def _ask_broker(self, addr: str) -> None:
+        self.silent.add(addr)
+        with suppress(Error):
+            master = await _as_master(self._peers, addr)
+            self.silent.discard(addr)
+            if master is not None:
+                self.masters.append(master)
+
+
+async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
+    """The broker at this address, if it is master of the name."""
     settings = await ask_settings(peers.call, addr)
-    is_of_name = settings.get("brokerName") == peers.broker_name
-    return is_of_name and settings.get("brokerId") == str(MASTER_ID)
+    if settings.get("brokerName") != peers.broker_name:
+        return None
+    if settings.get("brokerId") != str(MASTER_ID):
+        return None
+    ha_host, ha_port = settings.get("brokerIP2"), settings.get("haListenPort", "")
+    ha_addr = join_addr(ha_host, int(ha_port)) if ha_host and ha_port.isdecimal() else None
+    own = None
+    with suppress(Error):  # Apache's brokers before 5.0 do not know the request.
+        body = await ask(peers.call, addr, GetBrokerHAStatusRequestHeader())
+        own = HARuntimeInfo.from_json(body).rocketrio
+    if own is None:
+        return OtherMaster(addr, ha_addr)
+    return OtherMaster(addr, ha_addr, True, own.claims is not False, own.max_offset)

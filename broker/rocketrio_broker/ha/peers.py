@@ -3,9 +3,10 @@
     106   GET_BROKER_CLUSTER_INFO   to a name server: the ids and addresses that it lists
     28    GET_BROKER_RUNTIME_INFO   to a broker: where its log ends
     26    GET_BROKER_CONFIG         to a broker: its settings
+    71011 CLAIM_SLAVE_ID            to a master of ours: an id to follow it under
 
 Each asks once and raises an Error for any answer but a good one; who asks decides whether to ask again.
-Apache's name servers and brokers answer all three.
+Apache's name servers and brokers answer the first three.
 Answers to: BrokerOuterAPI, as far as it asks.
 """
 
@@ -18,6 +19,8 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
+    ClaimSlaveIdRequestHeader,
+    ClaimSlaveIdResponseHeader,
     GetBrokerConfigRequestHeader,
     GetBrokerRuntimeInfoRequestHeader,
 )
@@ -64,6 +67,14 @@ async def ask_log_end(call: Caller, addr: str) -> int:
 async def ask_settings(call: Caller, addr: str) -> dict[str, str]:
     """The settings of this broker, by Java's names."""
     return parse_properties(await ask(call, addr, GetBrokerConfigRequestHeader()))
+
+
+async def claim_slave_id(peers: "Peers", addr: str) -> int:
+    """An id for this broker as a slave of the master at an address. Raises RequestCodeNotSupported for Apache's."""
+    request = ClaimSlaveIdRequestHeader(peers.broker_name, peers.own_addr)
+    response = await peers.call(addr, request, timeout=CALL_TIMEOUT)
+    check(response, "Asking to follow", broker_addr=addr)
+    return response.header(ClaimSlaveIdResponseHeader).broker_id
 
 
 @attrs.frozen

@@ -89,7 +89,10 @@ class BrokerAdminProcessor:
     def broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         text = format_properties(
             java_properties(
-                self._config.broker, broker_addr=self._broker_addr, ha_addr=self._ha_addr
+                self._config.broker,
+                broker_addr=self._broker_addr,
+                ha_addr=self._ha_addr,
+                configured=self._config.configured,
             )
         )
         version = fastjson.dumps(self._config.data_version).decode()

@@ -51,8 +51,13 @@ class HAStatusProcessor:
         level_clock: LevelClock,
         wall_clock: WallClock,
         leadership: Leadership,
+        claims: Callable[[], bool],
     ) -> None:
-        """`slave` gives the slave's side of replication, None on a master."""
+        """`slave` gives the slave's side of replication, None on a master.
+
+        `claims` says whether it is a master that leads or is about to.
+        """
+        self._claims = claims
         self._config = config
         self._store = store
         self._ha_service = ha_service
@@ -104,6 +109,9 @@ class HAStatusProcessor:
         return OwnStatus(
             role=config.role,
             broker_id=config.broker_id,
+            claims=None if config.is_slave else self._claims(),
+            configured_role=self._config.configured.role,
+            configured_broker_id=self._config.configured.broker_id,
             refusal=None if config.is_slave else store.refusal or None,
             standing=self._leadership.standing,
             stands_aside_for=self._leadership.other,

@@ -78,6 +78,13 @@ class BrokerStatus:
     """What the last send that had to wait for disk or slaves has waited for."""
     answered: Mapping[str, int] | None
     """How often such sends were answered with each status since the broker started."""
+    configured: str | None = None
+    """Role and id of its settings, as `async-master 0`; it may hold others, which an order or its return gave it."""
+
+    @property
+    def is_as_configured(self) -> bool:
+        """Whether it holds the role of its settings, as far as it says."""
+        return self.configured in (None, f"{self.role} {self.id}")
 
     @property
     def copied(self) -> float | None:
@@ -167,6 +174,7 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         problem=_problem(one, refusal or (own.last_problem if own else None)),
         last_wait=own.last_wait if own else None,
         answered=own.answered if own else None,
+        configured=_configured(one),
     )
 
 
@@ -201,6 +209,7 @@ def _slave_status(
         problem=problem,
         last_wait=None,
         answered=None,
+        configured=_configured(one),
     )
 
 
@@ -255,6 +264,13 @@ def _end(one: BrokerAnswers) -> int | None:
     if one.ha.master:
         return one.ha.master_commit_log_max_offset
     return one.ha.ha_client_runtime_info.max_offset
+
+
+def _configured(one: BrokerAnswers) -> str | None:
+    own = one.ha and one.ha.rocketrio
+    if not own or own.configured_role is None:
+        return None
+    return f"{own.configured_role} {own.configured_broker_id}"
 
 
 def _role(one: BrokerAnswers) -> str:

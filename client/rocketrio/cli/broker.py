@@ -52,9 +52,10 @@ def role(
     """Have the broker at ADDR take another role; done when it serves in it.
 
     A master becomes a slave: it refuses writes, answers the sends that wait, and follows the master of its name. A
-    slave becomes master: it completes its queues and takes writes once no other master of its name is live. The role
-    lasts until the broker's next start. Apache's brokers cannot change theirs while they run. A master that takes no
-    writes, because its name has another one, is told as an error; it takes over when that one is gone.
+    slave becomes master: it completes its queues and takes writes, unless another master of its name is live or a name
+    server lists one: that is an error, and it remains the slave it was. The broker keeps the role through restarts
+    until it is given another one, or role or id change in its settings. Apache's brokers cannot change theirs while
+    they run.
 
     \b
     Examples:

@@ -43,6 +43,7 @@ def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
             "acknowledges": one.acknowledges,
             "problem": one.problem,
             "last_wait": None if one.last_wait is None else _wait_json(one.last_wait),
+            "configured": one.configured,
             "answered": None if one.answered is None else dict(one.answered),
         }
         for one in statuses
@@ -89,6 +90,8 @@ def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
             yield f"{who}: {one.copied:.0%} copied, {rate}/s, {_duration(left)} left", "bold"
         if one.problem:
             yield f"{who}: {one.problem}", "yellow"
+        if not one.is_as_configured:
+            yield f"{who}: holds {one.role} {one.id}, its settings say {one.configured}", ""
         if one.acknowledges == "disk":
             yield f"{who}: acknowledges what its disk has", ""
         if one.last_wait is not None:

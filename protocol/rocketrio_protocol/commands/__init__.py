@@ -96,6 +96,9 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     admin.GetSubscriptionGroupConfigRequestHeader: EmptyHeader,
     admin.GetBrokerHAStatusRequestHeader: EmptyHeader,
     admin.ChangeBrokerRoleRequestHeader: EmptyHeader,
+    admin.ClaimSlaveIdRequestHeader: admin.ClaimSlaveIdResponseHeader,
+    admin.HandOverRequestHeader: admin.HandOverResponseHeader,
+    admin.TakeOverRequestHeader: admin.TakeOverResponseHeader,
 }
 
 COMMANDS: Final[dict[RequestCode, tuple[type[RequestHeader], type[Header]]]] = {

@@ -261,3 +261,68 @@ class ChangeBrokerRoleRequestHeader(RequestHeader):
     code: ClassVar = RequestCode.CHANGE_BROKER_ROLE
     role: str
     broker_id: int
+
+
+@attrs.define
+class ClaimSlaveIdRequestHeader(RequestHeader):
+    """To a master of ours that takes writes: a broker of its name wants to follow it."""
+
+    code: ClassVar = RequestCode.CLAIM_SLAVE_ID
+    broker_name: str
+    broker_addr: str
+
+
+@attrs.define
+class ClaimSlaveIdResponseHeader(Header):
+    """The id it may have, which no other has."""
+
+    broker_id: int
+
+
+@attrs.define
+class HandOverRequestHeader(RequestHeader):
+    """To a master of ours: change places with a slave; with `dry_run` only say whether that can be."""
+
+    code: ClassVar = RequestCode.HAND_OVER
+    to_id: int | None = None
+    """The slave's id; None leaves the choice to the master."""
+    dry_run: bool = False
+
+
+@attrs.define
+class HandOverResponseHeader(Header):
+    """Who the slave is, or was."""
+
+    broker_id: int
+    broker_addr: str
+    log_end_offset: int
+    """Where the master's log ends, or ended."""
+    slave_ack_offset: int
+    """What the slave had of it before."""
+    millis: int = 0
+    """How long no master took writes; 0 of a dry run."""
+
+
+@attrs.define
+class TakeOverRequestHeader(RequestHeader):
+    """From a master to the slave that is to succeed it, step by step: `prepare`, `take`, `ask`."""
+
+    code: ClassVar = RequestCode.TAKE_OVER
+    step: str
+    token: str
+    """Names one hand-over."""
+    broker_name: str
+    master_addr: str
+    """Where the master answers requests."""
+    role: str = ""
+    """Of `take`: the master's role, which the slave gets."""
+    log_end_offset: int = -1
+    """Of `take`: where the log of both ends."""
+
+
+@attrs.define
+class TakeOverResponseHeader(Header):
+    """What became of the hand-over at the slave."""
+
+    state: str
+    """`prepared`; `void`, never to be; `taken`, it is master from now on; `leads`, and takes writes."""

@@ -82,6 +82,8 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
         own = {name for name in shown if name not in javas}
         assert own <= {
             "accessMessageInMemoryMaxBytes",
+            "configuredBrokerId",
+            "configuredBrokerRole",
             "diskSpaceCleanForciblyRatio",
             "diskSpaceWarningLevelRatio",
             "haAcknowledge",
@@ -90,6 +92,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "haMasterAddress",
             "haMissingHistory",
             "haReturn",
+            "haReturnRole",
             "haReturnWait",
             "inSyncSlaves",
             "maxFilterMessageSize",

@@ -66,7 +66,9 @@ async def test_roles_status_and_settings_by_command() -> None:
             assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
             done = await run("broker", "role", cluster.slaves[0].broker.address, "async-master")
             assert (done.code, done.out) == (1, "")
-            assert "but takes no writes: broker-a has another live master" in done.err
+            assert "remains a slave: broker-a has another live master" in done.err
+            done = await run("cluster", "status", "--json")
+            assert [one["role"] for one in done.json[0]] == ["sync-master", "slave"]
             done = await run("broker", "role", cluster.name_servers[0], "async-master")
             assert (done.code, done.out) == (1, "")
             assert "does not change its role while it runs" in done.err

@@ -113,3 +113,12 @@ def test_json_has_the_same_with_stable_names() -> None:
     assert master.keys() == slave.keys()
     assert (slave["bytes_behind"], slave["seconds_left"], slave["problem"]) == (3 * 10**9, 30, None)
     assert master["last_wait"]["status"] == "PUT_OK"
+
+
+def test_a_role_that_the_settings_do_not_say_is_named() -> None:
+    held = attrs.evolve(SLAVE, configured="async-master 0")
+    assert "broker-a 1: holds slave 1, its settings say async-master 0" in shown(MASTER, held)
+    as_set = attrs.evolve(SLAVE, configured="slave 1")
+    assert not any("settings say" in line for line in shown(MASTER, as_set))
+    (told,) = json.loads(json.dumps(status_json([held])))
+    assert told["configured"] == "async-master 0"

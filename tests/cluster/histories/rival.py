@@ -52,6 +52,7 @@ class RivalMaster:
                 listen=join_addr(HOST, PORT),
                 ha_listen=None,
                 data=Path("/rival"),
+                ha_return_role="stand-aside",
             )
             self._member = Member(world.cluster, config, HOST)
             await self._member.start()

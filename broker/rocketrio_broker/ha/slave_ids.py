@@ -1,0 +1,52 @@
+"""Which id a broker gets that wants to follow this master: one that no other has.
+
+The master alone decides, so that two that come at once get two ids. Taken are the ids that name servers list, those of
+slaves that said who they are, and those given a moment ago; who comes again gets what it has.
+
+Invariant: no await lies between looking at what is taken and taking one.
+Answers to: nothing of Java's; 5.x's controller gives ids (CONTROLLER_APPLY_BROKER_ID).
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from rocketrio_broker.ha.peers import Peers
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import Error
+
+GIVEN_LIMIT: Final = 64
+"""Ids given that are remembered, as many as slaves may be connected; the oldest goes first."""
+
+
+class SlaveIds:
+    """Gives ids to those who come to follow."""
+
+    def __init__(self, peers: Peers, introduced: Callable[[], Collection[int]]) -> None:
+        """`introduced` are the ids of slaves that said who they are."""
+        self._peers = peers
+        self._introduced = introduced
+        self._given: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<SlaveIds given={self._given}>"
+
+    async def give(self, addr: str) -> int:
+        """An id for the broker at this address."""
+        listed: dict[int, str] = {}
+        for name_server in self._peers.name_servers:
+            try:
+                listed.update(await self._peers.listed(name_server))
+            except Error:
+                continue  # The others know; and what was given here is known anyway.
+        own = {id_ for id_, other in listed.items() if other == addr and id_ != MASTER_ID}
+        taken = {MASTER_ID, *listed, *self._introduced()} - own
+        taken |= {id_ for other, id_ in self._given.items() if other != addr}
+        before = self._given.pop(addr, None)
+        wanted = [*sorted(own), *range(1, len(taken) + 2)]
+        if before is not None:
+            wanted.insert(0, before)
+        found: int = next(id_ for id_ in wanted if id_ not in taken)
+        self._given[addr] = found
+        if len(self._given) > GIVEN_LIMIT:
+            del self._given[next(iter(self._given))]
+        return found

@@ -1,0 +1,111 @@
+"""The role that a broker holds, where that is another one than its settings say, in a file of ours.
+
+    config/rocketrioRole.json   {"role": "slave", "brokerId": 1, "configured": {"role": "async-master", "brokerId": 0}}
+
+A broker that changed its role while it ran (`broker role`, a hand-over, a master that follows another one) starts into
+that role again. An operator who changes role or id in the settings meanwhile decides anew: the file counts only for
+the settings it was written under.
+
+Invariant: what `hold` has returned from is known after a power cut.
+Answers to: nothing of Java's, whose brokers ignore the file.
+"""
+
+from pathlib import Path
+
+import attrs
+import msgspec
+
+from rocketrio_broker.config import BrokerConfig, Role
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.store.disk import Disk
+from rocketrio_protocol.codes import MASTER_ID
+
+FILE_NAME = "rocketrioRole.json"
+
+
+class RoleAndId(msgspec.Struct, rename="camel", frozen=True):
+    """A role with the id that goes with it."""
+
+    role: Role
+    broker_id: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> "RoleAndId":
+        """What these settings say."""
+        return cls(config.role, config.broker_id)
+
+    def is_possible(self) -> bool:
+        """Whether a broker may have them together."""
+        return (self.role == "slave") == (
+            self.broker_id > MASTER_ID
+        ) and self.broker_id >= MASTER_ID
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.broker_id}"
+
+
+class PendingHandOver(msgspec.Struct, rename="camel", frozen=True):
+    """A hand-over whose outcome a master that crashed in the middle has to ask for."""
+
+    to: str
+    """Where the follower answers requests."""
+    token: str
+    master: RoleAndId
+    """What this broker is again where the follower did not take over."""
+
+
+class _Content(msgspec.Struct, rename="camel", kw_only=True):
+    role: Role
+    broker_id: int
+    configured: RoleAndId
+    pending: PendingHandOver | None = None
+    taken: str = ""
+
+
+class RoleFile:
+    """The file of one broker; `configured` is what its settings say."""
+
+    def __init__(self, directory: Path, *, configured: BrokerConfig, disk: Disk) -> None:
+        self.configured = RoleAndId.of(configured)
+        self.pending: PendingHandOver | None = None
+        """A hand-over of this master that was not over when it stopped."""
+        self.taken = ""
+        """The token of the hand-over by which this broker became master last."""
+        self._file = ConfigFile(directory / FILE_NAME, disk=disk)
+        self._disk = disk
+        self._held = self._load()
+
+    def __repr__(self) -> str:
+        return f"<RoleFile {self._held}, configured {self.configured}>"
+
+    def apply(self, config: BrokerConfig) -> BrokerConfig:
+        """The settings with the held role and id."""
+        return attrs.evolve(config, role=self._held.role, broker_id=self._held.broker_id)
+
+    async def hold(
+        self, config: BrokerConfig, *, pending: PendingHandOver | None = None, taken: str = ""
+    ) -> None:
+        """Start with the role and id of `config` from now on. Raises ConfigFileError, then nothing changed."""
+        held = RoleAndId.of(config)
+        if (held, pending, taken) == (self._held, self.pending, self.taken):
+            return
+        content = _Content(
+            role=held.role,
+            broker_id=held.broker_id,
+            configured=self.configured,
+            pending=pending,
+            taken=taken,
+        )
+        self._file.write(content)
+        await self._disk.run(self._file.sync)
+        self._held, self.pending, self.taken = held, pending, taken
+
+    def _load(self) -> RoleAndId:
+        content = self._file.load(_Content)
+        if content is None or content.configured != self.configured:
+            return self.configured
+        held = RoleAndId(content.role, content.broker_id)
+        if not held.is_possible():
+            return self.configured
+        self.pending, self.taken = content.pending, content.taken
+        return held

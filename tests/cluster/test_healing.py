@@ -1,0 +1,232 @@
+"""A master that finds another one of its name follows it, and stays its slave until somebody says otherwise."""
+
+import attrs
+import pytest
+import trio
+from tests.cluster.support import Caller, bodies, caller_of
+from tests.cluster.test_roles import change, listed, rival_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.processor.role import RoleProcessor
+from rocketrio_broker.role_file import FILE_NAME
+from rocketrio_broker.route_info_manager import RouteInfoManager
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.commands.admin import (
+    GetBrokerConfigRequestHeader,
+    GetBrokerHAStatusRequestHeader,
+)
+from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.java_properties import parse_properties
+
+
+def role_of(member: Member) -> tuple[str, int]:
+    return member.broker.role, member.broker.config.broker_id
+
+
+async def level(*members: Member) -> None:
+    """Wait until these have the same log."""
+    stores = [member.broker.store for member in members]
+    with trio.fail_after(30):
+        while len({store.max_physical_offset for store in stores}) > 1:  # noqa: ASYNC110
+            await trio.sleep(0.1)
+
+
+async def store(call: Caller, member: Member, *texts: bytes) -> None:
+    for text in texts:
+        answer = await call.send(member.broker.address, text)
+        assert answer.code == ResponseCode.SUCCESS, answer
+
+
+async def failed_over(cluster: EmbeddedCluster, call: Caller) -> tuple[Member, Member]:
+    """The dead master and its successor, which has one message more."""
+    first, second = cluster.master, cluster.slaves[0]
+    await trio.sleep(2)
+    await store(call, first, b"one")
+    await level(first, second)
+    await first.kill()
+    assert (await change(call, second.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+    await store(call, second, b"two")
+    return first, second
+
+
+async def test_returning_master_follows_its_successor_and_starts_as_its_slave_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await failed_over(cluster, call)
+        await first.start()
+        assert role_of(first) == ("slave", 1)
+        await level(first, second)
+        assert await listed(cluster) == {0: second.broker.address, 1: first.broker.address}
+        assert bodies(await call.pull(first.broker.address, 0)) == [b"one", b"two"]
+        # The settings say master still.
+        assert first.config.role == "async-master"
+        await second.stop()
+        for _ in range(2):
+            await first.stop()
+            await first.start()
+            assert role_of(first) == ("slave", 1)
+            assert not first.broker.store.writable
+        await second.start()
+        assert role_of(second) == ("async-master", 0)
+        await store(call, second, b"three")
+        await level(first, second)
+
+
+async def test_status_and_settings_name_the_held_and_the_configured_role(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, _ = await failed_over(cluster, call)
+        address = (await first.start()).address
+        answer = await call.pool.call(address, GetBrokerHAStatusRequestHeader())
+        own = HARuntimeInfo.from_json(answer.body).rocketrio
+        assert own is not None
+        assert (own.role, own.broker_id) == ("slave", 1)
+        assert (own.configured_role, own.configured_broker_id) == ("async-master", 0)
+        answer = await call.pool.call(address, GetBrokerConfigRequestHeader())
+        settings = parse_properties(answer.body)
+        assert (settings["brokerRole"], settings["brokerId"]) == ("SLAVE", "1")
+        assert settings["configuredBrokerRole"] == "ASYNC_MASTER"
+        assert settings["configuredBrokerId"] == "0"
+
+
+async def test_pair_that_fails_over_there_and_back_needs_one_order_each_time(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await failed_over(cluster, call)
+        await first.start()
+        await level(first, second)
+        await second.kill()
+        assert (await change(call, first.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+        await store(call, first, b"three")
+        await second.start()
+        assert role_of(second) == ("slave", 1)
+        await level(first, second)
+        # What an operator ordered is kept too.
+        await first.kill()
+        await first.start()
+        assert role_of(first) == ("async-master", 0)
+        await store(call, first, b"four")
+        await level(first, second)
+        assert await listed(cluster) == {0: first.broker.address, 1: second.broker.address}
+
+
+async def test_two_masters_that_start_together_agree_on_the_one_with_more(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Apache's name server would list whoever registers last.
+    monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await failed_over(cluster, call)
+        await second.kill()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.start)
+            nursery.start_soon(second.start)
+        await trio.sleep(10)
+        assert role_of(second) == ("async-master", 0)
+        assert role_of(first) == ("slave", 1)
+        await store(call, second, b"three")
+        await level(first, second)
+
+
+async def test_of_two_slaves_promoted_at_once_one_becomes_master(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RouteInfoManager, "_check_only_master", lambda *_: None)
+    async with EmbeddedCluster(slaves=2) as cluster, caller_of(cluster) as call:
+        await trio.sleep(2)
+        await cluster.kill_master()
+        codes: list[int] = []
+
+        async def promote(member: Member) -> None:
+            codes.append((await change(call, member.broker, "async-master", 0)).code)
+
+        async with trio.open_nursery() as nursery:
+            for slave in cluster.slaves:
+                nursery.start_soon(promote, slave)
+        assert sorted(role_of(slave)[0] for slave in cluster.slaves) == ["async-master", "slave"]
+        assert sorted(codes) == [ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE]
+        master, slave = sorted(cluster.slaves, key=lambda one: role_of(one)[0])
+        await store(call, master, b"hello")
+        await level(master, slave)
+
+
+async def test_two_that_come_to_follow_at_once_get_two_ids(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = await failed_over(cluster, call)
+        rival = rival_of(cluster)
+        rival.config = attrs.evolve(rival.config, ha_return_role="follow")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(first.start)
+            nursery.start_soon(rival.start)
+        await level(first, second, rival)
+        assert sorted([role_of(first), role_of(rival)]) == [("slave", 1), ("slave", 2)]
+        assert set(await listed(cluster)) == {0, 1, 2}
+
+
+async def test_master_that_a_name_server_refuses_is_told_so_and_takes_no_write(
+    autojump_clock: MockClock,
+) -> None:
+    """The live master is out of its sight: only the name server knows."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, second = cluster.master, cluster.slaves[0]
+        await trio.sleep(2)
+        cluster.memory_network.partition(first.host, second.host)
+        writable = []
+
+        async def watch() -> None:
+            while True:
+                writable.append(second.broker.store.writable)
+                await trio.lowlevel.checkpoint()
+                await trio.sleep(0.001)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            answer = await change(call, second.broker, "async-master", 0)
+            nursery.cancel_scope.cancel()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert f"lists {first.broker.address} as master" in (answer.remark or "")
+        assert not any(writable)
+        assert role_of(second) == ("slave", 1)
+        assert await listed(cluster) == {0: first.broker.address, 1: second.broker.address}
+        cluster.memory_network.heal()
+        await trio.sleep(30)
+        await store(call, first, b"on")
+        await level(first, second)
+
+
+async def test_master_beside_one_of_apache_stands_aside(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = RoleProcessor.processors
+
+    def without_claims(self: RoleProcessor) -> dict[int, object]:
+        return {
+            code: processor
+            for code, processor in whole(self).items()
+            if code != RequestCode.CLAIM_SLAVE_ID
+        }
+
+    monkeypatch.setattr(RoleProcessor, "processors", without_claims)
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        rival = rival_of(cluster)
+        rival.config = attrs.evolve(rival.config, ha_return_role="follow")
+        await rival.start()
+        assert role_of(rival) == ("async-master", 0)
+        answer = await call.send(rival.broker.address, b"to nobody")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "another live master" in (answer.remark or "")
+
+
+async def test_settings_that_changed_since_decide_anew(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        first, _ = await failed_over(cluster, call)
+        await first.start()
+        assert first.disk.exists(first.config.config_directory / FILE_NAME)
+        await first.stop()
+        first.config = attrs.evolve(first.config, role="slave", broker_id=7)
+        await first.start()
+        assert role_of(first) == ("slave", 7)
