@@ -1,0 +1,60 @@
+"""Ids for brokers that come to follow a master."""
+
+import trio
+from trio.testing import MockClock
+
+from rocketrio_broker.ha.peers import Peers
+from rocketrio_broker.ha.slave_ids import GIVEN_LIMIT, SlaveIds
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.route import BrokerData, ClusterInfo
+
+
+def ids(listed: dict[int, str] | None, *introduced: int) -> SlaveIds:
+    """`listed` is what the only name server lists; None: it cannot be reached."""
+
+    async def call(
+        addr: str, request: RequestHeader, body: Body = b"", *, timeout: float = 3.0
+    ) -> RemotingCommand:
+        await trio.sleep(0.01)
+        if listed is None:
+            raise NotReachable("gone", broker_addr=addr)
+        broker = BrokerData("c", "broker-a", dict(listed))
+        info = ClusterInfo(broker_addr_table={"broker-a": broker}, cluster_addr_table={})
+        return RemotingCommand(code=0, body=fastjson.dumps(info))
+
+    peers = Peers(call=call, name_servers=["ns:1"], broker_name="broker-a", own_addr="m:1")
+    return SlaveIds(peers, lambda: introduced)
+
+
+async def test_id_is_the_first_that_nobody_has(autojump_clock: MockClock) -> None:
+    assert await ids({0: "m:1"}).give("a:1") == 1
+    assert await ids({0: "m:1", 1: "b:1", 3: "c:1"}, 2).give("a:1") == 4
+    assert await ids(None, 1).give("a:1") == 2
+
+
+async def test_who_is_listed_or_was_given_one_keeps_it(autojump_clock: MockClock) -> None:
+    assert await ids({0: "m:1", 1: "b:1", 5: "a:1"}, 5).give("a:1") == 5
+    one = ids({0: "m:1"})
+    assert [await one.give(addr) for addr in ("a:1", "b:1", "a:1")] == [1, 2, 1]
+
+
+async def test_two_at_once_get_two(autojump_clock: MockClock) -> None:
+    one, given = ids({0: "m:1"}), []
+
+    async def claim(addr: str) -> None:
+        given.append(await one.give(addr))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(claim, f"a:{number}")
+    assert sorted(given) == list(range(1, 9))
+
+
+async def test_only_so_many_are_remembered(autojump_clock: MockClock) -> None:
+    one = ids({0: "m:1"})
+    for number in range(2 * GIVEN_LIMIT):
+        assert await one.give(f"a:{number}") <= GIVEN_LIMIT + 1
