@@ -14,6 +14,7 @@
     peers               what name servers list of this name, and what its brokers say of themselves
     other_master        whether another master of this name lives: asked before writes are taken
     missing_tail        who becomes master gets from its slaves what it lacks
+    torn_end            damaged records at the end of a log are replaced by a peer's copies of them
     copy_progress       how far a slave is with a long copy
     link_security       who may replicate, and who may listen in
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests

@@ -38,6 +38,7 @@ from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import SILENT_HEARTBEATS, HistoryRules, Resync
+from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.ha.transfer_checks import check_fits_file, check_is_record
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
@@ -91,6 +92,8 @@ class HAClient:
         self._level_clock = level_clock
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
         self._reports_flushed = self._config.acknowledge == "disk"
+        self._torn_end = TornEnd(store, dial=dial, wall_clock=wall_clock)
+        self._judged: tuple[tuple[str, int], Damage] | None = None
         self._resync = Resync(store, rules=rules, wall_clock=wall_clock)
         self._check: HistoryCheck | None = None
         self._verified = trio.Event()
@@ -175,12 +178,27 @@ class HAClient:
         self._log_problem(addr, error)
         is_mended = False
         try:
-            is_mended = isinstance(error, Error) and await self._resync.mend(error)
+            damage = await self._find_damage(addr, error)
+            is_mended = damage is Damage.OWN
+            # By no rule is a whole end given up for a damaged one.
+            if isinstance(error, Error) and damage not in (Damage.OWN, Damage.PEER):
+                is_mended = await self._resync.mend(error)
         except OSError as disk_error:
             self._log_problem(addr, disk_error)
         if not is_mended:
             self.setbacks.advance(self.setbacks.value + 1)
         return is_mended
+
+    async def _find_damage(self, addr: str, error: Error | OSError) -> Damage:
+        """Judge whether two logs only differ because the end of one is damaged; once for each master and end."""
+        if not isinstance(error, DivergedHistoryError):
+            return Damage.NONE
+        key = addr, self._store.max_physical_offset
+        if self._judged is None or self._judged[0] != key:
+            self._judged = key, await self._torn_end.compare({addr: key[1]})
+            return self._judged[1]
+        # What was mended before, and differs again, is no damage of its end.
+        return Damage.NONE if self._judged[1] is Damage.OWN else self._judged[1]
 
     async def _connect(self, addr: str) -> None:
         # Before the master is asked for more than this log can take, and told that its damaged end is here.

@@ -6,6 +6,9 @@ were known lately (known_slaves.py), for the end of its log (28, `commitLogMaxOf
 `haListenPort`), which Apache's answer too. The longest is followed as any master would be, its log compared first,
 until this log is as long; then any that is longer still.
 
+Before that the end of this log is compared with theirs, however long they are: records that a crash tore, and that look
+whole, are replaced (torn_end.py).
+
 Invariant: a log of another history is never followed, however long it is.
 Invariant: no write is taken before every slave was asked that could be, within a limit or for as long as it takes.
 Answers to: nothing in 4.x; there the master overwrites what its slave has, or the slave is stuck for ever.
@@ -23,6 +26,7 @@ from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import ReplicationError, SilentPeerError
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask_log_end, ask_settings
+from rocketrio_broker.ha.torn_end import TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import wait_any_past
 from rocketrio_protocol.errors import Error, RemoteProtocolError
@@ -83,6 +87,7 @@ class MissingTail:
         self._wall_clock = wall_clock
         self._config = attrs.evolve(config, acknowledge="memory")
         self._rule = rule
+        self._torn_end = TornEnd(store, dial=dial, wall_clock=wall_clock)
 
     def __repr__(self) -> str:
         return f"<MissingTail of {self._peers.broker_name}>"
@@ -95,8 +100,12 @@ class MissingTail:
         result = FetchedTail()
         began = trio.current_time()
         stands_by = is_told = False
+        compared: set[str] = set()
         while True:
             slaves = await self._ask_all(result)
+            if not compared.issuperset(slave.addr for slave in slaves):
+                compared = {slave.addr for slave in slaves}
+                await self._compare(slaves)
             end = self._store.max_physical_offset
             longer = [
                 slave for slave in slaves if slave.end > end and slave.addr not in result.refused
@@ -166,6 +175,21 @@ class MissingTail:
                 f"The slave does not say where it serves its log ({error!r})", broker_addr=addr
             ) from error
         return _Slave(addr, end, join_addr(host, port))
+
+    # --- comparing ---------------------------------------------------------------------------
+
+    async def _compare(self, slaves: list[_Slave]) -> None:
+        """Compare the end of this log with theirs, also where they are no longer, and mend what is torn here."""
+        store = self._store
+        store.is_slave = True
+        store.refuse_writes(_FETCHING)
+        try:
+            await self._torn_end.compare({slave.ha_addr: slave.end for slave in slaves})
+        except (Error, OSError) as error:
+            logger.error("the end of this log was not mended reason=%s", error)
+        finally:
+            store.is_slave = False
+            store.refuse_writes(_FETCHING)
 
     # --- following ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Answers to: DefaultMessageStore.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -151,6 +151,8 @@ class MessageStore(StoreLookups):
             config, self.commit_log, self.queue_table, self._statistics, self._memory_size
         )
         self._is_slave = False
+        self.doubtful_end = 0
+        """Before this address records were there when a crash came: no checksum covers more than their bodies."""
 
     def __repr__(self) -> str:
         return f"<MessageStore {self.directory.root} {self.min_physical_offset}..{self.max_physical_offset}>"
@@ -183,6 +185,7 @@ class MessageStore(StoreLookups):
             check_crc=self.config.check_crc_on_recover,
             keep=self._keep_bytes,
         )
+        self.doubtful_end = 0 if clean else found.end
         last_ms = max(found.last_store_timestamp_ms, checkpoint.physical_timestamp_ms)
         self.dispatched.store_timestamp_ms = last_ms
         self.dispatched.reset(found.end)
@@ -335,18 +338,29 @@ class MessageStore(StoreLookups):
         """
         self._replicated.append_raw(physical_offset, data)
 
-    def truncate_to(self, physical_offset: int) -> None:
-        """Forget the log from this record boundary on, with its queue entries and index; blocks."""
-        self._replicated.truncate_to(physical_offset)
+    def truncate_to(
+        self, physical_offset: int, *, built_anew: Collection[tuple[str, int]] = ()
+    ) -> None:
+        """Forget the log from this record boundary on, with its queue entries and index; blocks.
 
-    async def cut_tail(self, physical_offset: int, *, now_ms: int) -> Path:
-        """Put the log from this record boundary on into a file, and forget it; the file.
+        The queues `built_anew` are made again from the whole log: damaged records misled them.
+        """
+        self._replicated.truncate_to(physical_offset, built_anew)
+
+    async def cut_tail(
+        self,
+        physical_offset: int,
+        *,
+        now_ms: int,
+        built_anew: Collection[tuple[str, int]] = (),
+    ) -> Path:
+        """Put the log from this record boundary on into a file, and forget it as `truncate_to` does; the file.
 
         Raises OSError, and forgets nothing, when the disk has no room for it. A cancel forgets nothing either.
         """
         path = self.directory.cut / tail_name(physical_offset, now_ms)
         await keep_tail(self.commit_log, physical_offset, path, disk=self._disk)
-        self.truncate_to(physical_offset)
+        self.truncate_to(physical_offset, built_anew=built_anew)
         return path
 
     def start_over(self) -> None:

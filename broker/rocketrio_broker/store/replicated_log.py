@@ -6,6 +6,8 @@ off gets back its queues.
 Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
 """
 
+from collections.abc import Collection
+
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.deletion import deletion_in
@@ -54,13 +56,17 @@ class ReplicatedLog:
         log.append_raw(physical_offset, data)
         self._reput.replicated.reset(log.max_offset)
 
-    def truncate_to(self, physical_offset: int) -> None:
+    def truncate_to(
+        self, physical_offset: int, built_anew: Collection[tuple[str, int]] = ()
+    ) -> None:
         """Forget the log from this record boundary on, with its queue entries and index; blocks."""
         # Where a deletion is undone all is dispatched once more: the queues that have their messages pass over them.
-        undone = self._has_deletion(physical_offset)
-        position = self._log.min_offset if undone else physical_offset
+        is_undone = bool(built_anew) or self._has_deletion(physical_offset)
+        position = self._log.min_offset if is_undone else physical_offset
         # First of all: a checkpoint beyond the end would make a recovery begin there.
         self._checkpoints.lower(position)
+        for queue in [queue for queue in self._table if queue.key in built_anew]:
+            self._table.delete_queue(queue)
         for queue in self._table:
             queue.truncate(queue.first_at_or_after(physical_offset))
         self._index.truncate(physical_offset)

@@ -1,0 +1,351 @@
+"""Finds out whose copy of the log's end is damaged, and takes the whole copy in its place.
+
+No checksum covers a record's head, topic and properties. After a power cut, or on a disk that lies, the last records of
+a log may have lost bytes there and still look whole. Another broker of the name has the same records: they are read
+from its replication port, which Apache's slaves serve too, and compared.
+
+    own     | record | record, damaged | record |
+    peer    | record | record          | record |      same address and head, or nothing but zeros: copies of one record
+
+Which copy is damaged:
+
+    it is no record, its properties cannot be, or it has zeros for data   that copy
+    two copies agree against the third                                    the third
+    this log was recovered after a crash                                  this broker's
+    otherwise                                                             undecided: the rules for two histories apply
+
+Invariant: a record is only replaced by another copy of itself; a difference of any other kind changes nothing.
+Invariant: before a record is replaced the log from there on lies in the folder `cut`, synced; the rest is kept.
+Answers to: nothing in Apache's brokers; there a slave goes on behind whatever its log ends with.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.ha.history import FIRST_ADDRESS, WINDOWS, last_boundary
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.ha import TransferDecoder, encode_report
+from rocketrio_protocol.message_codec import (
+    MAGIC_PADDING,
+    PADDING_HEAD_SIZE,
+    RecordStatus,
+    scan_record,
+)
+from rocketrio_protocol.properties import can_be_properties
+from rocketrio_protocol.remoting.ports import Dial, WallClock
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+COMPARED_SIZE: Final = WINDOWS[0]
+"""Bytes at the end of the log that are compared."""
+
+READ_LIMIT: Final = 3.0
+"""Seconds a peer may take to send them; what has come by then is compared."""
+
+SILENCE_LIMIT: Final = 0.5
+"""Seconds after which a peer that has sent something has sent all that it has."""
+
+_READ_SIZE: Final = 64 << 10
+_CRC: Final = slice(8, 12)
+_HEAD_SIZE: Final = 88
+_PADDING_MAGIC: Final = MAGIC_PADDING.to_bytes(4, signed=True)
+_TORN_RUN: Final = 2
+"""Zeros that show a tear; a single zero may as well be the true byte."""
+
+
+class Damage(Enum):
+    """The result of a comparison, the first that applies."""
+
+    OWN = "own"
+    """Records of this log were damaged, and are replaced."""
+    UNDECIDED = "undecided"
+    PEER = "peer"
+    NONE = "none"
+
+
+@attrs.define
+class Judgement:
+    """What comes of comparing one log's end with its peers'."""
+
+    replacements: dict[int, bytes] = attrs.field(factory=dict)
+    """Whole copies of this log's damaged records, by place."""
+    damaged_peers: set[str] = attrs.field(factory=set)
+    is_undecided: bool = False
+
+    @property
+    def damage(self) -> Damage:
+        if self.replacements:
+            return Damage.OWN
+        if self.is_undecided:
+            return Damage.UNDECIDED
+        return Damage.PEER if self.damaged_peers else Damage.NONE
+
+
+class TornEnd:
+    """Compares the end of one broker's log with its peers', and mends it."""
+
+    def __init__(self, store: MessageStore, *, dial: Dial, wall_clock: WallClock) -> None:
+        """`dial` reaches replication ports."""
+        self._store = store
+        self._dial = dial
+        self._wall_clock = wall_clock
+
+    def __repr__(self) -> str:
+        return f"<TornEnd of {self._store!r}>"
+
+    async def compare(self, peers: Mapping[str, int]) -> Damage:
+        """Compare with these peers, and replace what is damaged here.
+
+        `peers`: replication addresses, and the end of each one's log. A peer that cannot be read is omitted. Raises
+        OSError, and changes nothing, when the disk has no room for what is replaced; a cancel changes nothing either.
+        """
+        log = self._store.commit_log
+        end, truncations = log.max_offset, log.truncations
+        start = last_boundary(log, log.min_offset, max(log.min_offset, end - COMPARED_SIZE))
+        found: dict[str, bytes] = {}
+        async with trio.open_nursery() as nursery:
+            for addr, peer_end in peers.items():
+                if start < min(end, peer_end):
+                    nursery.start_soon(self._read, addr, start, min(end, peer_end), found)
+        if not found or truncations != log.truncations:
+            return Damage.NONE
+        own = self._own_bytes(start, end)
+        if all(own.startswith(data) for data in found.values()):
+            return Damage.NONE
+        records = records_of([own, *found.values()], start, log.file_size)
+        judgement = judge(own, found, start, records, crashed_end=self._store.doubtful_end)
+        if judgement.replacements:
+            await self._replace(start, own, judgement.replacements)
+        for addr in sorted(judgement.damaged_peers):
+            logger.warning("the end of another log is damaged, this one's is whole peer=%s", addr)
+        return judgement.damage
+
+    def _own_bytes(self, start: int, end: int) -> bytes:
+        parts = []
+        while start < end and (block := self._store.commit_log.read(start, end - start)):
+            parts.append(bytes(block))
+            start += len(block)
+        return b"".join(parts)
+
+    async def _read(self, addr: str, start: int, end: int, found: dict[str, bytes]) -> None:
+        """Note what this peer has between two addresses, as far as it sends that in time."""
+        # To ask from 0 means to have nothing: the first byte of all is taken for equal.
+        asked = max(start, FIRST_ADDRESS)
+        data = bytearray(self._own_bytes(start, asked))
+        try:
+            with trio.move_on_after(READ_LIMIT):
+                transport = await self._dial(addr)
+                try:
+                    await transport.send_all(encode_report(asked))
+                    buffer = memoryview(bytearray(_READ_SIZE))
+                    decoder = TransferDecoder()
+                    while start + len(data) < end:
+                        received = 0
+                        limit = SILENCE_LIMIT if start + len(data) > asked else READ_LIMIT
+                        with trio.move_on_after(limit):
+                            received = await transport.receive_into(buffer)
+                        if not received:
+                            break
+                        for part in decoder.feed(buffer[:received]):
+                            if part.body and part.physical_offset == start + len(data):
+                                data += part.body
+                finally:
+                    await transport.aclose()
+        except Error as error:
+            logger.info("the end of a log could not be compared peer=%s reason=%s", addr, error)
+            return
+        found[addr] = bytes(data[: end - start])
+
+    async def _replace(self, start: int, own: bytes, replacements: Mapping[int, bytes]) -> None:
+        store, first = self._store, min(replacements)
+        mended = bytearray(own)
+        moved: set[tuple[str, int]] = set()
+        for at, whole in replacements.items():
+            mended[at : at + len(whole)] = whole
+            damaged = own[at : at + len(whole)]
+            # What was no record misled no queue.
+            if _is_record(damaged, start + at):
+                places = [_place(damaged), _place(whole)]
+                if places[0] != places[1]:
+                    moved.update(place[:2] for place in places)
+        path = await store.cut_tail(
+            start + first, now_ms=self._wall_clock.now_ms(), built_anew=moved
+        )
+        store.append_raw(start + first, mended[first:])
+        logger.warning(
+            "damaged records at the log's end are replaced by another broker's offset=%d records=%d "
+            "kept_in=%s",
+            start + first, len(replacements), path,
+        )  # fmt: skip
+        await store.flush()
+
+
+# --- whose copy is damaged -------------------------------------------------------------------
+
+
+def records_of(logs: Sequence[bytes], start: int, file_size: int) -> list[tuple[int, int]]:
+    """Places and sizes of the records in the same part of some logs, each as the first log has it that is whole there.
+
+    The head of padding counts as a record. `start` is the address of their first byte, where a record begins.
+    """
+    found = []
+    at = 0
+    while True:
+        file_end = file_size - (start + at) % file_size + at
+        for data in logs:
+            record = scan_record(data, at, min(len(data), file_end))
+            if record.status is RecordStatus.RECORD and record.physical_offset == start + at:
+                found.append((at, record.size))
+            elif record.status is RecordStatus.PADDING and at + record.size == file_end:
+                found.append((at, PADDING_HEAD_SIZE))
+            else:
+                continue
+            at += record.size
+            break
+        else:
+            return found
+
+
+def judge(
+    own: bytes,
+    peers: Mapping[str, bytes],
+    start: int,
+    records: Sequence[tuple[int, int]],
+    *,
+    crashed_end: int,
+) -> Judgement:
+    """Compare the end of a log, from the address `start` on, with the same part of its peers' logs.
+
+    `records`: their places and sizes. `crashed_end`: what lies before this address was there when a crash came.
+    """
+    judgement = Judgement()
+    copies = {}
+    for addr, data in peers.items():
+        if _has_same_records(own, data, start, records):
+            copies[addr] = data
+        else:
+            judgement.is_undecided = True
+    for at, size in records:
+        end = at + size
+        others = {addr: data[at:end] for addr, data in copies.items() if len(data) >= end}
+        if any(other != own[at:end] for other in others.values()):
+            is_doubtful = start + end <= crashed_end
+            _judge_record(judgement, start, at, own[at:end], others, is_doubtful=is_doubtful)
+    return judgement
+
+
+def _judge_record(
+    judgement: Judgement,
+    start: int,
+    at: int,
+    own: bytes,
+    others: Mapping[str, bytes],
+    *,
+    is_doubtful: bool,
+) -> None:
+    """Decide about one record of which not all copies are equal."""
+    in_doubt: dict[str, bytes] = {}
+    for addr, other in others.items():
+        damaged = _damaged_of(own, other, start + at)
+        if damaged is own:
+            judgement.replacements[at] = other
+            return
+        if damaged is other:
+            judgement.damaged_peers.add(addr)
+        else:
+            in_doubt[addr] = other
+    counts = Counter([own, *in_doubt.values()])
+    best, count = max(counts.items(), key=lambda item: (item[1], item[0] != own and is_doubtful))
+    if count == 1 and len(counts) > 1 and not is_doubtful:
+        judgement.is_undecided = True
+    elif best != own:
+        judgement.replacements[at] = best
+    else:
+        judgement.damaged_peers.update(addr for addr, other in in_doubt.items() if other != own)
+
+
+def _has_same_records(
+    own: bytes, data: bytes, start: int, records: Sequence[tuple[int, int]]
+) -> bool:
+    """Whether two logs hold copies of the same records, damaged perhaps, as far as both go."""
+    covered = [(at, size) for at, size in records if at + size <= len(data)]
+    end = sum(covered[-1]) if covered else 0
+    patched = bytearray(own[: len(data)])
+    for at, size in covered:
+        one, other = own[at : at + size], data[at : at + size]
+        if one != other:
+            if not _is_same_record(one, other, start + at):
+                return False
+            patched[at : at + size] = other
+    # What lies between records, and the part of one at the end that both have.
+    return patched[:end] == data[:end] and (bool(covered) or patched == data)
+
+
+def _is_same_record(one: bytes, other: bytes, address: int) -> bool:
+    """Whether two copies that differ are one record: nothing but damage can have made the difference."""
+    is_whole = [_is_record(copy, address) for copy in (one, other)]
+    if not any(is_whole) or (all(is_whole) and one[_CRC] != other[_CRC]):
+        return False
+    differing = _differing(one, other)
+    return (
+        # Stored by one broker at one time: two masters would have written other times and addresses.
+        differing[0] >= _HEAD_SIZE
+        or len(differing) == 1
+        or _are_zeros(one, differing)
+        or _are_zeros(other, differing)
+    )
+
+
+def _damaged_of(one: bytes, other: bytes, address: int) -> bytes | None:
+    """The one of two copies that shows to be damaged; None if neither does, or they are equal."""
+    if one == other:
+        return None
+    for is_good in (_is_record, _has_properties):
+        good = is_good(one, address), is_good(other, address)
+        if good[0] != good[1]:
+            return other if good[0] else one
+    differing = _differing(one, other)
+    if len(differing) >= _TORN_RUN:
+        if _are_zeros(one, differing):
+            return one
+        if _are_zeros(other, differing):
+            return other
+    return None
+
+
+def _place(copy: bytes) -> tuple[str, int, int, int]:
+    """Where a record belongs among the queues."""
+    record = scan_record(copy, 0, len(copy))
+    return record.topic, record.queue_id, record.queue_offset, record.sys_flag
+
+
+def _is_record(copy: bytes, address: int) -> bool:
+    if len(copy) == PADDING_HEAD_SIZE:
+        return copy.endswith(_PADDING_MAGIC)
+    record = scan_record(copy, 0, len(copy))
+    return (
+        record.status is RecordStatus.RECORD
+        and record.size == len(copy)
+        and record.physical_offset == address
+    )
+
+
+def _has_properties(copy: bytes, address: int) -> bool:
+    return _is_record(copy, address) and can_be_properties(
+        scan_record(copy, 0, len(copy)).properties
+    )
+
+
+def _differing(one: bytes, other: bytes) -> list[int]:
+    return [at for at, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1]]
+
+
+def _are_zeros(copy: bytes, places: Sequence[int]) -> bool:
+    return not any(copy[at] for at in places)
