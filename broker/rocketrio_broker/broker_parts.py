@@ -43,6 +43,7 @@ from rocketrio_broker.processor.send import SendMessageProcessor
 from rocketrio_broker.processor.special_sends import SpecialSends
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.pull_offsets import PullOffsets
+from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.schedule import ScheduleMessageService
@@ -111,7 +112,7 @@ class BrokerParts:
         self.stats = BrokerStatsManager(lambda: self.config.broker.cluster_name)
         self.consumers = ConsumerManager()
         self.producers = ProducerManager()
-        self.queue_locks = QueueLocks()
+        self.queue_locks = QueueLocks(file(LOCKS_FILE))
         self.held_pulls = HeldPulls()
         self.live_slaves = LiveSlaves(config.ha_slave_fallbehind_max)
         self.absence = Absence(heartbeat_interval=config.ha_send_heartbeat_interval)
@@ -195,11 +196,12 @@ class BrokerParts:
         self.topics.load()
         self.groups.load()
         self.consumer_offsets.load()
+        self.queue_locks.load()
 
     def keep_tables(self) -> AbstractAsyncContextManager[None]:
         """Keep the tables in their files around everything that changes them."""
         files = (self.topics.file, self.groups.file)
-        return keep_tables(self.consumer_offsets, files, disk=self._disk)
+        return keep_tables(self.consumer_offsets, self.queue_locks, files, disk=self._disk)
 
     def services(self) -> Sequence[Service]:
         """What runs while the broker serves."""

@@ -7,12 +7,14 @@ Answers to: the scheduled persists of BrokerController, and those of its shutdow
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import trio
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.store.disk import Disk
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -24,7 +26,11 @@ SYNC_INTERVAL: Final = 5.0
 
 @asynccontextmanager
 async def keep_tables(
-    consumer_offsets: ConsumerOffsetManager, files: Sequence[ConfigFile], *, disk: Disk
+    consumer_offsets: ConsumerOffsetManager,
+    queue_locks: QueueLocks,
+    files: Sequence[ConfigFile],
+    *,
+    disk: Disk,
 ) -> AsyncGenerator[None]:
     """Keep the tables for as long as the body runs, in which they are changed.
 
@@ -37,7 +43,8 @@ async def keep_tables(
             yield
     finally:
         # Not at the end of the services: a cancel ends those while requests are still acted on.
-        _do_all([consumer_offsets.close, *(file.sync for file in files)])
+        close_locks = partial(queue_locks.close, now=trio.current_time())
+        _do_all([consumer_offsets.close, close_locks, *(file.sync for file in files)])
 
 
 def _do_all(steps: Sequence[Callable[[], None]]) -> None:

@@ -2,11 +2,16 @@
 
     group -> queue -> (client id, when it last asked for it)
 
-In memory, on this broker alone: after a restart whoever asks first gets them. The table takes the time as an argument.
+In memory, on the leading broker alone. A clean stop leaves the locks in `config/rocketrioQueueLocks.json`, and the next
+run takes them over. After kill -9, or at another broker, it is not known who has which queue. Then for FORMER_RUN
+seconds only members that say they hold a lock get it: by then all others have stopped working with theirs. The table
+takes the time as an argument.
 
 Invariant: between two renewals less than LOCK_LIFETIME apart a queue belongs to nobody else.
+Invariant: no member gets a queue with which another may still work under a lock of a former run.
 Answers to: RebalanceLockManager; RocketMQ reference, section 2.7.
-Unlike Java: locks that nobody renews are forgotten, not kept for ever.
+Unlike Java: locks that nobody renews are forgotten, not kept for ever; and there a restarted broker gives each lock to
+the first member that asks, while the one that had it works on for up to 30 s.
 """
 
 import logging
@@ -14,13 +19,21 @@ from collections.abc import Iterable
 from typing import Final
 
 import attrs
+import msgspec
 
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_protocol.commands.consumer import QueueName
 
 logger = logging.getLogger("rocketrio_broker.queue_locks")
 
 LOCK_LIFETIME: Final = 60.0
 """Seconds a lock lasts after it was last asked for (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+
+FORMER_RUN: Final = 30.0
+"""Seconds for which a member works with a lock that no broker renews, rocketrio's as Java's
+(rocketmq.client.rebalance.lockMaxLiveTime)."""
+
+FILE_NAME: Final = "rocketrioQueueLocks.json"
 
 LOCKS_LIMIT: Final = 100_000
 """Locks of all groups at once, some 20 MB; one more is refused, as if somebody else had it."""
@@ -35,21 +48,106 @@ class _Lock:
         return now - self.renewed > LOCK_LIFETIME
 
 
+class _KeptLock(msgspec.Struct, rename="camel"):
+    group: str
+    queue: QueueName
+    client_id: str
+
+
+class KeptLocks(msgspec.Struct, rename="camel"):
+    """The file: the locks at the last clean stop."""
+
+    is_outdated: bool = False
+    """Locks were given since, by this broker or by another one."""
+    locks: list[_KeptLock] = []
+
+
 class QueueLocks:
     """The locks of all groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: ConfigFile | None = None) -> None:
+        """Without a `file` nothing outlives a run."""
         self._table: dict[str, dict[QueueName, _Lock]] = {}
         self._size = 0
         self._next_sweep = 0.0
+        self._file = file
+        self._kept: KeptLocks | None = None
+        """What the file says; None where it says nothing, or is outdated."""
+        self._leads = False
+        self._unknown_until = 0.0
 
     def __len__(self) -> int:
         return self._size
 
+    # ------------------------------------------------------------------------------------ former runs
+
+    def load(self) -> None:
+        """Read what the last run left."""
+        kept = None if self._file is None else self._file.load(KeptLocks)
+        self._kept = None if kept is None or kept.is_outdated else kept
+
+    def take_over(self, *, now: float, is_new: bool) -> None:
+        """Lock queues from now on; `is_new` where no broker has done so, as the log is empty."""
+        self._leads = True
+        if self._kept is not None:
+            renewed = now - LOCK_LIFETIME + FORMER_RUN
+            for one in self._kept.locks:
+                self._table.setdefault(one.group, {})[one.queue] = _Lock(one.client_id, renewed)
+            self._size = len(self._kept.locks)
+        elif not is_new:
+            self._unknown_until = now + FORMER_RUN
+
+    def clear(self) -> None:
+        """Another broker locks from now on."""
+        self._table.clear()
+        self._size = 0
+        self._leads = False
+        self._outdate()
+
+    def is_unknown(self, now: float) -> bool:
+        """Whether members may work with locks of a former run that this one does not know."""
+        return now < self._unknown_until
+
+    def close(self, *, now: float) -> None:
+        """Leave the locks to the next run, where this one knows all of them. Raises ConfigFileError."""
+        if self._file is None or not self._leads or self.is_unknown(now):
+            return
+        self._file.write(
+            KeptLocks(
+                locks=[
+                    _KeptLock(group, queue, lock.client_id)
+                    for group, locks in self._table.items()
+                    for queue, lock in locks.items()
+                    if not lock.is_expired(now)
+                ]
+            )
+        )
+
+    def _outdate(self) -> None:
+        """Take back what the file says, before the first lock that it lacks is given."""
+        if self._kept is None or self._file is None:
+            return
+        try:
+            self._file.write(KeptLocks(is_outdated=True))
+        except ConfigFileError as error:
+            logger.warning("queue locks of a former run stay in their file error=%s", error)
+        self._kept = None
+
+    # ------------------------------------------------------------------------------------------ locks
+
     def lock(
-        self, group: str, queues: Iterable[QueueName], client_id: str, *, now: float
+        self,
+        group: str,
+        queues: Iterable[QueueName],
+        client_id: str,
+        *,
+        now: float,
+        holds: bool = False,
     ) -> list[QueueName]:
-        """Take or renew what is free, expired or this member's; the queues it has now."""
+        """Take or renew what is free, expired or this member's; the queues it has now.
+
+        `holds`: the member works with these queues under a lock of a former run.
+        """
         self._sweep(now)
         locks = self._table.setdefault(group, {})
         held = []
@@ -59,6 +157,9 @@ class QueueLocks:
                 logger.warning("too many queue locks group=%s client_id=%s", group, client_id)
                 continue
             if lock is None:
+                if not holds and self.is_unknown(now):
+                    continue
+                self._outdate()
                 locks[queue] = _Lock(client_id, now)
                 self._size += 1
                 logger.info("queue locked group=%s client_id=%s queue=%s", group, client_id, queue)
@@ -69,6 +170,7 @@ class QueueLocks:
                     "queue lock taken over group=%s client_id=%s from=%s queue=%s",
                     group, client_id, lock.client_id, queue,
                 )  # fmt: skip
+                self._outdate()
                 lock.client_id, lock.renewed = client_id, now
             else:
                 logger.info(
@@ -96,11 +198,6 @@ class QueueLocks:
                 )
         if not locks:
             del self._table[group]
-
-    def clear(self) -> None:
-        """Another broker locks from now on."""
-        self._table.clear()
-        self._size = 0
 
     def holder(self, group: str, queue: QueueName, *, now: float) -> str | None:
         """The client id of who has the queue."""

@@ -254,7 +254,7 @@ class RoleService:
     async def _take_over(self, refusals: int) -> None:
         """Take writes; returns when a name server refuses this master."""
         store = self._store
-        self._leadership.lead()
+        self._decide()
         store.take_writes()
         logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()
@@ -264,6 +264,14 @@ class RoleService:
             nursery.start_soon(self._gather_again)
             await self._registration.refusals.wait_past(refusals)
             nursery.cancel_scope.cancel()
+
+    def _decide(self) -> None:
+        """Lead from now on, if it does not yet."""
+        if not self._leadership.leads:
+            self._parts.queue_locks.take_over(
+                now=trio.current_time(), is_new=not self._store.max_physical_offset
+            )
+            self._leadership.lead()
 
     async def _yield_to(self, other: OtherMaster) -> None:
         """Let another master go on: as the slave it was, as a slave of that one, or as a master that stands aside."""
@@ -335,7 +343,7 @@ class RoleService:
             logger.error("no writes are taken reason=%s", reason)
         self._store.refuse_writes(reason)
         self._leadership.stand_aside(reason, other=other)
-        self._leadership.stand_aside(reason, other=other)
+        self._parts.queue_locks.clear()
 
     async def _insist_on_topics(self, known_to: int) -> None:
         """With a full disk no topic can be made, and no message taken either: only reads are served."""
@@ -345,7 +353,7 @@ class RoleService:
                 return
             except ConfigFileError as error:
                 logger.error("no writes are taken reason=%s", error)
-                self._leadership.lead()
+                self._decide()
                 self._stand_by(str(error))
                 await trio.sleep(ROOM_LOOK)
 

@@ -12,6 +12,7 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.kept_tables import ConfigSyncService, keep_tables
+from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
@@ -85,7 +86,7 @@ async def test_what_changes_until_the_body_ends_is_written_and_synced(
     disk = CountingDisk()
     offsets, topics = offsets_on(disk), ConfigFile(TOPICS, disk=disk)
     with trio.CancelScope() as scope:
-        async with keep_tables(offsets, [topics], disk=disk):
+        async with keep_tables(offsets, QueueLocks(), [topics], disk=disk):
             await trio.sleep(1)
             scope.cancel()
             try:
@@ -107,7 +108,7 @@ async def test_a_file_that_cannot_be_written_at_the_end_does_not_keep_the_others
     offsets, topics = offsets_on(disk), ConfigFile(TOPICS, disk=disk)
 
     async def stop_on_a_full_disk() -> None:
-        async with keep_tables(offsets, [topics], disk=disk):
+        async with keep_tables(offsets, QueueLocks(), [topics], disk=disk):
             offsets.commit_offset("G", "T", 0, 5)
             topics.write(content(7))
             disk.full_for = OFFSETS.name

@@ -1,6 +1,7 @@
 """Queue locks of orderly consumers: LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42).
 
 Invariant: only a master locks: its successor knows nothing of what a former one would go on renewing.
+Invariant: while locks of a former run may be in use, members that do not say whether they hold one get an error.
 Answers to: AdminBrokerProcessor's lockBatchMQ and unlockBatchMQ; RocketMQ reference, section 2.7.
 Unlike Java: a slave refuses, where 4.x locks in any role; and there is no strict mode (5.x), by which a majority of a
 broker's replicas must agree.
@@ -10,11 +11,11 @@ import trio
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.processor.refusal import Refused
-from rocketrio_broker.queue_locks import QueueLocks
+from rocketrio_broker.queue_locks import FORMER_RUN, QueueLocks
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.consumer import LockBatch, LockedBatch
+from rocketrio_protocol.commands.consumer import LockBatch, LockBatchMqRequestHeader, LockedBatch
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -40,8 +41,16 @@ class QueueLockProcessor:
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 "this broker is a slave: the master of its name locks queues",
             )
+        now = trio.current_time()
+        holds = request.header(LockBatchMqRequestHeader).holds
+        if holds is None and self._locks.is_unknown(now):
+            # To Java's members "not locked" would mean to stop; an error lets them work on for as long as they may.
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"members may have queues since before this broker took over: it locks none for {FORMER_RUN:g} s",
+            )
         held = self._locks.lock(
-            wanted.consumer_group, wanted.mq_set, wanted.client_id, now=trio.current_time()
+            wanted.consumer_group, wanted.mq_set, wanted.client_id, now=now, holds=bool(holds)
         )
         return request.response(body=fastjson.dumps(LockedBatch(held)))
 

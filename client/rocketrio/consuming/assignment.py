@@ -75,7 +75,7 @@ class Assignment:
         else:
             done = self.done_offset(process_queue)
             self.lost(process_queue)
-            if self.auto_commit and done is not None:
+            if self.auto_commit and done is not None and not process_queue.is_lost:
                 self.offsets.update_offset(queue, done)
             self.offsets.lose(queue)  # The next owner may be further by now.
         process_queue.drop()

@@ -1,5 +1,6 @@
 """Commits of one consumer: of what was worked on, on a period and on demand.
 
+Invariant: of a queue whose lock is lost nothing is committed: the member that has it now commits its own work.
 Answers to: the part of MQClientInstance and DefaultMQPushConsumerImpl that persists offsets.
 """
 
@@ -13,7 +14,7 @@ from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.offset_store import check_offset
 from rocketrio.consuming.offsets import OffsetStore
-from rocketrio.consuming.queue_claim import lost_meanwhile
+from rocketrio.consuming.queue_claim import lock_lost, lost_meanwhile
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import every
@@ -40,8 +41,12 @@ class GroupProgress:
             if queue not in self.assigned.queues:
                 raise ConfigError(f"{queue} is not assigned to this consumer of group {self.group}")
             check_offset(queue, offset)
+        lost = [queue for queue in offsets if self.assigned.queues[queue].is_lost]
+        owned = {queue: offset for queue, offset in offsets.items() if queue not in lost}
+        for queue, offset in owned.items():
             self.offsets.update_offset(queue, offset)
-        errors = await self.offsets.persist_all(list(offsets))
+        errors = await self.offsets.persist_all(list(owned))
+        errors += map(lock_lost, lost)
         errors += filter(None, map(self.offsets.overruled, offsets))
         errors += [lost_meanwhile(queue) for queue in offsets if queue not in self.assigned.queues]
         if errors:
@@ -49,11 +54,16 @@ class GroupProgress:
 
     async def commit_done(self) -> list[Error]:
         """Commit what was worked on; the errors of queues that could not be."""
-        for queue, process_queue in self.assigned.queues.items():
+        owned = {
+            queue: process_queue
+            for queue, process_queue in self.assigned.queues.items()
+            if not process_queue.is_lost
+        }
+        for queue, process_queue in owned.items():
             offset = self.assigned.done_offset(process_queue)
             if offset is not None:
                 self.offsets.update_offset(queue, offset)
-        return await self.offsets.persist_all(list(self.assigned.queues))
+        return await self.offsets.persist_all(list(owned))
 
     async def commit_on_period(self, interval: float) -> None:
         """The task of automatic commits; without them it only keeps brokers to what they acknowledged."""

@@ -343,7 +343,7 @@ class HandOut(Live):
 
     def begin_of(self, process_queue: ProcessQueue) -> InWork | None:
         """The next message of a queue that was taken; None also once its lock is over."""
-        if trio.current_time() >= process_queue.locked_until:
+        if process_queue.is_lost:
             return None  # After a standstill we may be here before the task that renews it.
         work = process_queue.begin()
         if work is not None:
@@ -352,7 +352,7 @@ class HandOut(Live):
 
     def begin_batch_of(self, process_queue: ProcessQueue, max_messages: int) -> BatchInWork | None:
         """The next messages of a queue that was taken, together; None also once its lock is over."""
-        if trio.current_time() >= process_queue.locked_until:
+        if process_queue.is_lost:
             return None
         works = process_queue.begin_batch(max_messages)
         self._handed_out += len(works)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
+import trio
 
 from rocketrio.consuming.in_work import InWork, Place
 from rocketrio.consuming.pull_budget import PullBudget
@@ -66,6 +67,7 @@ class ProcessQueue:
     is_locked: bool = True
     """Whether it is known to be this member's alone, where order counts."""
     locked_until: float = math.inf
+    """When its lock runs out; past where it was lost, infinite where order does not count."""
     may_be_behind: bool = False
     """Its lock was lost for a while, or no broker answered: another member may have had it, and be further."""
     is_dropped: bool = False
@@ -128,6 +130,11 @@ class ProcessQueue:
     def needs_lock(self) -> bool:
         """Whether it is kept for one member alone, by a lock that may run out."""
         return self.locked_until < math.inf
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its lock has run out or went to another member, who may be at work on it."""
+        return trio.current_time() >= self.locked_until
 
     @property
     def is_retry(self) -> bool:

@@ -21,6 +21,15 @@ class CommitRefused(Error):
     """
 
 
+def lock_lost(queue: MessageQueue) -> CommitRefused:
+    """The error for a commit of a queue that is kept for another member now."""
+    return CommitRefused(
+        f"{queue} is not committed: its lock has run out or went to another member",
+        topic=queue.topic,
+        remedy="Its messages come again, to the member that has the lock",
+    )
+
+
 def lost_meanwhile(queue: MessageQueue) -> CommitRefused:
     """What a commit ends with whose queue went to another member before it was through."""
     return CommitRefused(

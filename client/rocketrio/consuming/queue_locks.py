@@ -1,16 +1,21 @@
 """The locks by which brokers keep a queue for one member of a group: for consumers to whom order counts.
 
     asked at once and every 20 s -> ours for 30 s here, for 60 s at the broker
+    its connection has ended     -> nothing is handed out until the lock is given again, on another connection
 
 Invariant: of a queue whose lock has run out here nothing more is pulled or handed out; at the broker it is ours for
 another half minute, in which the message in work may finish.
+Invariant: a queue is handed out only while the connection stands on which its lock was given: a broker that was started
+again may give the lock to another member.
 Invariant: when a lock that was lost is back, the queue goes on where another member may have come to meanwhile.
 Invariant: a queue given up is unlocked only when its message in work is done and committed.
 Answers to: RebalanceImpl.lock, lockAll, unlock; ProcessQueue.isLockExpired; RocketMQ reference, section 2.7.
-Unlike Java: a lock that was refused is asked for every second, and the start of a queue is read when it is locked.
+Unlike Java: the broker is told which locks this member works with, so that one that has just taken over knows whose
+they are. A lock that was refused is asked for every second, and the start of a queue is read when it is locked.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -31,6 +36,7 @@ from rocketrio_protocol.commands.consumer import (
 )
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.channel import Channel
 
 LOCK_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.lockInterval
 LOCK_LIFETIME: Final = 30.0  # rocketmq.client.rebalance.lockMaxLiveTime
@@ -55,6 +61,11 @@ class QueueLocks:
     _held: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)
     """Queues to be locked: those owned, and those that are being given up."""
     _until: dict[MessageQueue, float] = attrs.Factory(dict)
+    """When the locks run out here that a broker has given."""
+    _connections: dict[MessageQueue, Channel] = attrs.Factory(dict)
+    """On which connection each of them was given."""
+    _watched: set[Channel] = attrs.Factory(set)
+    _nursery: trio.Nursery = attrs.field(init=False)
     _wakeup: Wakeup = attrs.Factory(Wakeup)
 
     def want(self, process_queue: ProcessQueue) -> None:
@@ -64,19 +75,28 @@ class QueueLocks:
 
     async def run(self) -> None:
         """Ask for locks and renew them, for as long as the consumer lives."""
-        renewed = trio.current_time() - LOCK_INTERVAL
-        while True:
-            self._expire()
-            now = trio.current_time()
-            if now >= renewed + LOCK_INTERVAL:
-                renewed = now
-                await self._ask(self._held)
-            else:
-                await self._ask([queue for queue in self._held if queue not in self._until])
-            await self._wakeup.wait(self._pause(renewed))
+        async with trio.open_nursery() as self._nursery:
+            renewed = trio.current_time() - LOCK_INTERVAL
+            while True:
+                self._expire()
+                now = trio.current_time()
+                if now >= renewed + LOCK_INTERVAL:
+                    renewed = now
+                    await self._ask(self._held)
+                else:
+                    await self._ask(
+                        [queue for queue, held in self._held.items() if self._lacks(held)]
+                    )
+                await self._wakeup.wait(self._pause(renewed))
+
+    def _lacks(self, process_queue: ProcessQueue) -> bool:
+        """Whether the lock is to be asked for: it was not given, or its connection has ended."""
+        return process_queue.queue not in self._until or not (
+            process_queue.is_locked or process_queue.is_dropped
+        )
 
     def _pause(self, renewed: float) -> float:
-        if any(queue not in self._until for queue in self._held):
+        if any(map(self._lacks, self._held.values())):
             return LOCK_RETRY
         due = min([renewed + LOCK_INTERVAL, *self._until.values()])
         return max(0.0, due - trio.current_time())
@@ -89,27 +109,55 @@ class QueueLocks:
 
     def _lose(self, queue: MessageQueue) -> None:
         del self._until[queue]
+        self._connections.pop(queue, None)
         process_queue = self._held.get(queue)
         if process_queue is not None:
-            process_queue.is_locked = False
-            process_queue.may_be_behind = True
-            self.lost(process_queue)
+            process_queue.locked_until = -math.inf
+            self._stop(process_queue)
+
+    def _stop(self, process_queue: ProcessQueue) -> None:
+        """Hand out nothing more of a queue until its lock is given again."""
+        process_queue.is_locked = False
+        process_queue.may_be_behind = True
+        self.lost(process_queue)
+
+    async def _watch(self, connection: Channel) -> None:
+        """Stop the queues whose locks were given on a connection, when it ends."""
+        await connection.over.wait()
+        self._watched.discard(connection)
+        for queue in [queue for queue, given in self._connections.items() if given is connection]:
+            del self._connections[queue]
+            process_queue = self._held.get(queue)
+            if process_queue is not None and not process_queue.is_dropped:
+                logger.info("queue lock in doubt, its connection ended queue=%s", queue)
+                self._stop(process_queue)
+        self._wakeup.wake()
 
     async def _ask(self, queues: Iterable[MessageQueue]) -> None:
         async with trio.open_nursery() as nursery:
             for broker_name, of_one_broker in _by_broker(queues).items():
-                nursery.start_soon(self._ask_broker, broker_name, of_one_broker)
+                held = [queue for queue in of_one_broker if self.is_locked(queue)]
+                others = [queue for queue in of_one_broker if queue not in held]
+                for asked, holds in ((held, True), (others, False)):
+                    if asked:
+                        nursery.start_soon(self._ask_broker, broker_name, asked, holds)
 
-    async def _ask_broker(self, broker_name: str, queues: list[MessageQueue]) -> None:
+    async def _ask_broker(self, broker_name: str, queues: list[MessageQueue], holds: bool) -> None:
         asked_at = trio.current_time()
         try:
-            answer = await self._call(broker_name, LockBatchMqRequestHeader(), queues)
+            header = LockBatchMqRequestHeader(holds=holds)
+            answer, connection = await self._call(broker_name, header, queues)
             body = fastjson.loads(answer, LockedBatch, what="locked queues")
         except Error as error:
             logger.warning(
                 "queues not locked broker=%s group=%s error=%s", broker_name, self.group, error
             )
             return  # What was locked stays so until it runs out.
+        if connection.closed:
+            return
+        if connection not in self._watched:
+            self._watched.add(connection)
+            self._nursery.start_soon(self._watch, connection)
         locked = {name.queue for name in body.lock_ok_mq_set}
         for queue in queues:
             process_queue = self._held.get(queue)
@@ -117,6 +165,7 @@ class QueueLocks:
                 continue  # Given up meanwhile.
             if queue in locked:
                 self._until[queue] = process_queue.locked_until = asked_at + LOCK_LIFETIME
+                self._connections[queue] = connection
                 if not process_queue.is_locked:
                     process_queue.is_locked = True
                     process_queue.room.wake()
@@ -135,6 +184,7 @@ class QueueLocks:
         for queue in given_up:
             del self._held[queue]
             self._until.pop(queue, None)
+            self._connections.pop(queue, None)
         async with trio.open_nursery() as nursery:
             for broker_name, of_one_broker in _by_broker(given_up).items():
                 nursery.start_soon(self._unlock_at, broker_name, of_one_broker)
@@ -156,7 +206,8 @@ class QueueLocks:
         broker_name: str,
         header: LockBatchMqRequestHeader | UnlockBatchMqRequestHeader,
         queues: list[MessageQueue],
-    ) -> bytes:
+    ) -> tuple[bytes, Channel]:
+        """The answer's body, and the connection on which it came."""
         addr = self._master(broker_name)
         try:
             return await self._call_at(addr, header, queues)
@@ -181,11 +232,12 @@ class QueueLocks:
         addr: str,
         header: LockBatchMqRequestHeader | UnlockBatchMqRequestHeader,
         queues: list[MessageQueue],
-    ) -> bytes:
+    ) -> tuple[bytes, Channel]:
         body = LockBatch(self.group, self.client.client_id, [QueueName.of(q) for q in queues])
         what = f"queue locks of group {self.group}"
+        connection = await self.client.pool.channel(addr)
         answer = await self.client.api.call(addr, header, fastjson.dumps(body), what=what)
-        return bytes(answer.body)
+        return bytes(answer.body), connection
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

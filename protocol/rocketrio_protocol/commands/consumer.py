@@ -51,9 +51,13 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader):
 
 @attrs.define
 class LockBatchMqRequestHeader(RequestHeader):
-    """No fields; the body is LockBatch. The answer's is LockedBatch."""
+    """The body is LockBatch, the answer's LockedBatch. The field is a rocketrio extension, which Apache ignores.
+
+    `holds`: whether the member works with these queues' locks now, which perhaps a former run of the broker gave.
+    """
 
     code: ClassVar = RequestCode.LOCK_BATCH_MQ
+    holds: bool | None = wire("rocketrioHolds", default=None)
 
 
 @attrs.define

@@ -69,6 +69,8 @@ class Channel:
         self.local_addr = transport.local_addr
         self.remote_addr = transport.remote_addr
         self.closed = False
+        self.over = trio.Event()
+        """Set when the connection has ended."""
         self.last_received = trio.current_time()
         """When bytes last came, or the connection was made."""
         self._transport = transport
@@ -393,6 +395,7 @@ class Channel:
         log.debug("closed peer=%s reason=%s", self.remote_addr, self._reason or "cancelled")
         self._sweeper.discard(self)
         self._sent.unpark_all()
+        self.over.set()
         for call in self._connection.forget_all_calls():
             call.fail(self._gone(call.code))
 
