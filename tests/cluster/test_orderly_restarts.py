@@ -1,0 +1,256 @@
+"""Orderly queues have one worker at a time while brokers restart and change places."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from tests.client.orders import TOPIC, another_client, send
+from tests.cluster.support import Caller, caller_of
+from tests.cluster.test_roles import change
+from trio.testing import MockClock
+
+from rocketrio import ClientInstance, MessageExt, MessageQueue, open_consumer
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.queue_locks import FORMER_RUN, LOCK_LIFETIME
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.consumer import (
+    LockBatch,
+    LockBatchMqRequestHeader,
+    LockedBatch,
+    QueueName,
+)
+
+GROUP = "g"
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+OURS_HOLDS, OURS_NEW = LockBatchMqRequestHeader(holds=True), LockBatchMqRequestHeader(holds=False)
+JAVA = LockBatchMqRequestHeader()
+
+
+@attrs.define
+class Work:
+    """Who worked on which queue from when to when, and when two did."""
+
+    at_work: dict[int, str] = attrs.Factory(dict)
+    done: dict[int, list[int]] = attrs.Factory(lambda: defaultdict(list))
+    intervals: list[tuple[int, str, float, float]] = attrs.Factory(list)
+    overlaps: list[str] = attrs.Factory(list)
+
+    async def work(self, name: str, message: MessageExt, seconds: float) -> None:
+        queue_id, began = message.queue_id, trio.current_time()
+        if queue_id in self.at_work:
+            self.overlaps.append(
+                f"{name} begins {message.queue_offset} of {queue_id} at {began:.2f}"
+                f" while {self.at_work[queue_id]} works on it"
+            )
+        self.at_work[queue_id] = name
+        try:
+            await trio.sleep(seconds)
+        finally:
+            self.at_work.pop(queue_id, None)
+        self.done[queue_id].append(message.queue_offset)
+        self.intervals.append((queue_id, name, began, trio.current_time()))
+
+    async def member(self, client: ClientInstance, name: str, seconds: float = 0.2) -> None:
+        async def handle(message: MessageExt) -> None:
+            await self.work(name, message, seconds)
+
+        async with open_consumer(TOPIC, group=GROUP, orderly=True, client=client) as consumer:
+            await consumer.run(handle)
+
+    def longest_pause(self, queue_id: int, since: float) -> float:
+        ends = [since, *(end for queue, _, _, end in self.intervals if queue == queue_id)]
+        ends = [end for end in ends if end >= since]
+        return max(after - before for before, after in itertools.pairwise(ends))
+
+
+@asynccontextmanager
+async def two_members(
+    cluster: EmbeddedCluster, queues: int = 4
+) -> AsyncIterator[tuple[Work, ClientInstance]]:
+    work = Work()
+    async with (
+        another_client(cluster, host="10.0.0.101") as first,
+        another_client(cluster, host="10.0.0.102") as second,
+        trio.open_nursery() as nursery,
+    ):
+        await send(first, 4000, queues=queues)
+        nursery.start_soon(work.member, first, "first")
+        nursery.start_soon(work.member, second, "second")
+        await trio.sleep(50)  # Both have their queues, whatever locks had to run out.
+        yield work, first
+        assert not work.overlaps
+        nursery.cancel_scope.cancel()
+
+
+async def ask(
+    call: Caller, addr: str, header: LockBatchMqRequestHeader, client_id: str
+) -> bool | None:
+    """Whether the member has the first queue for itself; None where the broker refuses to say."""
+    body = fastjson.dumps(LockBatch(GROUP, client_id, [QueueName.of(QUEUE)]))
+    answer = await call.pool.call(addr, header, body)
+    if answer.code == ResponseCode.SYSTEM_BUSY:
+        assert not answer.body
+        return None
+    assert answer.code == 0, answer
+    return bool(fastjson.loads(answer.body, LockedBatch, what="locks").lock_ok_mq_set)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean stop", "kill"])
+@pytest.mark.parametrize("away", [0.0, 1.0, 5.0])
+async def test_members_share_no_queue_through_a_restart_of_the_master(
+    autojump_clock: MockClock, away: float, is_clean: bool
+) -> None:
+    async with EmbeddedCluster() as cluster, two_members(cluster) as (work, _):
+        for member_away in ("10.0.0.101", "10.0.0.102"):
+            # This one is cut off and comes back later than the other, which sees itself alone.
+            if is_clean:
+                await cluster.master.stop()
+            else:
+                await cluster.master.kill()
+            cluster.memory_network.silence(member_away)
+            await trio.sleep(away)
+            await cluster.master.start()
+            await trio.sleep(8)
+            cluster.memory_network.heal()
+            await trio.sleep(70)
+        assert {name for _, name, _, end in work.intervals if end > 150} == {"first", "second"}
+        for queue_id, offsets in work.done.items():
+            assert sorted(set(offsets)) == list(range(len(set(offsets)))), queue_id
+
+
+async def test_members_share_no_queue_through_a_failover(autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedCluster(slaves=1, slave_read_enable=True) as cluster,
+        caller_of(cluster) as call,
+        two_members(cluster) as (work, _),
+    ):
+        await trio.sleep(15)
+        began = trio.current_time()
+        await cluster.master.kill()
+        cluster.memory_network.silence("10.0.0.101")
+        answer = await change(call, cluster.slaves[0].broker, "async-master", 0)
+        assert answer.code == 0, answer.remark
+        await cluster.master.start()
+        await trio.sleep(8)
+        cluster.memory_network.heal()
+        await trio.sleep(80)
+        for queue_id in range(4):
+            assert work.longest_pause(queue_id, began) < FORMER_RUN + 10
+        assert {name for _, name, _, end in work.intervals if end > began + 60} == {
+            "first",
+            "second",
+        }
+
+
+async def test_a_lock_is_asked_for_again_on_the_next_connection(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, two_members(cluster) as (work, _):
+        locks = cluster.master.broker.parts.queue_locks
+        queues = [QueueName(TOPIC, "broker-a", queue_id) for queue_id in range(4)]
+        before = [locks.holder(GROUP, queue, now=trio.current_time()) for queue in queues]
+        assert all(before)
+        began = trio.current_time()
+        await cluster.master.kill()
+        await cluster.master.start()
+        await trio.sleep(3)
+        locks = cluster.master.broker.parts.queue_locks
+        after = [locks.holder(GROUP, queue, now=trio.current_time()) for queue in queues]
+        assert after == before
+        await trio.sleep(10)
+        for queue_id in range(4):
+            assert work.longest_pause(queue_id, began) < 3
+
+
+async def test_a_killed_broker_knows_no_locks_for_half_a_minute(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        addr = cluster.master.broker.address
+        assert await ask(call, addr, JAVA, "java@1")  # A broker that never had a log knows all.
+        await call.send(addr, b"the log is not empty")
+        await cluster.master.kill()
+        await cluster.master.start()
+        began = trio.current_time()
+        assert await ask(call, addr, JAVA, "java@2") is None
+        assert await ask(call, addr, JAVA, "java@1") is None
+        assert await ask(call, addr, OURS_NEW, "new") is False
+        await trio.sleep(FORMER_RUN / 2)
+        assert await ask(call, addr, OURS_HOLDS, "holder") is True
+        await trio.sleep(began + FORMER_RUN - 0.1 - trio.current_time())
+        assert await ask(call, addr, JAVA, "java@1") is None
+        await trio.sleep(0.2)
+        assert await ask(call, addr, JAVA, "java@1") is False
+        assert await ask(call, addr, OURS_NEW, "new") is False
+        await trio.sleep(LOCK_LIFETIME)
+        assert await ask(call, addr, JAVA, "java@1") is True
+
+
+async def test_a_broker_that_stopped_cleanly_knows_its_locks(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        addr = cluster.master.broker.address
+        await call.send(addr, b"the log is not empty")
+        assert await ask(call, addr, JAVA, "java@1")
+        await cluster.master.stop()
+        await cluster.master.start()
+        assert await ask(call, addr, JAVA, "java@2") is False
+        await trio.sleep(FORMER_RUN - 1)
+        assert await ask(call, addr, JAVA, "java@1") is True
+        await trio.sleep(LOCK_LIFETIME - 1)
+        assert await ask(call, addr, JAVA, "java@2") is False
+        # What was given since the clean stop is not known after a kill.
+        assert await ask(call, addr, JAVA, "java@1") is True
+        body = LockBatch("another group", "java@3", [QueueName.of(QUEUE)])
+        await call.pool.call(addr, JAVA, fastjson.dumps(body))
+        await cluster.master.kill()
+        await cluster.master.start()
+        assert await ask(call, addr, JAVA, "java@2") is None
+
+
+async def test_a_promoted_slave_knows_no_locks_and_the_former_master_neither(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        former, new = cluster.master.broker, cluster.slaves[0].broker
+        await call.send(former.address, b"the log is not empty")
+        await trio.sleep(1)
+        assert await ask(call, former.address, JAVA, "java@1")
+        await change(call, former, "slave", 2)
+        await change(call, new, "async-master", 0)
+        assert await ask(call, new.address, JAVA, "java@2") is None
+        assert await ask(call, new.address, OURS_HOLDS, "holder") is True
+        await trio.sleep(FORMER_RUN)
+        assert await ask(call, new.address, JAVA, "java@2") is False
+        await change(call, new, "slave", 1)
+        await change(call, former, "async-master", 0)
+        assert await ask(call, former.address, JAVA, "java@2") is None
+
+
+async def test_work_under_a_lost_lock_is_not_committed(autojump_clock: MockClock) -> None:
+    work = Work()
+    async with (
+        EmbeddedCluster() as cluster,
+        another_client(cluster) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await send(client, 8, queues=1)
+        nursery.start_soon(work.member, client, "slow", 50.0)
+        await trio.sleep(5)
+        locks, now = cluster.master.broker.parts.queue_locks, trio.current_time()
+        offsets = cluster.master.broker.parts.consumer_offsets
+        assert work.at_work == {0: "slow"}
+        locks.clear()
+        assert locks.lock(GROUP, [QueueName.of(QUEUE)], "another", now=now)
+        for _ in range(5):
+            await trio.sleep(20)
+            now = trio.current_time()
+            assert locks.lock(GROUP, [QueueName.of(QUEUE)], "another", now=now)
+        assert work.done == {0: [0]}  # Its handler ended, and got no other message.
+        assert offsets.query_offset(GROUP, TOPIC, 0) <= 0
+        # The other has done three and goes: the member goes on behind these.
+        offsets.commit_offset(GROUP, TOPIC, 0, 3)
+        locks.unlock(GROUP, [QueueName.of(QUEUE)], "another")
+        await trio.sleep(60)
+        assert work.done[0] == [0, 3]
+        nursery.cancel_scope.cancel()
