@@ -7,6 +7,7 @@
 Invariant: entries are numbered from 1 (entry 0 stays zero) and are in order of address.
 Invariant: an entry's previous one has a lower number; 0 ends the chain.
 Invariant: what is put has its disk blocks (`reserve`), so that storing it cannot find the disk full (SIGBUS).
+Invariant: what may be a hole is read through the file: on a full tmpfs a look at it through the mapping is SIGBUS too.
 Answers to: IndexFile, IndexHeader.
 """
 
@@ -167,7 +168,8 @@ class IndexFile:
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Addresses filed under a hash, newest first; the times are met to a second."""
-        (number,) = _SLOT.unpack_from(self._map, HEADER.size + 4 * (key_hash % self._slot_count))
+        slot_at = HEADER.size + 4 * (key_hash % self._slot_count)
+        (number,) = _SLOT.unpack(self._file.pread(_SLOT.size, slot_at))
         limit = self.next_number
         while 0 < number < limit:
             found_hash, physical_offset, seconds, previous = self._entry(number)
@@ -283,5 +285,5 @@ class IndexFile:
             self.end_physical_offset,
             self._used_slots,
             next_number,
-        ) = HEADER.unpack_from(self._map, 0)
+        ) = HEADER.unpack(self._file.pread(HEADER.size, 0))
         self.next_number = min(max(next_number, 1), self._entry_limit)
