@@ -180,7 +180,9 @@ async def open_broker(
     security = _link_security(config)
     async with (
         listening(config, listen) as bound,
-        open_message_store(config.store, config.data, disk=disk, wall_clock=wall_clock) as store,
+        open_message_store(
+            config.store_settings, config.data, disk=disk, wall_clock=wall_clock
+        ) as store,
     ):
         configured = config
         role_file = RoleFile(config.config_directory, configured=configured, disk=disk)

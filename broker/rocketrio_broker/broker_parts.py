@@ -16,7 +16,7 @@ from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
-from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager, count_unread
 from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.deleted_topics import DeletedTopics
 from rocketrio_broker.groups import SubscriptionGroupManager
@@ -103,6 +103,7 @@ class BrokerParts:
             flush_interval=config.flush_consumer_offset_interval,
             log_end=lambda: store.max_physical_offset,
         )
+        store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
         self.deleted_topics = DeletedTopics(store.dispatcher, self.consumer_offsets)
         self.delay_offsets = DelayOffsets(
             file("delayOffset.json"), log_end=lambda: store.max_physical_offset

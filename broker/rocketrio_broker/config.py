@@ -278,6 +278,14 @@ class BrokerConfig:
         return self.role == "slave"
 
     @property
+    def store_settings(self) -> StoreConfig:
+        """The store's settings in this mode: where messages wait for disks none is deleted before its time."""
+        waits_for_disks = self.store.flush_disk_type == "sync" or self.ha_acknowledge == "disk"
+        if not waits_for_disks or not self.store.clean_file_forcibly_enable:
+            return self.store
+        return attrs.evolve(self.store, clean_file_forcibly_enable=False)
+
+    @property
     def name_servers(self) -> tuple[str, ...]:
         """The name servers one by one."""
         return tuple(addr for part in self.namesrv.split(";") if (addr := part.strip()))

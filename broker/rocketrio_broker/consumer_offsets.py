@@ -357,3 +357,17 @@ def _checksum(offset_table: Mapping[str, Mapping[int, int]]) -> int:
     """Of the offsets themselves, however a file writes them down."""
     parts = sorted((key, sorted(queues.items())) for key, queues in offset_table.items())
     return zlib.crc32(repr(parts).encode())
+
+
+def count_unread(
+    table: OffsetTable, gone: Mapping[tuple[str, int], tuple[int, int]]
+) -> tuple[int, int]:
+    """How much of these parts of queues (from, to) groups had not read, counted for each, and how many groups."""
+    messages, groups = 0, set()
+    for (topic, group), queues in table.offsets.items():
+        for queue_id, offset in queues.items():
+            start, end = gone.get((topic, queue_id), (0, 0))
+            if max(start, offset) < end:
+                messages += end - max(start, offset)
+                groups.add(group)
+    return messages, len(groups)

@@ -182,7 +182,7 @@ _PATHS: Final = {java_name: path for path, java_name in _NAMES.items()}
 
 def _value(config: BrokerConfig, path: str) -> Any:
     if path.startswith("store."):
-        return getattr(config.store, path.removeprefix("store."))
+        return getattr(config.store_settings, path.removeprefix("store."))
     return getattr(config, path)
 
 

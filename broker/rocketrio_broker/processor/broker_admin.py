@@ -81,7 +81,7 @@ class BrokerAdminProcessor:
         after = changed_config(before, parse_properties(request.body))
         self._config.replace(after)
         if after.store != before.store:
-            self._store.reconfigure(after.store)
+            self._store.reconfigure(after.store_settings)
         if after.broker_permission != before.broker_permission:
             self._topics.register_again()
         return request.response()

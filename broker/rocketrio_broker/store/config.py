@@ -90,7 +90,9 @@ class StoreConfig:
         90.0, "Percent of the disk in use above which sends are refused."
     )
     clean_file_forcibly_enable: bool = _field(
-        True, "Whether files younger than file_reserved_time may go when the disk fills up."
+        True,
+        "Whether files younger than file_reserved_time may go when the disk fills up. Never where messages wait for"
+        " disks (flush_disk_type=sync, ha_acknowledge=disk): they are refused then.",
     )
     clean_resource_interval: float = _field(
         10.0, "Seconds between looks at the disk and for old files.", _positive

@@ -41,7 +41,7 @@ from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.store.recovery import recover
 from rocketrio_broker.store.replicated_log import ReplicatedLog
 from rocketrio_broker.store.reput import ReputMessageService
-from rocketrio_broker.store.retention import RetentionService
+from rocketrio_broker.store.retention import CountUnread, RetentionService
 from rocketrio_broker.store.statistics import StoreStatistics, StoreStatisticsService
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.remoting.ports import WallClock
@@ -283,6 +283,10 @@ class MessageStore(StoreLookups):
         self._reader.reconfigure(config, self._memory_size)
         self._retention.config = config
 
+    def watch_unread(self, count: CountUnread) -> None:
+        """`count` says what groups had not read of messages that are deleted before their time."""
+        self._retention.count_unread = count
+
     async def delete_old_files(self) -> int:
         """Delete what is past its time without waiting for the hour; returns how many files of the log went."""
         return await self._retention.delete_old_files(at_any_hour=True)
@@ -301,7 +305,8 @@ class MessageStore(StoreLookups):
 
     def problems(self) -> list[str]:
         """What an operator has to know of, beside a refusal of messages."""
-        return [problem for problem in (self.clock_watch.problem,) if problem]
+        problems = self.clock_watch.problem, self._retention.problem
+        return [problem for problem in problems if problem]
 
     # --- writing -----------------------------------------------------------------------------
 

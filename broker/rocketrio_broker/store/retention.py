@@ -2,7 +2,7 @@
 
     used <= 75 %   old files go in the hours of `delete_when`
     used  > 75 %   old files go at once
-    used  > 85 %   the oldest go whatever their age
+    used  > 85 %   the oldest go whatever their age, where that is allowed (`clean_file_forcibly_enable`)
     used  > 90 %   messages are refused as well, until it is less again
 
 A disk that cannot be looked at, or from which a file cannot be deleted, is tried again with the next round.
@@ -14,9 +14,10 @@ that jumps ahead deletes nothing until it has been right for a day (`clock_watch
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 import trio
 
@@ -41,6 +42,9 @@ DELETE_FILES_INTERVAL: Final = 0.1
 """Seconds between two deletions, as deleteCommitLogFilesInterval: deleting 1 GiB keeps the disk busy."""
 
 _MS_PER_HOUR: Final = 3_600_000
+
+CountUnread: TypeAlias = Callable[[Mapping[tuple[str, int], tuple[int, int]]], tuple[int, int]]
+"""Parts of queues (from, to) to how many of their messages groups had not read, and how many groups."""
 
 
 def count_deletable(
@@ -85,6 +89,9 @@ class RetentionService:
     ) -> None:
         self.refusal = ""
         """Why messages are refused because of the disk; empty when they are not."""
+        self.problem = ""
+        """What a filling disk does to files before their time; empty when it does nothing."""
+        self.count_unread: CountUnread = lambda _: (0, 0)
         self.used_ratio = 0.0
         self.capacity = (0, 0)
         self.config = config
@@ -125,21 +132,56 @@ class RetentionService:
         elif self.refusal:
             _LOG.warning("event=disk_has_room_again path=%s used=%.1f%%", path, percent)
             self.refusal = ""
+        self._look_at_force(percent)
+
+    def _look_at_force(self, percent: float) -> None:
+        """Say once, and show for as long as it lasts, what happens to files before their time."""
+        before, self.problem = self.problem, ""
+        if percent <= self.config.disk_space_clean_forcibly_ratio:
+            return
+        self.problem = (
+            f"the disk is more than {self.config.disk_space_clean_forcibly_ratio:g} % full:"
+            f" the oldest files are deleted before their time, read or not"
+            if self.config.clean_file_forcibly_enable
+            else f"the disk is more than {self.config.disk_space_clean_forcibly_ratio:g} % full:"
+            f" nothing is deleted before its time, messages are refused above"
+            f" {self.config.disk_space_warning_level_ratio:g} %"
+        )
+        if self.problem != before:
+            _LOG.warning("event=disk_fills used=%.1f%%: %s", percent, self.problem)
 
     async def delete_old_files(self, *, at_any_hour: bool = False) -> int:
         """Delete what may go now; returns how many files of the log went."""
         settled_ms, now_ms = self._clock_watch.settled_ms(), self._wall_clock.now_ms()
         # An operator who asks for it has looked at the clock, unless it is known to be wrong.
         goes_by_clock = at_any_hour and not self._clock_watch.problem
-        count = count_deletable(
-            self._newest_times(settled_ms),
+        times = self._newest_times(settled_ms)
+        counted = partial(
+            count_deletable,
+            times,
             now_ms=now_ms if goes_by_clock else settled_ms,
             hour=datetime.fromtimestamp(now_ms / 1000).hour,
-            used_percent=self.used_ratio * 100,
             config=self.config,
-            at_any_hour=at_any_hour,
         )
-        return await self.delete_files(count)
+        count = counted(used_percent=self.used_ratio * 100, at_any_hour=at_any_hour)
+        in_time = counted(used_percent=0.0, at_any_hour=True)
+        if count <= in_time:
+            return await self.delete_files(count)
+        before = {queue.key: queue.min_offset for queue in self._table}
+        deleted = await self.delete_files(count)
+        if deleted > in_time:
+            gone = {
+                queue.key: (before[queue.key], queue.min_offset)
+                for queue in self._table
+                if queue.min_offset > before.get(queue.key, queue.min_offset)
+            }
+            messages, groups = self.count_unread(gone)
+            _LOG.warning(
+                "event=deleted_before_time files=%d used=%.1f%% messages=%d unread=%d groups=%d",
+                deleted, self.used_ratio * 100, sum(end - start for start, end in gone.values()),
+                messages, groups,
+            )  # fmt: skip
+        return deleted
 
     async def delete_files(self, count: int) -> int:
         """Delete the oldest files, never the last; then what only pointed to them."""

@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import attrs
@@ -5,6 +6,9 @@ import pytest
 import trio
 from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all, stored
 
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.consumer_offsets import count_unread
+from rocketrio_broker.offset_table import OffsetTable
 from rocketrio_broker.store.clock_watch import SETTLES_AFTER
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -186,3 +190,63 @@ async def test_files_with_times_in_the_future_are_as_old_as_they_are_known(
             clock.value_ms += HOUR_MS
             await trio.sleep(HOUR_MS / 1000)
         assert store.min_physical_offset > 0
+
+
+async def test_files_that_go_before_their_time_are_told_with_what_was_unread(
+    autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    offsets = OffsetTable()
+    offsets.commit(("orders", "fast"), 0, 100)
+    offsets.commit(("orders", "slow"), 0, 1)
+    offsets.commit(("orders", "slow"), 1, 2)
+    async with opened(disk, clock=clock) as store:
+        store.watch_unread(partial(count_unread, offsets))
+        await fill(store, clock)
+        disk.used = 0.86
+        await trio.sleep(15)
+        disk.used = 0.5
+        await trio.sleep(15)
+        first, second = (store.queue_bounds("orders", queue_id) for queue_id in (0, 1))
+        assert first is not None
+        assert second is not None
+        assert 0 < first[0] < 100
+        unread = first[0] - 1 + second[0] - 2
+        assert f"messages={first[0] + second[0]} unread={unread} groups=1" in caplog.text
+        assert caplog.text.count("the oldest files are deleted before their time") == 1
+        assert "disk" not in "".join(store.problems())
+
+
+async def test_files_that_are_old_go_without_a_warning(
+    autojump_clock: trio.abc.Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk, clock = MemoryDisk(), SetClock()
+    async with opened(disk, attrs.evolve(SMALL, file_reserved_time=0.0), clock=clock) as store:
+        await fill(store, clock)
+        disk.used = 0.8
+        await trio.sleep(15)
+        assert store.min_physical_offset > 0
+        assert "before_time" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"store": StoreConfig(flush_disk_type="sync")}, {"ha_acknowledge": "disk"}],
+)
+async def test_where_messages_wait_for_disks_none_is_deleted_before_its_time(
+    autojump_clock: trio.abc.Clock, settings: dict[str, Any]
+) -> None:
+    assert BrokerConfig().store_settings.clean_file_forcibly_enable
+    forced = BrokerConfig(**settings).store_settings.clean_file_forcibly_enable
+    disk, clock = MemoryDisk(), SetClock()
+    config = attrs.evolve(SMALL, clean_file_forcibly_enable=forced)
+    async with opened(disk, config, clock=clock) as store:
+        await fill(store, clock)
+        disk.used = 0.89
+        await trio.sleep(15)
+        assert store.min_physical_offset == 0
+        assert store.writable
+        assert "nothing is deleted before its time" in store.problems()[-1]
+        disk.used = 0.91
+        await trio.sleep(15)
+        assert not store.writable
