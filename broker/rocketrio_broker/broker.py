@@ -26,6 +26,7 @@ from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
 from rocketrio_broker.ha.absence import ASK_LIMIT
+from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.known_slaves import KnownSlaves
@@ -187,16 +188,25 @@ async def open_broker(
         configured = config
         role_file = RoleFile(config.config_directory, configured=configured, disk=disk)
         config = role_file.apply(configured)
+        gate_keeper = GateKeeper(
+            store.read_gate,
+            store.appended,
+            store.flushed,
+            timeout=config.slave_timeout,
+            serves_unconfirmed=lambda: parts.config.broker.ha_unconfirmed_reads == "serve",
+        )
         group_transfer = GroupTransferService(
             is_required=config.role == "sync-master",
             in_sync_slaves=config.in_sync_slaves,
             slave_fallbehind_max=config.ha_slave_fallbehind_max,
             max_physical_offset=store.max_physical_offset,
+            gate_keeper=gate_keeper,
         )
         parts = BrokerParts(
             config,
             store,
             group_transfer=group_transfer,
+            gate_keeper=gate_keeper,
             disk=disk,
             wall_clock=wall_clock,
             rng=rng,

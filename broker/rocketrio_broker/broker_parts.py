@@ -21,6 +21,7 @@ from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.deleted_topics import DeletedTopics
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.absence import Absence
+from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
@@ -73,6 +74,7 @@ class BrokerParts:
         store: MessageStore,
         *,
         group_transfer: GroupTransferService,
+        gate_keeper: GateKeeper,
         disk: Disk,
         wall_clock: WallClock,
         rng: random.Random,
@@ -82,6 +84,7 @@ class BrokerParts:
         self.store = store
         self._store_host = store_host
         self._group_transfer = group_transfer
+        self.gate_keeper = gate_keeper
         self._disk = disk
         self.wall_clock = wall_clock
         self.config = LiveConfig(config, wall_clock=wall_clock, configured=configured)
@@ -225,6 +228,7 @@ class BrokerParts:
         broker = self.config.broker
         return (
             self.absence,
+            self.gate_keeper,
             ScheduleMessageService(
                 self.store,
                 levels=self._delay_levels,
@@ -240,8 +244,11 @@ class BrokerParts:
                 config=self.config,
                 producers=self.producers,
                 consumer_offsets=self.consumer_offsets,
-                replicated=lambda: self.live_slaves.common_offset(
-                    max_physical_offset=self.store.max_physical_offset
+                replicated=lambda: min(
+                    self.store.read_gate.end.value,
+                    self.live_slaves.common_offset(
+                        max_physical_offset=self.store.max_physical_offset
+                    ),
                 ),
                 wall_clock=self.wall_clock,
             ),

@@ -188,6 +188,16 @@ class BrokerConfig:
     slave_timeout: float = _field(
         3.0, "Seconds a send to a sync-master waits for its slaves.", _positive
     )
+    ha_unconfirmed_reads: Literal["serve", "wait"] = _field(
+        "serve",
+        "What readers of a sync-master get that too few slaves have: serve (after slave_timeout without an "
+        "acknowledgment, what its disk has synced), or wait (nothing until slaves have it).",
+        validators.in_(("serve", "wait")),
+    )
+    ha_confirmed_reads: bool = _field(
+        False,
+        "Whether readers of an async-master too see only what in_sync_slaves slaves have.",
+    )
     ha_acknowledge: Literal["memory", "disk"] = _field(
         "memory",
         "What a slave reports to its master: what it holds (memory, as Apache's do) or what its "
@@ -284,6 +294,13 @@ class BrokerConfig:
         if not waits_for_disks or not self.store.clean_file_forcibly_enable:
             return self.store
         return attrs.evolve(self.store, clean_file_forcibly_enable=False)
+
+    @property
+    def gates_readers(self) -> bool:
+        """Whether its readers see what is confirmed, not all that is stored."""
+        return self.role == "sync-master" or (
+            self.role == "async-master" and self.ha_confirmed_reads
+        )
 
     @property
     def name_servers(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@
 Progress holds for a log that has the delivered messages. A log that lost its end, in a power cut or because a slave
 takes over that had not got everything, must not be told of them, or they are never delivered.
 
-Invariant: the file tells of nothing whose delivery could still be lost: the log is synced first.
+Invariant: the file tells of nothing whose delivery could still be lost: it is synced, and confirmed, first.
 Invariant: whoever copies the progress is told how long a log it holds for (`log_end`).
 Answers to: ScheduleMessageService's offsetTable, DelayOffsetSerializeWrapper.
 """

@@ -83,6 +83,7 @@ CHANGEABLE: Final = frozenset(
         "ha_return",
         "ha_return_wait",
         "ha_return_role",
+        "ha_unconfirmed_reads",
         "register_name_server_period",
         "register_broker_timeout",
         "compressed_register",

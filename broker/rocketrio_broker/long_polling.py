@@ -2,7 +2,7 @@
 
 `HeldPulls` is the table alone; `PullRequestHoldService` wakes its pulls: a held pull is an entry, not a task.
 
-    arrival in its queue, filter accepts   executed again at once
+    arrival in its queue, filter accepts   executed again at once, when readers may see it (read_gate.py)
     arrivals that the filter rejects       executed again at the next look, so that its offset moves on
     its time is up                         executed again then
     the broker stands aside                all are executed again, and refused
@@ -175,9 +175,8 @@ class PullRequestHoldService:
             task_status.started()
 
     async def _watch_arrivals(self) -> None:
-        seen = self._store.dispatched.value
         while True:
-            seen = await self._store.dispatched.wait_past(seen)
+            await self._store.wait_arrivals()
             for key in self._store.take_arrivals():
                 self.arrived(key)
 
@@ -231,7 +230,7 @@ class PullRequestHoldService:
         return self._executor.execute_held(pull)
 
     def _has_grown(self, pull: HeldPull) -> bool:
-        return self._store.next_queue_offset(*pull.key) > pull.header.queue_offset
+        return self._store.seen_queue_end(*pull.key) > pull.header.queue_offset
 
     def _is_wanted(self, pull: HeldPull) -> bool:
         if pull.tags_codes is None and pull.matches is None:

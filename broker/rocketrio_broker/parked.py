@@ -83,7 +83,7 @@ def _parked(put: PutMessage, properties: dict[str, str], topic: str, queue_id: i
 
 def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | None:
     """The message at an address of the log; None if it is gone or damaged."""
-    record = store.message_at(physical_offset)
+    record = store.message_at(physical_offset, unconfirmed=True)
     if record is None:
         return None
     message = MessageExt(bytes(record), 0, len(record))

@@ -159,6 +159,7 @@ class RoleService:
                 self._parts.waiting_answers.answer_all()
                 self._config.replace(after)
                 self._expect_acknowledgements()
+                self._set_gate()
                 await self._keep_role()
                 logger.info("role changed role=%s", role)
                 return
@@ -180,6 +181,7 @@ class RoleService:
     async def _follow(self) -> None:
         self._store.is_slave = True
         self._leadership.follow()
+        self._set_gate()
         self._parts.queue_locks.clear()
         self._expect_acknowledgements()
         self.slave = self._make_slave()
@@ -200,6 +202,7 @@ class RoleService:
         store.refuse_writes(NOT_TAKEN_OVER)
         # Not before it takes writes: clients go where it is listed.
         registration.hold()
+        self._set_gate()
         self._expect_acknowledgements()
         found = await self._find_masters(self._last_master)
         if (other := self._rival(found)) is not None:
@@ -337,6 +340,12 @@ class RoleService:
             is_required=self._config.broker.role == "sync-master",
             max_physical_offset=self._store.max_physical_offset,
         )
+
+    def _set_gate(self) -> None:
+        if self._config.broker.gates_readers:
+            self._parts.gate_keeper.begin()
+        else:
+            self._parts.gate_keeper.leave_open()
 
     def _stand_aside(self, reason: str, other: str) -> None:
         if self._store.refusal != reason:

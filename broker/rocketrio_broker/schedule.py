@@ -3,7 +3,8 @@
 One task for all levels. It looks at the next entry of each queue, delivers what is due in turns, and sleeps until the
 first is due, at most `LOOK_INTERVAL`: no level is shorter, so that nothing can become due unseen.
 
-Invariant: a message is delivered at its time or later, at least once, in the order of its level.
+Invariant: a message is delivered at its time or later, at least once, in the order of its level; none that is not
+confirmed (read_gate.py) is.
 Invariant: only a master delivers: this runs while the broker takes writes.
 Answers to: ScheduleMessageService, DeliverDelayedMessageTimerTask; RocketMQ reference, section 5.10.
 Unlike Java: one task instead of a timer for each level that looks every 100 ms; queues of levels that the table no
@@ -119,7 +120,8 @@ class ScheduleMessageService:
                 await self._deliver()
         finally:
             with trio.move_on_after(LAST_WRITE_LIMIT, shield=True):
-                await self._write_progress()
+                if self._store.read_gate.end.value >= self._offsets.log_end:
+                    await self._write_progress()
             self._offsets.end()
 
     def _check_progress(self) -> None:
@@ -178,7 +180,8 @@ class ScheduleMessageService:
         if last_ms > now_ms:
             arrivals.note(queue.max_offset, now)
         wait, log_end = LOOK_INTERVAL, 0
-        entries = queue.entries(offset, TURN_MESSAGES)
+        seen_end = self._store.seen_queue_end(*queue.key)
+        entries = queue.entries(offset, min(TURN_MESSAGES, seen_end - offset))
         for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
             # A time beyond the level's delay is one of an older table: due at once, as in Java.
             if now_ms < due_ms <= latest_ms:
@@ -237,6 +240,7 @@ class ScheduleMessageService:
                 wrapper, log_end, change_count = offsets.snapshot()
                 if self._store.flushed.value < log_end:
                     await self._store.flush()
+                await self._store.read_gate.end.wait_reached(log_end)
                 offsets.write(wrapper, change_count)
             await self._disk.run(offsets.file.sync)
         except (ConfigFileError, StoreError) as error:

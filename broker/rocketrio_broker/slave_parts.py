@@ -58,6 +58,7 @@ def slave_replication(
         consumer_offsets=parts.consumer_offsets,
         delay_offset_file=parts.delay_offsets.file,
         flushed=parts.store.flushed,
+        gate=parts.store.read_gate,
         connected=client.connected,
         own_name=lambda: (parts.config.broker.broker_id, client.local_addr),
         period=config.slave_sync_period,

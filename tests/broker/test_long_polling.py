@@ -233,7 +233,7 @@ class Faulty:
 @pytest.mark.parametrize("fault", [OSError(5, "Input/output error"), ZeroDivisionError("a bug")])
 @pytest.mark.parametrize(
     ("expression", "name"),
-    [("*", "get_message"), ("blue", "get_message"), ("*", "next_queue_offset")],
+    [("*", "get_message"), ("blue", "get_message"), ("*", "seen_queue_end")],
     ids=["executed again", "filter", "look"],
 )
 async def test_fault_in_a_held_pull_is_answered_to_it_and_touches_no_other(
@@ -259,7 +259,7 @@ async def test_fault_in_a_held_pull_is_answered_to_it_and_touches_no_other(
         await trio.sleep(1)
         faulty = Faulty(broker.store, fault, name)
         monkeypatch.setattr(broker.store, name, faulty)
-        if name == "next_queue_offset":
+        if name == "seen_queue_end":
             await trio.sleep(5)  # the look at all of them
         else:
             await caller.send(addr, b"second", queue_id=0, properties="TAGS\1blue\2")

@@ -304,6 +304,9 @@ async def test_master_whose_name_server_was_lost_with_it_still_asks_its_slaves(
         await cluster.restart_name_server()
         broker = await cluster.master.start()
         assert broker.store.max_physical_offset > 0
+        # Readers see what was fetched once a slave has said that it has it.
+        with trio.fail_after(10):
+            await broker.store.read_gate.end.wait_reached(broker.store.max_physical_offset)
         assert await pair.read(broker) == sent
         await pair.level(cluster.master, cluster.slaves[0])
 

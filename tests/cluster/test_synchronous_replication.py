@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 from tests.cluster.held_disk import HeldDisk
-from tests.cluster.support import Caller, bodies, caller_of
+from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST, SMALL_STORE, EmbeddedCluster
@@ -104,11 +104,15 @@ async def test_an_asynchronous_master_answers_at_once(autojump_clock: MockClock)
 
 async def test_without_a_slave_the_answer_is_there_at_once(autojump_clock: MockClock) -> None:
     async with synchronous(slaves=0) as pair:
+        began = trio.current_time()
         answer = await pair.caller.send(pair.addr, b"alone")
+        assert trio.current_time() == began
         assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
         assert "too few slaves" in (answer.remark or "")
         assert "queueOffset" in answer.ext_fields
-        assert bodies(await pair.caller.pull(pair.addr, 0)) == [b"first", b"alone"]
+        pulled = await pair.caller.pull(pair.addr, 0, suspend=10, sys_flag=SUSPEND | SUBSCRIPTION)
+        assert bodies(pulled) == [b"first", b"alone"]
+        assert 3.0 <= trio.current_time() - began < 4.0  # slave_timeout, and a flush
 
 
 async def test_a_slave_that_says_nothing_is_waited_for_three_seconds(

@@ -8,6 +8,8 @@ and nothing in the stream says who it is: counted twice it would be two of the s
 a slave comes, the older connections from its host are in doubt until they report again: a slave has one connection at
 a time, and an old one that speaks is another slave.
 
+What readers may see goes by the same reports: of the slaves that are level (gate_keeper.py), the k-th greatest.
+
 Invariant: `replicated` is what at least k live slaves have; it falls when one of them leaves.
 Invariant: with fewer than k live slaves `replicated` is 0, and nothing is released.
 Invariant: nothing is released by bytes that no slave was sent, whatever a slave says when it comes.
@@ -20,6 +22,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.remoting.ports import split_addr
 
@@ -61,6 +64,7 @@ class GroupTransferService:
         in_sync_slaves: int = 1,
         slave_fallbehind_max: int = SLAVE_FALLBEHIND_MAX,
         max_physical_offset: int = 0,
+        gate_keeper: GateKeeper | None = None,
     ) -> None:
         """`slave_fallbehind_max` is in bytes: slaves further behind than this are not waited for.
 
@@ -80,6 +84,7 @@ class GroupTransferService:
         self._slave_ack_offsets: dict[str, int] = {}
         self._in_doubt: set[str] = set()
         self._sent_to = max_physical_offset
+        self._gate_keeper = gate_keeper
 
     def __repr__(self) -> str:
         return (
@@ -132,10 +137,27 @@ class GroupTransferService:
             self.last_slave = addr
             if self._waiting is not None:
                 self._waiting.answer_replicated()
+        if self._gate_keeper is not None:
+            self._confirm(self._gate_keeper, addr, slave_ack_offset)
+
+    def _confirm(self, keeper: GateKeeper, addr: str, slave_ack_offset: int) -> None:
+        """Move the gate to what enough level slaves have."""
+        keeper.heard(addr, slave_ack_offset)
+        offsets, level = self._slave_ack_offsets, keeper.level
+        if len(level) == len(offsets) and not self._in_doubt:
+            reached = self.replicated.value if len(level) >= self._in_sync_slaves else None
+        else:
+            reached = self._kth_greatest(
+                [offsets[each] for each in level if each not in self._in_doubt]
+            )
+        if reached is not None:
+            keeper.confirm(reached)
 
     def slave_left(self, addr: str) -> None:
         """A connection is over; what that slave had no longer counts."""
         self._in_doubt.discard(addr)
+        if self._gate_keeper is not None:
+            self._gate_keeper.left(addr)
         if self._slave_ack_offsets.pop(addr, None) is not None:
             self._set_replicated()
 

@@ -25,6 +25,7 @@ from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.offset_copy import OffsetCopy
 from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
+from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark, wait_any_past
 from rocketrio_protocol import fastjson
@@ -84,13 +85,14 @@ class SlaveSynchronize:
         consumer_offsets: ConsumerOffsetManager,
         delay_offset_file: ConfigFile,
         flushed: Watermark,
+        gate: ReadGate,
         connected: Watermark,
         own_name: Callable[[], tuple[int, str | None]] | None = None,
         period: float = SYNC_PERIOD,
     ) -> None:
         """`master` is where the master answers requests; `connected` grows when replication connects to it.
 
-        `flushed` is how much of the log this disk has.
+        `flushed` is how much of the log this disk has, `gate` how much of it is confirmed.
         `own_name` is what the master is told: our id, and the address of our end of the replication stream.
         """
         self._call = call
@@ -100,6 +102,7 @@ class SlaveSynchronize:
         self._offset_copy = OffsetCopy(consumer_offsets)
         self._delay_offset_file = delay_offset_file
         self._flushed = flushed
+        self._gate = gate
         self._connected = connected
         self._own_name = own_name or (lambda: (MASTER_ID, None))
         self._period = period
@@ -203,7 +206,8 @@ class SlaveSynchronize:
         fastjson.loads(body, DelayOffsetWrapper, what="delay offsets")
         log_end = response.header(GetAllDelayOffsetResponseHeader).log_end_offset or 0
         # Kept until its log is here, or there would always be a later one to wait for.
-        early, now = self._early_delay_offsets or (body, log_end), self._flushed.value
+        early = self._early_delay_offsets or (body, log_end)
+        now = min(self._flushed.value, self._gate.end.value)
         if log_end <= now:
             early = body, log_end
         self._early_delay_offsets = early if early[1] > now else None

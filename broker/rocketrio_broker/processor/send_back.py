@@ -190,7 +190,8 @@ class SendBackProcessor:
         return topic
 
     def _message(self, offset: int) -> MessageExt:
-        record = self._store.message_at(offset)
+        # Seen elsewhere perhaps, by a reader of the master before this one.
+        record = self._store.message_at(offset, unconfirmed=True)
         if record is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
         return MessageExt(bytes(record), 0, len(record), self._config.broker.broker_name)

@@ -1,8 +1,8 @@
 """How far the files were known to be on the disk: Apache's three times, and our exact positions beside them.
 
     0 i64 physicMsgTimestamp | 8 i64 logicsMsgTimestamp | 16 i64 indexMsgTimestamp       4096 bytes
-    256 8 B "rocktrio" | i64 queue position | i64 index position | i64 log begin | the three times again
-        | u32 CRC
+    256 8 B "rocktri2" | i64 queue position | i64 index position | i64 log begin | i64 read gate | the three times again
+        | u32 CRC                                              ("rocktrio" before that: without the gate)
 
 Everything lies in the first 512 bytes, which a disk writes as one.
 
@@ -19,13 +19,16 @@ from typing import Final
 import attrs
 
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.read_gate import EVERYTHING
 
 CHECKPOINT_SIZE: Final = 4096
 _TIMES: Final = Struct(">qqq")
 _TRAILER_AT: Final = 256
-_TRAILER: Final = Struct(">8sqqqqqq")
+_TRAILER: Final = Struct(">8sqqqqqqq")
 _CRC: Final = Struct(">I")
-_TRAILER_MAGIC: Final = b"rocktrio"
+_TRAILER_MAGIC: Final = b"rocktri2"
+_TRAILER_WITHOUT_GATE: Final = Struct(">8sqqqqqq")
+_MAGIC_WITHOUT_GATE: Final = b"rocktrio"
 
 
 @attrs.frozen
@@ -38,6 +41,8 @@ class Positions:
     """Below it the index is complete and synced."""
     log_begin: int
     """Where the data of the first file begins."""
+    read_gate: int = EVERYTHING
+    """Readers had seen what ends at or before it (read_gate.py)."""
 
 
 @attrs.frozen
@@ -68,14 +73,23 @@ def read_checkpoint(disk: Disk, path: Path) -> Checkpoint:
     if len(data) < _TIMES.size:
         return Checkpoint()
     times = _TIMES.unpack_from(data)
-    positions = None
-    end = _TRAILER_AT + _TRAILER.size
-    if len(data) >= end + _CRC.size:
-        magic, queue, index, begin, *copy = _TRAILER.unpack_from(data, _TRAILER_AT)
-        intact = _CRC.unpack_from(data, end)[0] == zlib.crc32(data[_TRAILER_AT:end])
-        if magic == _TRAILER_MAGIC and intact and tuple(copy) == times:
-            positions = Positions(queue, index, begin)
-    return Checkpoint(times[0], times[1], times[2], positions)
+    return Checkpoint(times[0], times[1], times[2], _positions(data, times))
+
+
+def _positions(data: bytes, times: tuple[int, ...]) -> Positions | None:
+    """Our part; None where it is not there, damaged or outdated."""
+    trailer = _TRAILER
+    if data[_TRAILER_AT : _TRAILER_AT + len(_MAGIC_WITHOUT_GATE)] == _MAGIC_WITHOUT_GATE:
+        trailer = _TRAILER_WITHOUT_GATE
+    end = _TRAILER_AT + trailer.size
+    if len(data) < end + _CRC.size:
+        return None
+    magic, *numbers = trailer.unpack_from(data, _TRAILER_AT)
+    is_ours = magic in (_TRAILER_MAGIC, _MAGIC_WITHOUT_GATE)
+    intact = _CRC.unpack_from(data, end)[0] == zlib.crc32(data[_TRAILER_AT:end])
+    if not is_ours or not intact or tuple(numbers[-len(times) :]) != times:
+        return None
+    return Positions(*numbers[: -len(times)])
 
 
 def write_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:

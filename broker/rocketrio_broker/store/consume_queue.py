@@ -191,6 +191,28 @@ class ConsumeQueue:
                 high = middle
         return low
 
+    def first_ending_beyond(self, address: int) -> int:
+        """The first entry whose message ends beyond this address; `max_offset` if none does.
+
+        Looks from the newest entry back: there are few of them, as a rule.
+        """
+        if self.last_physical_end <= address:
+            return self.max_offset
+        low, high, step = self.min_offset, self.max_offset, 1
+        while high - step >= low:
+            probe = high - step
+            if self._end_of_entry(probe) <= address:
+                low = probe + 1
+                break
+            high, step = probe, step * 2
+        while low < high:
+            middle = (low + high) // 2
+            if self._end_of_entry(middle) <= address:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def next_file_offset(self, queue_offset: int) -> int:
         """The first entry of the file after the one that holds `queue_offset`."""
         per_file = self._file_size // QUEUE_ENTRY_SIZE

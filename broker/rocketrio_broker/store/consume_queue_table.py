@@ -13,6 +13,7 @@ from typing import Final
 from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.open_files import OpenFiles
+from rocketrio_broker.store.read_gate import EVERYTHING
 
 NAME_LIMIT: Final = 255
 """Bytes of a folder's name on all usual file systems."""
@@ -74,9 +75,12 @@ class ConsumeQueueTable:
     def topics(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
         return self._by_topic
 
-    def take_grown(self) -> set[tuple[str, int]]:
-        """The queues that grew since the last call."""
+    def take_grown(self, *, seen_before: int = EVERYTHING) -> set[tuple[str, int]]:
+        """The queues that grew since the last call; those with more than readers see come again with the next one."""
         grown, self.grown = self.grown, set()
+        if seen_before != EVERYTHING:
+            by_key = self.by_key
+            self.grown.update(key for key in grown if by_key[key].last_physical_end > seen_before)
         return grown
 
     def last_physical_end(self) -> int:

@@ -32,6 +32,7 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
+from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.remoting.tasks import background_nursery, every
 
@@ -140,6 +141,7 @@ class CheckpointService:
         table: ConsumeQueueTable,
         index: KeyIndex,
         dispatched: LogPosition,
+        gate: ReadGate,
         flush_service: FlushService,
         directory: DataDirectory,
         config: StoreConfig,
@@ -152,6 +154,7 @@ class CheckpointService:
         self._table = table
         self._index = index
         self._dispatched = dispatched
+        self._gate = gate
         self._flush_service = flush_service
         self._directory = directory
         self._disk = disk
@@ -206,13 +209,14 @@ class CheckpointService:
             min(positions.queue_position, end),
             min(positions.index_position, end),
             min(self._log.min_offset, end),
+            self._gate.end.value,
         )
         write_checkpoint(self._disk, path, Checkpoint(positions=lowered))
         self.synced_position = lowered.queue_position
 
     def begin_at(self, offset: int) -> None:
         """Note that the log begins here: recovery cannot find that out by itself; blocks."""
-        positions = Positions(offset, offset, offset)
+        positions = Positions(offset, offset, offset, self._gate.end.value)
         write_checkpoint(self._disk, self._directory.checkpoint, Checkpoint(positions=positions))
         self.synced_position = offset
 
@@ -223,6 +227,7 @@ class CheckpointService:
         """
         log, index = self._log, self._index
         truncations = log.truncations
+        seen_before = self._gate.end.value
         position, time_ms = self._dispatched.value, self._dispatched.store_timestamp_ms
         await self._flush_service.flush()
         await self.write_queues()
@@ -231,9 +236,8 @@ class CheckpointService:
         await _run_to_the_end(self._disk, index.sync, index.take_unsynced())
         if truncations != log.truncations:
             return
-        checkpoint = Checkpoint(
-            time_ms, time_ms, index_time_ms, Positions(position, index_position, log.min_offset)
-        )
+        positions = Positions(position, index_position, log.min_offset, seen_before)
+        checkpoint = Checkpoint(time_ms, time_ms, index_time_ms, positions)
         await self._disk.run(write_checkpoint, self._disk, self._directory.checkpoint, checkpoint)
         self.synced_position = position
         if truncations != log.truncations:

@@ -1,5 +1,6 @@
 """What can be asked of a store about its queues, its times and single messages; nothing here changes it.
 
+Invariant: answers tell of nothing beyond the read gate, but where they are asked for what is not confirmed too.
 Answers to: DefaultMessageStore's getMinOffsetInQueue, getMessageStoreTimeStamp, lookMessageByOffset, queryMessage.
 """
 
@@ -11,6 +12,7 @@ from rocketrio_broker.store.consume_queue import ENTRY, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
+from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
 from rocketrio_broker.store.record_filter import Entry, PropertiesFilter, judged
 
 
@@ -21,6 +23,7 @@ class StoreLookups:
     commit_log: CommitLog
     queue_table: ConsumeQueueTable
     key_index: KeyIndex
+    read_gate: ReadGate
 
     @property
     def min_physical_offset(self) -> int:
@@ -35,14 +38,25 @@ class StoreLookups:
         return self.queue_table.topics()
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """(first, next) queue offset; None if there is no such queue."""
+        """(first, next) queue offset that readers see; None if there is no such queue."""
         queue = self.queue_table.by_key.get((topic, queue_id))
-        return None if queue is None else (queue.min_offset, queue.max_offset)
+        return None if queue is None else (queue.min_offset, self._seen_end(queue))
+
+    def seen_queue_end(self, topic: str, queue_id: int) -> int:
+        """The queue offset after the last one that readers see."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return 0 if queue is None else self._seen_end(queue)
+
+    def _seen_end(self, queue: ConsumeQueue) -> int:
+        return queue.first_ending_beyond(self.read_gate.end.value)
 
     def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[Entry]:
         """Entries of a queue as they are, at most `count`; fewer at its end and where a file of it ends."""
         queue = self.queue_table.by_key.get((topic, queue_id))
-        return [] if queue is None else list(ENTRY.iter_unpack(queue.entries(offset, count)))
+        if queue is None:
+            return []
+        count = min(count, self._seen_end(queue) - offset)
+        return list(ENTRY.iter_unpack(queue.entries(offset, count)))
 
     def judged(self, entries: Iterable[Entry], matches: PropertiesFilter) -> Iterator[Entry]:
         """The entries with what `matches` says of their records in place of the tags code."""
@@ -51,7 +65,7 @@ class StoreLookups:
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When the message at a queue offset was stored, in ms; None if it is not there."""
         queue = self.queue_table.by_key.get((topic, queue_id))
-        if queue is None or offset < queue.min_offset:
+        if queue is None or not queue.min_offset <= offset < self._seen_end(queue):
             return None
         entry = queue.entry(offset)
         return None if entry is None else self.commit_log.store_timestamp_at(entry[0])
@@ -72,15 +86,37 @@ class StoreLookups:
         queue = self.queue_table.by_key.get((topic, queue_id))
         if queue is None:
             return 0
-        return offset_by_time(self.commit_log, queue, timestamp_ms, boundary)
+        end = self._seen_end(queue)
+        return offset_by_time(self.commit_log, queue, end, timestamp_ms, boundary)
 
-    def message_at(self, physical_offset: int) -> memoryview | None:
+    def message_at(self, physical_offset: int, *, unconfirmed: bool = False) -> memoryview | None:
         """The stored record at an address of the log."""
-        return self.commit_log.record_at(physical_offset)
+        record = self.commit_log.record_at(physical_offset)
+        if record is None or physical_offset + len(record) <= self._end(unconfirmed):
+            return record
+        return None
 
     def query_message(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        unconfirmed: bool = False,
     ) -> QueryResult:
         """The newest messages with this key."""
-        max_num = min(max_num, self.config.max_msgs_num_batch)
-        return query_message(self.commit_log, self.key_index, topic, key, max_num, begin_ms, end_ms)
+        return query_message(
+            self.commit_log,
+            self.key_index,
+            topic,
+            key,
+            min(max_num, self.config.max_msgs_num_batch),
+            begin_ms,
+            end_ms,
+            end=self._end(unconfirmed),
+        )
+
+    def _end(self, unconfirmed: bool) -> int:
+        return EVERYTHING if unconfirmed else self.read_gate.end.value

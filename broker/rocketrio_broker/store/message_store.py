@@ -118,6 +118,7 @@ class MessageStore(StoreLookups):
             self.queue_table,
             self.key_index,
             self.dispatched,
+            self.read_gate,
             self._flush,
             self.directory,
             config,
@@ -128,6 +129,7 @@ class MessageStore(StoreLookups):
             self.queue_table,
             self.key_index,
             self.dispatched,
+            self.read_gate,
             self._reput,
             self._checkpoint,
             self.health,
@@ -148,7 +150,12 @@ class MessageStore(StoreLookups):
         )
         self._memory_size = config.memory_size(disk.physical_memory())
         self._reader = QueueReader(
-            config, self.commit_log, self.queue_table, self._statistics, self._memory_size
+            config,
+            self.commit_log,
+            self.queue_table,
+            self.read_gate,
+            self._statistics,
+            self._memory_size,
         )
         self._is_slave = False
         self.doubtful_end = 0
@@ -192,6 +199,9 @@ class MessageStore(StoreLookups):
         self._reput.replicated.reset(found.end)
         self.key_index.recover(checkpoint, log_end=found.end, clean=clean)
         self.queue_table.take_grown()
+        if checkpoint.positions is not None:
+            self.read_gate.told(checkpoint.positions.read_gate)
+            self.read_gate.log_was_cut(found.end)
         _LOG.info(
             "event=recovered clean=%s queues=%d found=%s", clean, len(self.queue_table), found
         )
@@ -386,9 +396,16 @@ class MessageStore(StoreLookups):
         """Return once everything before `end_offset` survives a power cut."""
         await self.flushed.wait_reached(end_offset)
 
+    async def wait_arrivals(self) -> None:
+        """Return when readers may see more than at the call."""
+        # What they see ends at the lesser of the two: while that one stands still nothing comes.
+        dispatched, seen_end = self.dispatched, self.read_gate.end
+        lesser = dispatched if dispatched.value < seen_end.value else seen_end
+        await lesser.wait_past(lesser.value)
+
     def take_arrivals(self) -> set[tuple[str, int]]:
-        """The queues that grew since the last call; wait on `dispatched` before."""
-        return self.queue_table.take_grown()
+        """The queues in which readers may see more than at the last call."""
+        return self.queue_table.take_grown(seen_before=self.read_gate.end.value)
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -29,17 +29,17 @@ class QueryResult:
 
 
 def offset_by_time(
-    log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, boundary: Boundary
+    log: CommitLog, queue: ConsumeQueue, end: int, timestamp_ms: int, boundary: Boundary
 ) -> int:
-    """The queue offset of the message that `timestamp_ms` means."""
-    low, high = queue.min_offset, queue.max_offset
-    if low == high:
+    """The queue offset of the message before `end` that `timestamp_ms` means."""
+    low, high = queue.min_offset, end
+    if low >= high:
         return high
-    at_or_after = _first_stored(log, queue, timestamp_ms)
+    at_or_after = _first_stored(log, queue, high, timestamp_ms)
     if boundary == "LOWER":
         return at_or_after
     if boundary == "UPPER":
-        return max(_first_stored(log, queue, timestamp_ms + 1) - 1, low)
+        return max(_first_stored(log, queue, high, timestamp_ms + 1) - 1, low)
     if at_or_after == high:
         return high - 1
     if at_or_after == low:
@@ -51,9 +51,9 @@ def offset_by_time(
     return at_or_after - 1 if timestamp_ms - before <= after - timestamp_ms else at_or_after
 
 
-def _first_stored(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int) -> int:
-    """The first entry stored at this time or later; one past the last if there is none."""
-    low, high = queue.min_offset, queue.max_offset
+def _first_stored(log: CommitLog, queue: ConsumeQueue, end: int, timestamp_ms: int) -> int:
+    """The first entry stored at this time or later; `end` if none before it is."""
+    low, high = queue.min_offset, end
     while low < high:
         middle = (low + high) // 2
         time_ms = _store_time(log, queue, middle)
@@ -77,14 +77,16 @@ def query_message(
     max_num: int,
     begin_ms: int,
     end_ms: int,
+    *,
+    end: int,
 ) -> QueryResult:
-    """The newest records of a topic that carry a key and were stored within these times."""
+    """The newest records of a topic that end before `end`, carry a key and were stored within these times."""
     found: dict[int, memoryview] = {}
     for physical_offset in index.find(topic, key, begin_ms, end_ms):
         if len(found) >= max_num:
             break
         record = log.record_at(physical_offset)
-        if record is None or physical_offset in found:
+        if record is None or physical_offset in found or physical_offset + len(record) > end:
             continue
         header = scan_record(record, 0, len(record), check_crc=False)
         if begin_ms <= header.store_timestamp_ms <= end_ms and _has_key(header, topic, key):

@@ -2,6 +2,8 @@
 
 Order of the checks and the next offset of each: RocketMQ reference, section 8.1.
 
+Invariant: nothing is given that ends beyond the read gate; a reader between there and the end of its queue stays where
+it is, as at the end.
 Answers to: DefaultMessageStore.getMessage, nextOffsetCorrection.
 Unlike Java: an offset beyond the end is never answered with 0.
 """
@@ -10,6 +12,7 @@ from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.read import GetResult, GetStatus, get_message
+from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.store.statistics import StoreStatisticsService
 
@@ -22,6 +25,7 @@ class QueueReader:
         config: StoreConfig,
         log: CommitLog,
         table: ConsumeQueueTable,
+        gate: ReadGate,
         statistics: StoreStatisticsService,
         memory_size: int,
     ) -> None:
@@ -29,6 +33,7 @@ class QueueReader:
         self._config = config
         self._log = log
         self._table = table
+        self._seen_end = gate.end
         self._statistics = statistics
         self._memory_size = memory_size
 
@@ -57,7 +62,10 @@ class QueueReader:
             return self._outside(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, low, high)
         if offset < low:
             return self._outside(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
-        if offset == high:
+        end, seen_end = high, self._seen_end.value
+        if queue.last_physical_end > seen_end:
+            high = queue.first_ending_beyond(seen_end)
+        if high <= offset <= end:
             return self._outside(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
         if offset > high:
             return self._outside(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
@@ -66,6 +74,7 @@ class QueueReader:
             queue,
             offset,
             max_messages,
+            end=high,
             config=self._config,
             memory_size=self._memory_size,
             tags_codes=tags_codes,

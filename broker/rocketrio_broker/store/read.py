@@ -80,6 +80,7 @@ def get_message(
     offset: int,
     max_messages: int,
     *,
+    end: int,
     config: StoreConfig,
     memory_size: int,
     tags_codes: frozenset[int] | None,
@@ -87,22 +88,23 @@ def get_message(
     max_bytes: int | None,
     limited_by_bytes: bool,
 ) -> GetResult:
-    """The messages from `offset` on; the bounds have been checked."""
+    """The messages from `offset` on, and before `end`; the bounds have been checked."""
     scan = _Scan(log, config, memory_size, max_messages, max_bytes, limited_by_bytes)
     if tags_codes is None and matches is None:
         count = max(scan.count_in_memory, scan.count_in_disk)
-        taken = scan.take_run(queue.entries(offset, count))
+        taken = scan.take_run(queue.entries(offset, min(count, end - offset)))
         if taken:
-            return scan.result(GetStatus.FOUND, queue, offset + taken)
+            return scan.result(GetStatus.FOUND, queue, offset + taken, end)
     window = max(config.max_filter_message_size, QUEUE_ENTRY_SIZE * max_messages)
-    entries = queue.entries(offset, window // QUEUE_ENTRY_SIZE)
+    entries = queue.entries(offset, min(window // QUEUE_ENTRY_SIZE, end - offset))
     if not entries:
-        return scan.result(GetStatus.OFFSET_FOUND_NULL, queue, queue.next_file_offset(offset))
+        next_offset = min(queue.next_file_offset(offset), end)
+        return scan.result(GetStatus.OFFSET_FOUND_NULL, queue, next_offset, end)
     each: Iterable[Entry] = ENTRY.iter_unpack(entries)
     if matches is not None:
         each, tags_codes = judged(log, each, matches), CHOSEN
     status = scan.take_matching(each, tags_codes)
-    return scan.result(status, queue, offset + scan.examined)
+    return scan.result(status, queue, offset + scan.examined, end)
 
 
 class _Scan:
@@ -146,12 +148,14 @@ class _Scan:
         self.total = 0
         self.examined = 0
 
-    def result(self, status: GetStatus, queue: ConsumeQueue, next_offset: int) -> GetResult:
+    def result(
+        self, status: GetStatus, queue: ConsumeQueue, next_offset: int, end: int
+    ) -> GetResult:
         return GetResult(
             status,
             next_offset,
             queue.min_offset,
-            queue.max_offset,
+            end,
             self.buffers,
             self.message_count,
             self.total,

@@ -47,6 +47,11 @@ class ReadGate:
         """All before this address is confirmed now; a lower one than before changes nothing."""
         self.end.advance(address)
 
+    def log_was_cut(self, end: int) -> None:
+        """The log ends here now: what comes behind is not confirmed yet."""
+        if self.is_gating and self.end.value > end:
+            self.end.reset(end)
+
     def open(self) -> None:
         """Show everything."""
         self.end.reset(EVERYTHING)

@@ -19,6 +19,7 @@ from rocketrio_broker.store.health import StoreHealth
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogWalk
+from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.store.reput import ReputMessageService
 
 
@@ -31,6 +32,7 @@ class ReplicatedLog:
         table: ConsumeQueueTable,
         index: KeyIndex,
         dispatched: LogPosition,
+        gate: ReadGate,
         reput: ReputMessageService,
         checkpoints: CheckpointService,
         health: StoreHealth,
@@ -39,6 +41,7 @@ class ReplicatedLog:
         self._table = table
         self._index = index
         self._dispatched = dispatched
+        self._gate = gate
         self._reput = reput
         self._checkpoints = checkpoints
         self._health = health
@@ -63,6 +66,7 @@ class ReplicatedLog:
         # Where a deletion is undone all is dispatched once more: the queues that have their messages pass over them.
         is_undone = bool(built_anew) or self._has_deletion(physical_offset)
         position = self._log.min_offset if is_undone else physical_offset
+        self._gate.log_was_cut(physical_offset)
         # First of all: a checkpoint beyond the end would make a recovery begin there.
         self._checkpoints.lower(position)
         for queue in [queue for queue in self._table if queue.key in built_anew]:
@@ -88,6 +92,7 @@ class ReplicatedLog:
 
     def start_over(self) -> None:
         """Forget everything: what comes next may begin at any address; blocks."""
+        self._gate.log_was_cut(0)
         self._checkpoints.lower(0)
         self._table.clear()
         self._index.truncate(0)

@@ -4,7 +4,8 @@ A round takes the half messages that are old enough. For each a live connection 
 about a copy of it, which counts the questions; the answer is a 37 like any other. After enough of them it is given up.
 
 Invariant: a half message stays, however long, until it was asked about often enough or its time in the log is over.
-Invariant: progress is stored once the records it goes by are on the disk and on every slave that could take over.
+Invariant: progress is stored once the records it goes by are on the disk, confirmed, and on every slave that could
+take over; nobody is asked about a half message that is not confirmed (read_gate.py).
 Answers to: TransactionalMessageCheckService, AbstractTransactionalMessageCheckListener.
 Unlike Java: a round in which no producer of the group is connected is no question, and makes no copy; Java gives such
 messages up after 15 rounds all the same, that is 7 to 15 minutes.
@@ -83,7 +84,7 @@ class TransactionCheckService:
         replicated: Callable[[], int],
         wall_clock: WallClock,
     ) -> None:
-        """`replicated` is up to where every slave that could take over has the log."""
+        """`replicated` is up to where the log is confirmed, and every slave that could take over has it."""
         self._store = store
         self._ledger = ledger
         self._decisions = decisions

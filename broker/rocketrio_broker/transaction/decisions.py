@@ -105,7 +105,9 @@ class TransactionDecisions:
         key = half.property_value(PROPERTY_UNIQUE_KEY)
         if key is None:
             return []
-        found = self._store.query_message(topic, key, COPIES_LIMIT, 0, _END_OF_TIME_MS)
+        found = self._store.query_message(
+            topic, key, COPIES_LIMIT, 0, _END_OF_TIME_MS, unconfirmed=True
+        )
         return [MessageExt(bytes(record), 0, len(record)) for record in found.buffers]
 
     def commit(self, half: MessageExt) -> AppendResult:

@@ -119,15 +119,16 @@ class TransactionLedger:
     # --------------------------------------------------------------------------------------- looking
 
     def look(self, *, now_ms: int, now: float, timeout_ms: int) -> bool:
-        """Look at the next half messages that are old enough; False when there are no more of them.
+        """Look at the next confirmed half messages that are old enough; False when there are no more of them.
 
         `now_ms` and `now` are the same moment by the wall clock and by the monotonic clock.
         `timeout_ms` is how long after its send one may stay undecided that does not say otherwise. One that was stored
         in the future, because the clock was ahead, may stay so from now on.
         """
         queue = self._half_queue()
+        end = self._store.seen_queue_end(TRANS_HALF_TOPIC, HALF_QUEUE_ID)
         for _ in range(TURN_RECORDS):
-            if queue is None or self._next_half >= queue.max_offset:
+            if queue is None or self._next_half >= end:
                 return False
             half_offset = self._next_half
             if half_offset in self._decided:

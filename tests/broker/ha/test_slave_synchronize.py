@@ -16,6 +16,7 @@ from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import fastjson
@@ -135,6 +136,7 @@ class World:
             consumer_offsets=self.offsets,
             delay_offset_file=self.delay_file,
             flushed=self.flushed,
+            gate=ReadGate(),
             connected=self.connected,
         )
 

@@ -1,0 +1,201 @@
+"""Moves the read gate of a master: readers see what enough slaves have, or, where too few keep up, what its disk has.
+
+    enough level slaves     the gate follows the k-th greatest address that they acknowledged; k is in_sync_slaves
+    none of that for slave_timeout, while there is log beyond the gate
+        serve               it follows what this disk has synced, until enough slaves are level again
+        wait                it stays
+
+A slave is level once it was seen to keep up on its connection: what was the log's end it had LEVEL_WITHIN seconds
+later. Until then it confirms nothing: one that copies for hours would hold the readers back as long. The same after the
+disk has stood in: who is to confirm again must have caught up.
+
+Invariant: the gate never goes back while a role lasts, but where the log is cut.
+Invariant: what a put was answered PUT_OK for by level slaves is seen by whoever pulls after that answer.
+Invariant: in the mode `serve` the gate reaches the end of a log that nobody appends to.
+Answers to: nothing in 4.x; AutoSwitchHAService.computeConfirmOffset of 5.x, which has a controller's list in place of
+level slaves, and no way out when it is not complete.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.store.read_gate import ReadGate
+from rocketrio_broker.watermark import Watermark
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+LEVEL_WITHIN: Final = 1.0
+"""Seconds in which a level slave gets what the log ended with: readers wait so long for it at most, then see by it."""
+
+
+@attrs.frozen
+class GateStatistics:
+    """How far readers see, and by what."""
+
+    is_gating: bool
+    """Whether they see less than all that is stored, at least now and then."""
+    end: int
+    """They see what ends at or before it; the log's end where nothing is hidden."""
+    stands_in: bool
+    """Whether that is what this disk has synced, as too few slaves keep up."""
+    level_slaves: int
+
+
+@attrs.frozen
+class _Round:
+    """A slave on its way to what was the log's end."""
+
+    end: int
+    since: float
+
+
+class GateKeeper:
+    """Keeps the gate of one master; on a slave it lets it be."""
+
+    def __init__(
+        self,
+        gate: ReadGate,
+        appended: Watermark,
+        flushed: Watermark,
+        *,
+        timeout: float,
+        serves_unconfirmed: Callable[[], bool] = lambda: True,
+        current_time: Callable[[], float] = trio.current_time,
+    ) -> None:
+        """`timeout` is how long readers wait for slaves, in seconds."""
+        self.is_keeping = False
+        """Whether this broker is a master whose readers see what is confirmed."""
+        self.level: set[str] = set()
+        """The slaves that confirm."""
+        self.stands_in = False
+        """Whether the own disk does, for want of slaves."""
+        self._gate = gate
+        self._appended = appended
+        self._flushed = flushed
+        self._timeout = timeout
+        self._serves_unconfirmed = serves_unconfirmed
+        self._current_time = current_time
+        self._rounds: dict[str, _Round] = {}
+        self._progress_at = 0.0
+        self._scope = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        by = "this disk" if self.stands_in else f"{len(self.level)} level slaves"
+        return f"<GateKeeper of {self._gate!r} by {by}>"
+
+    def statistics(self) -> GateStatistics:
+        return GateStatistics(
+            self._gate.is_gating,
+            min(self._gate.end.value, self._appended.value),
+            self.stands_in,
+            len(self.level),
+        )
+
+    # --- the role ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A master's role begins whose readers see what is confirmed.
+
+        That is what its own master told last, or what it showed before; where nothing was hidden it is everything.
+        """
+        if not self.is_keeping:
+            self._gate.begin(min(self._gate.end.value, self._appended.value))
+        self._change_role(is_keeping=True)
+
+    def leave_open(self) -> None:
+        """A role begins whose readers see everything."""
+        self._change_role(is_keeping=False)
+        self._gate.open()
+
+    def _change_role(self, *, is_keeping: bool) -> None:
+        self.is_keeping = is_keeping
+        self.stands_in = False
+        self._progress_at = self._current_time()
+        self._scope.cancel()
+
+    # --- reports -----------------------------------------------------------------------------
+
+    def heard(self, slave: str, acknowledged: int) -> None:
+        """A slave has everything before this address: is it level?"""
+        if slave in self.level:
+            return
+        end, now = self._appended.value, self._current_time()
+        its_round = self._rounds.get(slave)
+        if its_round is None:
+            its_round = _Round(end, now)
+        elif acknowledged >= its_round.end and now - its_round.since > LEVEL_WITHIN:
+            its_round = _Round(end, now)  # Too slow: another one, to where the log ends by now.
+        if acknowledged >= its_round.end:
+            self._rounds.pop(slave, None)
+            self.level.add(slave)
+        else:
+            self._rounds[slave] = its_round
+
+    def left(self, slave: str) -> None:
+        """A connection is over."""
+        self.level.discard(slave)
+        self._rounds.pop(slave, None)
+
+    def confirm(self, address: int) -> None:
+        """Enough level slaves have everything before this address."""
+        if not self.is_keeping:
+            return
+        if self.stands_in:
+            self._stand_back(address)
+        if address > self._gate.end.value:
+            self._progress_at = self._current_time()
+            self._gate.pass_to(address)
+
+    # --- time --------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch the time while this broker takes writes."""
+        task_status.started()
+        try:
+            while True:
+                with trio.CancelScope() as self._scope:
+                    if not self.is_keeping:
+                        await trio.sleep_forever()
+                    await self._wait_without_progress()
+                    await self._stand_in()
+        finally:
+            self.stands_in = False
+
+    async def _wait_without_progress(self) -> None:
+        """Return once readers have waited long enough for slaves."""
+        gate_end, appended = self._gate.end, self._appended
+        while True:
+            await appended.wait_past(gate_end.value)
+            self._progress_at = max(self._progress_at, self._current_time())
+            # Looked at when the time may be up, not at each report.
+            while gate_end.value < appended.value:
+                deadline = self._progress_at + self._timeout
+                if self._current_time() < deadline:
+                    await trio.sleep_until(deadline)
+                elif self._serves_unconfirmed():
+                    return
+                else:
+                    await trio.sleep(self._timeout)
+
+    async def _stand_in(self) -> None:
+        """Show what this disk has; ended by `confirm` and by a change of role."""
+        gate, flushed = self._gate, self._flushed
+        self.stands_in = True
+        self.level.clear()
+        self._rounds.clear()
+        logger.warning(
+            "readers see what too few slaves have: none confirmed for %g s end=%d shown=%d",
+            self._timeout, self._appended.value, flushed.value,
+        )  # fmt: skip
+        while True:
+            gate.pass_to(flushed.value)
+            await flushed.wait_past(flushed.value)
+
+    def _stand_back(self, address: int) -> None:
+        self.stands_in = False
+        logger.info("readers see what slaves have again shown=%d", address)
+        self._scope.cancel()
