@@ -161,6 +161,8 @@ class ConsumeStatsProcessor:
         for queue_id in range(config.read_queue_nums):
             _, high = self._bounds(topic, queue_id)
             consumed = max(0, self._consumer_offsets.query_offset(group, topic, queue_id))
+            # A group may be ahead of what readers see, after a change of masters; it lacks nothing then.
+            high = max(high, consumed)
             table[self._queue(topic, queue_id)] = OffsetWrapper(
                 broker_offset=high,
                 consumer_offset=consumed,

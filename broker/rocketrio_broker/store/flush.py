@@ -32,7 +32,7 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
-from rocketrio_broker.store.read_gate import ReadGate
+from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.remoting.tasks import background_nursery, every
 
@@ -161,13 +161,16 @@ class CheckpointService:
         self._write_interval = config.flush_interval_consume_queue
         self._sync_interval = config.flush_consume_queue_thorough_interval
         self._problem = ""
+        self._noted_gating = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         next_sync = trio.current_time() + self._sync_interval
         async for _ in every(self._write_interval, first_after=self._write_interval):
             try:
-                if trio.current_time() >= next_sync:
+                # Whether readers see everything must be known after a crash: not only the next time that it is due.
+                gate_changed = self._gate.is_gating != self._noted_gating
+                if gate_changed or trio.current_time() >= next_sync:
                     await self.checkpoint()
                     next_sync = trio.current_time() + self._sync_interval
                 else:
@@ -240,6 +243,7 @@ class CheckpointService:
         checkpoint = Checkpoint(time_ms, time_ms, index_time_ms, positions)
         await self._disk.run(write_checkpoint, self._disk, self._directory.checkpoint, checkpoint)
         self.synced_position = position
+        self._noted_gating = seen_before != EVERYTHING
         if truncations != log.truncations:
             # The log was cut while this was being written.
             self.lower(min(log.max_offset, self._dispatched.value))

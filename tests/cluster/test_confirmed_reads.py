@@ -1,0 +1,339 @@
+"""What readers of a synchronous master see of messages that no slave has yet, to the virtual millisecond."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import trio
+from tests.cluster.support import SUBSCRIPTION, SUSPEND, bodies
+from tests.cluster.test_synchronous_replication import (
+    OTHER_HOST,
+    SLAVE_HOST,
+    SYNC_FLUSH,
+    Pair,
+    after,
+    synchronous,
+)
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import MASTER_HOST
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import (
+    ChangeBrokerRoleRequestHeader,
+    GetConsumeStatsRequestHeader,
+    UpdateBrokerConfigRequestHeader,
+)
+from rocketrio_protocol.commands.offset import (
+    GetMaxOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+)
+from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.stats import ConsumeStats
+
+HELD = SUSPEND | SUBSCRIPTION
+SLAVE_TIMEOUT = 3.0
+
+
+async def max_offset(pair: Pair) -> int:
+    answer = await pair.caller.pool.call(pair.addr, GetMaxOffsetRequestHeader("orders", 0))
+    return int(answer.ext_fields["offset"])
+
+
+async def held_pull(pair: Pair, offset: int, seconds: float = 30) -> tuple[list[bytes], float]:
+    """What a pull that may wait gets, and when."""
+    began = trio.current_time()
+    answer = await pair.caller.pull(pair.addr, offset, suspend=seconds, sys_flag=HELD)
+    return bodies(answer), round(trio.current_time() - began, 6)
+
+
+def shown_until(pair: Pair) -> int:
+    return pair.members.master.broker.store.read_gate.end.value
+
+
+async def test_readers_see_a_message_when_the_slave_has_said_so(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair, trio.open_nursery() as nursery:
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)  # There and back.
+        nursery.start_soon(pair.send, b"second")
+        assert await held_pull(pair, 1) == ([b"second"], 1.0)
+
+
+async def test_pipelined_messages_are_shown_as_far_as_they_are_acknowledged(
+    autojump_clock: MockClock,
+) -> None:
+    async with synchronous() as pair, trio.open_nursery() as nursery:
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
+        nursery.start_soon(pair.send, b"second")
+        nursery.start_soon(after, 0.4, pair.send, b"third")
+        assert await held_pull(pair, 1) == ([b"second"], 1.0)
+        assert await held_pull(pair, 2) == ([b"third"], 0.4)
+
+
+async def test_what_no_slave_has_is_in_no_answer(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair, trio.open_nursery() as nursery:
+        call = pair.caller.pool.call
+        pair.part()
+        answers: list[RemotingCommand] = []
+
+        async def send() -> None:
+            answers.append(await pair.caller.send(pair.addr, b"second", properties="KEYS\x01k\x02"))
+
+        end = pair.members.master.broker.store.max_physical_offset
+        nursery.start_soon(send)
+        await trio.sleep(1)
+        store = pair.members.master.broker.store
+        assert store.next_queue_offset("orders", 0) == 2
+        pulled = await pair.caller.pull(pair.addr, 1)
+        assert pulled.code == ResponseCode.PULL_NOT_FOUND
+        assert pulled.ext_fields["nextBeginOffset"] == "1"
+        assert pulled.ext_fields["maxOffset"] == "1"
+        # From its beginning the queue ends before it, for every kind of read.
+        for expression in ("*", "blue || green"):
+            pulled = await pair.caller.pull(pair.addr, 0, expression=expression)
+            assert int(pulled.ext_fields["nextBeginOffset"]) == 1
+        assert await max_offset(pair) == 1
+        found = await call(pair.addr, SearchOffsetRequestHeader("orders", 0, 2**50))
+        assert found.ext_fields["offset"] == "0"
+        query = QueryMessageRequestHeader("orders", "k", 32, 0, 2**50)
+        assert (await call(pair.addr, query)).code == ResponseCode.QUERY_NOT_FOUND
+        view = await call(pair.addr, ViewMessageRequestHeader(end))
+        assert view.code == ResponseCode.SYSTEM_ERROR
+        await trio.sleep(3)
+        (answer,) = answers
+        assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+        assert bodies(await pair.caller.pull(pair.addr, 1)) == [b"second"]
+        assert await max_offset(pair) == 2
+        assert (await call(pair.addr, query)).code == ResponseCode.SUCCESS
+        _, _, offset = parse_offset_message_id(answer.ext_fields["msgId"])
+        view = await call(pair.addr, ViewMessageRequestHeader(offset))
+        assert view.code == ResponseCode.SUCCESS
+
+
+async def test_a_reader_between_what_is_shown_and_the_end_is_not_moved(
+    autojump_clock: MockClock,
+) -> None:
+    """It saw more at the master before this one, or its offset was copied from there."""
+    async with synchronous() as pair, trio.open_nursery() as nursery:
+        pair.part()
+        for number in range(5):
+            nursery.start_soon(pair.send, b"%d" % number)
+        await trio.sleep(0.1)
+        for offset in (1, 3, 6):
+            pulled = await pair.caller.pull(pair.addr, offset)
+            assert pulled.code == ResponseCode.PULL_NOT_FOUND
+            assert pulled.ext_fields["nextBeginOffset"] == str(offset)
+        beyond = await pair.caller.pull(pair.addr, 7)
+        assert beyond.code == ResponseCode.PULL_OFFSET_MOVED
+        await pair.caller.commit(pair.addr, 4)
+        stats = await pair.caller.pool.call(
+            pair.addr, GetConsumeStatsRequestHeader("billing", "orders")
+        )
+        table = ConsumeStats.from_json(stats.body)
+        assert table.total_diff == 0
+        assert all(
+            each.broker_offset >= each.consumer_offset for each in table.offset_table.values()
+        )
+        found, took = await held_pull(pair, 4)
+        assert len(found) == 2
+        assert 2.9 <= took < 3.5
+
+
+@pytest.mark.parametrize("store", [None, SYNC_FLUSH], ids=["async flush", "sync flush"])
+async def test_after_slave_timeout_the_own_disk_stands_in(
+    autojump_clock: MockClock, store: Any
+) -> None:
+    settings = {} if store is None else {"store": store}
+    async with synchronous(**settings) as pair, trio.open_nursery() as nursery:
+        pair.part()
+        nursery.start_soon(pair.send, b"second")
+        found, took = await held_pull(pair, 1)
+        assert found == [b"second"]
+        assert SLAVE_TIMEOUT <= took <= SLAVE_TIMEOUT + 0.5
+        # From then on nobody waits for slaves, only for the disk.
+        nursery.start_soon(pair.send, b"third")
+        found, took = await held_pull(pair, 2)
+        assert found == [b"third"]
+        assert took <= 0.5
+        keeper = pair.members.master.broker.parts.gate_keeper
+        assert keeper.stands_in
+        # And when the slave has caught up, for the slave again.
+        pair.network.heal()
+        await pair.wait_level()
+        assert not keeper.stands_in
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
+        nursery.start_soon(pair.send, b"fourth")
+        assert await held_pull(pair, 3) == ([b"fourth"], 1.0)
+
+
+async def test_readers_wait_for_slaves_where_they_are_told_to(autojump_clock: MockClock) -> None:
+    async with synchronous(ha_unconfirmed_reads="wait") as pair:
+        pair.part()
+        await pair.send(b"second")
+        await trio.sleep(60)
+        assert await max_offset(pair) == 1
+        pair.network.heal()
+        assert (await held_pull(pair, 1))[0] == [b"second"]
+        pair.part()
+        await pair.send(b"third")
+        header = UpdateBrokerConfigRequestHeader()
+        await pair.caller.pool.call(pair.addr, header, b"haUnconfirmedReads=serve\n")
+        assert (await held_pull(pair, 2))[0] == [b"third"]
+
+
+async def test_two_of_three_slaves_confirm(autojump_clock: MockClock) -> None:
+    async with synchronous(slaves=2, in_sync_slaves=2) as pair, trio.open_nursery() as nursery:
+        pair.network.delay(MASTER_HOST, OTHER_HOST, 0.5)
+        nursery.start_soon(pair.send, b"second")
+        assert await held_pull(pair, 1) == ([b"second"], 1.0)
+
+
+async def test_a_slave_that_copies_for_long_confirms_nothing(autojump_clock: MockClock) -> None:
+    """One that left comes back, with much to get: readers go by the disk until it is level, and never back."""
+    async with synchronous(slaves=1) as pair, trio.open_nursery() as nursery:
+        store = pair.members.master.broker.store
+        keeper = pair.members.master.broker.parts.gate_keeper
+        pair.part()
+        with trio.move_on_after(10):
+            while True:
+                await pair.send(bytes(1000))
+        assert keeper.stands_in
+        seen = shown_until(pair)
+        pair.network.heal()
+        pair.network.delay(
+            MASTER_HOST, SLAVE_HOST, 2.0
+        )  # What is the end here it has four seconds later.
+
+        async def load() -> None:
+            while True:
+                nursery.start_soon(pair.send, bytes(100))
+                await trio.sleep(0.5)
+
+        nursery.start_soon(load)
+        for _ in range(60):
+            await trio.sleep(1)
+            assert shown_until(pair) >= seen
+            seen = shown_until(pair)
+            assert store.max_physical_offset - seen < 1000
+            assert keeper.stands_in
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.1)
+        await trio.sleep(10)
+        assert not keeper.stands_in
+        nursery.cancel_scope.cancel()
+
+
+async def test_asynchronous_masters_gate_readers_where_they_are_told_to(
+    autojump_clock: MockClock,
+) -> None:
+    for confirmed, seconds in ((False, 0.0), (True, 1.0)):
+        async with (
+            synchronous(role="async-master", ha_confirmed_reads=confirmed) as pair,
+            trio.open_nursery() as nursery,
+        ):
+            await held_pull(pair, 0)
+            await trio.sleep(1)
+            pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.5)
+            nursery.start_soon(pair.send, b"second")
+            assert await held_pull(pair, 1) == ([b"second"], seconds)
+
+
+async def test_a_change_of_role_opens_and_closes_the_gate(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair:
+        pair.part()
+
+        async def change(role: str) -> None:
+            header = ChangeBrokerRoleRequestHeader(role, 0)
+            answer = await pair.caller.pool.call(pair.addr, header, timeout=60)
+            assert answer.code == ResponseCode.SUCCESS
+
+        with trio.move_on_after(0.1):
+            await pair.send(b"second")
+        assert await max_offset(pair) == 1
+        await change("async-master")
+        assert await max_offset(pair) == 2
+        await pair.send(b"third")
+        await change("sync-master")
+        assert await max_offset(pair) == 3
+        with trio.move_on_after(0.1):
+            await pair.send(b"fourth")
+        assert await max_offset(pair) == 3
+
+
+async def test_what_was_not_shown_before_kill_is_not_shown_after_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with synchronous(ha_unconfirmed_reads="wait") as pair:
+        pair.part()
+        await trio.sleep(2)
+        await pair.send(b"second")
+        await pair.members.kill_master()
+        await pair.members.restart_master()
+        assert pair.members.master.broker.store.next_queue_offset("orders", 0) == 2
+        assert await max_offset(pair) == 1
+        pulled = await pair.caller.pull(pair.addr, 2)
+        assert pulled.code == ResponseCode.PULL_NOT_FOUND
+        pair.network.heal()
+        assert (await held_pull(pair, 1))[0] == [b"second"]
+
+
+async def test_what_was_shown_stays_when_another_takes_over(autojump_clock: MockClock) -> None:
+    async with synchronous() as pair, trio.open_nursery() as nursery:
+        pair.network.delay(MASTER_HOST, SLAVE_HOST, 0.25)
+        shown: list[bytes] = []
+
+        async def send(body: bytes) -> None:
+            with suppress(Error):  # Those under way when the master dies.
+                await pair.caller.send(pair.addr, body)
+
+        async def load() -> None:
+            for number in range(1000):
+                nursery.start_soon(send, b"%d" % number)
+                await trio.sleep(0.05)
+
+        async def read() -> None:
+            while True:
+                shown.extend((await held_pull(pair, len(shown)))[0])
+
+        with trio.move_on_after(5) as running:
+            async with trio.open_nursery() as inner:
+                inner.start_soon(load)
+                inner.start_soon(read)
+        assert running.cancelled_caught
+        assert len(shown) > 50
+        slave = pair.members.slaves[0].broker
+        ends = pair.members.master.broker.store.next_queue_offset("orders", 0)
+        await pair.members.kill_master()
+        assert slave.store.next_queue_offset("orders", 0) < ends
+        header = ChangeBrokerRoleRequestHeader("sync-master", 0)
+        await pair.caller.pool.call(slave.address, header, timeout=60)
+        await trio.sleep(10)
+        kept: list[bytes] = []
+        while batch := bodies(await pair.caller.pull(slave.address, len(kept))):
+            kept += batch
+        assert kept[: len(shown)] == shown
+        nursery.cancel_scope.cancel()
+
+
+async def test_delayed_messages_are_delivered_once_they_are_confirmed(
+    autojump_clock: MockClock,
+) -> None:
+    async with synchronous(ha_unconfirmed_reads="wait") as pair:
+        store = pair.members.master.broker.store
+        pair.part()
+        await pair.send(b"late", properties="DELAY\x011\x02")
+        await trio.sleep(30)
+        assert store.next_queue_offset("orders", 0) == 1
+        pair.network.heal()
+        assert (await held_pull(pair, 1))[0] == [b"late"]
+        offsets = pair.members.master.broker.parts.delay_offsets
+        assert offsets.offset_table == {1: 1}
+        # Its progress is stored when the delivery is confirmed, not before.
+        await trio.sleep(30)
+        assert not offsets.has_unwritten
+        pair.part()
+        await pair.send(b"later", properties="DELAY\x011\x02")
+        header = UpdateBrokerConfigRequestHeader()
+        await pair.caller.pool.call(pair.addr, header, b"haUnconfirmedReads=serve\n")
+        await trio.sleep(SLAVE_TIMEOUT)
+        await pair.caller.pool.call(pair.addr, header, b"haUnconfirmedReads=wait\n")
