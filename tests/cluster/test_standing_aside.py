@@ -7,15 +7,15 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from tests.cluster.support import COMMIT, SUBSCRIPTION, SUSPEND, Caller, caller_of
+from tests.cluster.support import COMMIT, SUBSCRIPTION, SUSPEND, Caller, bodies, caller_of
 from tests.cluster.test_offsets_never_go_back import client_of
-from tests.cluster.test_roles import change, listed
+from tests.cluster.test_roles import change, listed, rival_of
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_admin, open_consumer
 from rocketrio.producing.produce import open_producer
 from rocketrio_broker.broker import Broker
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -147,10 +147,11 @@ async def wait_given(given: list[MessageExt], count: int) -> None:
         await trio.sleep(0.05)
 
 
+@pytest.mark.parametrize("return_role", ["follow", "stand-aside"])
 async def test_readers_with_the_old_route_go_on_at_the_new_master(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, return_role: str
 ) -> None:
-    async with pair_of_brokers() as pair, reading(pair) as (_, given):
+    async with pair_of_brokers(ha_return_role=return_role) as pair, reading(pair) as (_, given):
         await wait_given(given, 100)
         await pair.fail_over()
         # Their pulls have moved to the other address by themselves; the route is the old one.
@@ -173,7 +174,7 @@ async def test_nobody_believes_a_moved_answer_of_yesterdays_master(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first comes back and knows of nobody: as a broker of before, and one that cannot see the other."""
-    async with pair_of_brokers() as pair, reading(pair) as (_, given):
+    async with pair_of_brokers(ha_return_role="stand-aside") as pair, reading(pair) as (_, given):
         await wait_given(given, 100)
         await pair.fail_over()
         await pair.send(100, 60)
@@ -259,3 +260,48 @@ async def test_requests_of_java_shape_are_refused_and_leave_nothing(
         # The master answers the same requests.
         answer = await pool.call(pair.master.address, LockBatchMqRequestHeader(), locks)
         assert answer.code in (0, ResponseCode.SYSTEM_BUSY)
+
+
+async def test_no_name_server_lists_a_master_that_does_not_lead(autojump_clock: MockClock) -> None:
+    """The name server and the second broker lose the first one: the second is listed once it takes writes."""
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as call:
+        await call.send(cluster.master.broker.address, b"0")
+        rival = rival_of(cluster)
+        await rival.start()
+        for host in (NAME_SERVER_HOST, rival.host):
+            cluster.memory_network.partition(cluster.master.host, host)
+            cluster.memory_network.cut(cluster.master.host, host)
+        was_listed = False
+        for _ in range(1500):
+            await trio.sleep(0.1)
+            is_listed = (await listed(cluster)).get(0) == rival.broker.address
+            was_listed = was_listed or is_listed
+            assert rival.broker.store.writable or not is_listed
+            if not rival.broker.parts.leadership.leads:
+                answer = await call.pull(rival.broker.address, 1)
+                assert answer.code != ResponseCode.PULL_OFFSET_MOVED
+        assert was_listed
+
+
+async def test_a_master_that_has_not_taken_over_moves_no_reader_and_locks_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """It waits for a slave that may have more of the log, and is read from meanwhile."""
+    async with pair_of_brokers(ha_return="wait", ha_return_wait=5.0) as pair:
+        await pair.cluster.slaves[0].kill()
+        await pair.cluster.master.kill()
+        await pair.cluster.master.start()
+        pool, addr = pair.call.pool, pair.former.address
+        assert pair.former.parts.leadership.stands_aside
+        assert len(bodies(await pair.call.pull(addr, 90))) == 10
+        for offset in (100, 160):
+            answer = await pair.call.pull(addr, offset)
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+            assert answer.ext_fields["nextBeginOffset"] == str(offset)
+        locks = fastjson.dumps(LockBatch(GROUP, "java@1", [QueueName.of(QUEUE)]))
+        answer = await pool.call(addr, LockBatchMqRequestHeader(), locks)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        answer = await pool.call(addr, ResetOffsetRequestHeader(TOPIC, GROUP, 0, True))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await pair.call.commit(addr, 95)
+        assert await pair.call.committed(addr) == 95
