@@ -39,8 +39,10 @@ from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.watch import ReplicationWatch
+from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.processor import PULL_CODES
 from rocketrio_broker.processor.ha_status import HAStatusProcessor
+from rocketrio_broker.processor.log_check import LogCheckProcessor
 from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
@@ -291,7 +293,17 @@ async def open_broker(
                 ha_service.statistics, lambda: parts.waiting_answers.statistics().answered
             )
             await nursery.start(watch.run)
-            table = _processor_table(parts, registration, ha_service, role, slave_ids, bound)
+            log_check = LogCheckService(
+                store,
+                config=parts.config,
+                disk=disk,
+                call=pool.call,
+                followed=lambda: None if role.slave is None else role.slave.followed,
+            )
+            await nursery.start(log_check.run)
+            table = _processor_table(
+                parts, registration, ha_service, role, slave_ids, log_check, bound
+            )
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
             await nursery.start(registration.run)
             await role.settled.wait_reached(1)
@@ -327,6 +339,7 @@ def _processor_table(
     ha_service: HAService,
     role: RoleService,
     slave_ids: SlaveIds,
+    log_check: LogCheckService,
     bound: BrokerAddresses,
 ) -> dict[int, Processor]:
     """All that a broker answers."""
@@ -353,6 +366,10 @@ def _processor_table(
         wall_clock=parts.wall_clock,
         leadership=parts.leadership,
         claims=lambda: role.claims,
+        log_problems=log_check.problems,
+    ).processors()
+    table |= LogCheckProcessor(
+        start=log_check.start, status=log_check.status, digest=log_check.digest
     ).processors()
     return table
 

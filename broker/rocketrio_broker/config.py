@@ -255,6 +255,11 @@ class BrokerConfig:
         default=None,
         metadata={"help": "What signs the brokers of this cluster and nobody else (PEM)."},
     )
+    log_check_rate: int = _field(
+        1 << 20,
+        "Bytes a second at which the whole log is checked in the background, once a day; 0: not at all.",
+        _not_negative,
+    )
     slave_sync_period: float = _field(
         10.0, "Seconds between a slave's copies of topics, groups and offsets.", _positive
     )

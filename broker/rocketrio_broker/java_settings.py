@@ -87,6 +87,7 @@ CHANGEABLE: Final = frozenset(
         "register_name_server_period",
         "register_broker_timeout",
         "compressed_register",
+        "log_check_rate",
         "store.access_message_in_memory_max_ratio",
         "store.access_message_in_memory_max_bytes",
         "store.max_transfer_bytes_on_message_in_memory",

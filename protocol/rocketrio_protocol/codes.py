@@ -148,6 +148,8 @@ class RequestCode(IntEnum):
     CLAIM_SLAVE_ID = 71_011
     HAND_OVER = 71_012
     TAKE_OVER = 71_013
+    CHECK_LOG = 71_021
+    GET_LOG_DIGEST = 71_022
 
 
 class ResponseCode(IntEnum):

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.client import HAClient, HAClientStatistics
+from rocketrio_broker.ha.client_state import HAClientState
 from rocketrio_broker.ha.copy_progress import CopyProgress, CopyWatch
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize, SlaveSynchronizeStatistics
@@ -51,6 +52,12 @@ class SlaveReplication:
 
     def __repr__(self) -> str:
         return f"<SlaveReplication {self.client!r}>"
+
+    @property
+    def followed(self) -> str | None:
+        """Where a rocketrio master answers requests, while its log is followed; None while none is, or Apache's."""
+        is_following = self.client.statistics().state is HAClientState.FOLLOWING
+        return self._master.value if is_following and self.synchronize.is_master_ours else None
 
     def statistics(self) -> SlaveStatistics:
         return SlaveStatistics(

@@ -119,6 +119,11 @@ class SlaveSynchronize:
     def __repr__(self) -> str:
         return f"<SlaveSynchronize from {self._master.value or 'nobody yet'}>"
 
+    @property
+    def is_master_ours(self) -> bool:
+        """Whether the master is a rocketrio broker, as far as its tables have told."""
+        return self._offset_copy.is_versioned
+
     def statistics(self) -> SlaveSynchronizeStatistics:
         last = self._last_round_time
         return SlaveSynchronizeStatistics(

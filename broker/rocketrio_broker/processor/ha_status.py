@@ -52,12 +52,14 @@ class HAStatusProcessor:
         wall_clock: WallClock,
         leadership: Leadership,
         claims: Callable[[], bool],
+        log_problems: Callable[[], list[str]],
     ) -> None:
         """`slave` gives the slave's side of replication, None on a master.
 
-        `claims` says whether it is a master that leads or is about to.
+        `claims` says whether it is a master that leads or is about to. `log_problems` is what checks of the log found.
         """
         self._claims = claims
+        self._log_problems = log_problems
         self._config = config
         self._store = store
         self._ha_service = ha_service
@@ -124,7 +126,7 @@ class HAStatusProcessor:
             answered={status_name(code): count for code, count in waits.answered.items()},
             last_wait=_last_wait(waits),
             last_problem=last_problem,
-            problems=store.problems(),
+            problems=[*store.problems(), *self._log_problems()],
         )
 
     def _connection(self, one: HAConnectionStatistics, end: int) -> HAConnectionRuntimeInfo:

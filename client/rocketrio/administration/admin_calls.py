@@ -13,6 +13,7 @@ from rocketrio.api import ClientAPI
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
+    CheckLogRequestHeader,
     CreateTopicRequestHeader,
     DeleteSubscriptionGroupRequestHeader,
     DeleteTopicInBrokerRequestHeader,
@@ -34,6 +35,7 @@ from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
 from rocketrio_protocol.errors import RemoteProtocolError, RequestCodeNotSupported
 from rocketrio_protocol.ha_status import HARuntimeInfo
 from rocketrio_protocol.java_properties import format_properties, parse_properties
+from rocketrio_protocol.log_check import LogCheckStatus
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.route import KVTable
@@ -166,6 +168,14 @@ class AdminCalls:
         header = ChangeBrokerRoleRequestHeader(role, broker_id)
         what = f"role not changed to {role} with id {broker_id}"
         await self.api.call(addr, header, what=what, timeout=ROLE_TIMEOUT)
+
+    async def check_log(
+        self, addr: str, *, start: bool = False, rate: int | None = None
+    ) -> LogCheckStatus:
+        """How the check of a rocketrio broker's whole log stands; begin one first. Raises RequestCodeNotSupported."""
+        header = CheckLogRequestHeader(start=start, rate=rate)
+        answer = await self.api.call(addr, header, what="log not checked", timeout=self.timeout)
+        return LogCheckStatus.from_json(answer.body)
 
     async def consume_stats(self, addr: str, group: str, topic: str | None) -> ConsumeStats:
         """Progress of a group on one broker."""

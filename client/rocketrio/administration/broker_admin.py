@@ -6,7 +6,8 @@ Unlike Java: the HA status is one of the whole cluster, and roles change by requ
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Final
 
 import attrs
 import trio
@@ -27,9 +28,13 @@ from rocketrio_protocol.errors import (
     RouteNotFound,
 )
 from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.log_check import LogCheckStatus
 from rocketrio_protocol.route import ClusterInfo
 
 logger = logging.getLogger("rocketrio.admin")
+
+CHECK_LOOK: Final = 1.0
+"""Seconds between two questions how a check of a log stands."""
 
 
 @attrs.define(eq=False)
@@ -126,6 +131,48 @@ class BrokerAdmin(Live):
                 broker_addr=addr,
                 remedy="Set brokerRole and brokerId in its file and restart it",
             ) from error
+
+    async def check_log(
+        self, addr: str, *, rate: int | None = None
+    ) -> AsyncGenerator[LogCheckStatus]:
+        """Have the rocketrio broker at an address check its whole log, a slave against its master.
+
+        Gives how that stands, about once a second; the last one, which does not run any more, is what was found.
+        `rate` is in bytes a second. Raises RequestCodeNotSupported for an Apache broker, NotReachable, and BrokerError
+        where the log was cut or the broker restarted meanwhile. A cancel leaves the check going on.
+        """
+        before = await self.calls.check_log(addr)
+        status = await self.calls.check_log(addr, start=True, rate=rate)
+        while status.is_running or status.number <= before.number:
+            await trio.sleep(CHECK_LOOK)
+            status = await self.calls.check_log(addr)
+            if status.number < before.number:
+                raise BrokerError(
+                    "The broker was restarted while it checked its log",
+                    broker_addr=addr,
+                    remedy="Begin again",
+                )
+            if status.is_running and status.number > before.number:
+                yield status
+        if status.position < status.end:
+            raise BrokerError(
+                f"The check ended at {status.position} of {status.end}: the log was cut meanwhile",
+                broker_addr=addr,
+                remedy="Begin again",
+            )
+        yield status
+
+    async def broker_addresses(self, name: str) -> list[str]:
+        """The addresses of all brokers of a name, the master first. Raises RouteNotFound."""
+        info = await self.cluster_info()
+        broker = info.broker_addr_table.get(name)
+        if broker is None or not broker.broker_addrs:
+            known = ", ".join(sorted(info.broker_addr_table)) or "none"
+            raise RouteNotFound(
+                f"no broker {name!r} is registered; known names: {known}",
+                remedy="Start it, or write HOST:PORT",
+            )
+        return [addr for _, addr in sorted(broker.broker_addrs.items())]
 
     async def change_settings(self, addr: str, settings: Mapping[str, str]) -> dict[str, str]:
         """Change settings of a running broker, under Java's names, until its next start; all of them as they are then.

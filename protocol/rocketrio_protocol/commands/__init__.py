@@ -97,6 +97,8 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     admin.GetBrokerHAStatusRequestHeader: EmptyHeader,
     admin.ChangeBrokerRoleRequestHeader: EmptyHeader,
     admin.ClaimSlaveIdRequestHeader: admin.ClaimSlaveIdResponseHeader,
+    admin.CheckLogRequestHeader: EmptyHeader,
+    admin.GetLogDigestRequestHeader: admin.GetLogDigestResponseHeader,
     admin.HandOverRequestHeader: admin.HandOverResponseHeader,
     admin.TakeOverRequestHeader: admin.TakeOverResponseHeader,
 }

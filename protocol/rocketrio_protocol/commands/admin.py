@@ -280,6 +280,31 @@ class ClaimSlaveIdResponseHeader(Header):
 
 
 @attrs.define
+class CheckLogRequestHeader(RequestHeader):
+    """To a rocketrio broker: how the check of its log stands; with `start` begin one, at `rate` bytes a second."""
+
+    code: ClassVar = RequestCode.CHECK_LOG
+    start: bool = False
+    rate: int | None = None
+
+
+@attrs.define
+class GetLogDigestRequestHeader(RequestHeader):
+    """To a rocketrio broker: a digest of its log between two addresses."""
+
+    code: ClassVar = RequestCode.GET_LOG_DIGEST
+    start_offset: int
+    end_offset: int
+
+
+@attrs.define
+class GetLogDigestResponseHeader(Header):
+    """Of exactly these bytes (BLAKE2b, 16 bytes, hexadecimal); None where the broker does not have all of them."""
+
+    digest: str | None = None
+
+
+@attrs.define
 class HandOverRequestHeader(RequestHeader):
     """To a master of ours: change places with a slave; with `dry_run` only say whether that can be."""
 

@@ -24,6 +24,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
         ("broker", "role", "h:1", "leader"),
         ("broker", "settings", "h:1", "slaveReadEnable"),
         ("broker", "settings", "h:1", "=x"),
+        ("broker", "verify", "h:1", "--rate", "0"),
         ("cluster", "status", "--every", "1"),
         ("cluster", "status", "--broker", "h"),
     ],
@@ -91,3 +92,36 @@ async def test_watch_shows_one_look_after_the_other_until_interrupted() -> None:
             assert await process.wait() == 0
     looks = [json.loads(line) for line in told.splitlines()[:3]]
     assert all(look[0]["state"] == "takes writes" for look in looks)
+
+
+@pytest.mark.real
+async def test_verify_finds_what_a_disk_changed_on_a_slave() -> None:
+    async with EmbeddedCluster(slaves=1, network="loopback") as cluster:
+        run = in_cluster(cluster)
+        slave = cluster.slaves[0].broker
+        with trio.fail_after(60):
+            done = await run("produce", "orders", "--count", "30")
+            assert done.code == 0
+            done = await run("broker", "verify", "broker-a")
+            assert (done.code, done.err) == (0, "")
+            assert done.out.count("0 problems") == 2
+            assert f"compared with {cluster.master.broker.address}: " in done.out
+            # The queue offset of the last record: no checksum covers it, and no entry of its own tells.
+            queue = slave.store.queues()["orders"][0]
+            entry = queue.entry(queue.max_offset - 1)
+            assert entry is not None
+            slave.store.commit_log.files.files[0].mapping[entry[0] + 27] ^= 1
+            done = await run("broker", "verify", slave.address, "--json")
+            assert done.code == 1
+            [[told]] = done.json
+            assert told["problem_count"] == 2
+            assert told["compared_with"] == cluster.master.broker.address
+            assert told["problems"][0]["physical_offset"] == entry[0]
+            assert "the record says it is message" in told["problems"][0]["problem"]
+            assert "differs from that of the master" in told["problems"][1]["problem"]
+            assert f"the log is not as it should be at {slave.address}" in done.err
+            done = await run("cluster", "status")
+            assert "the check of the log found 2 problems" in done.out.replace("\n", " ")
+            done = await run("broker", "verify", "no-such-name")
+            assert (done.code, done.out) == (1, "")
+            assert "known names: broker-a" in done.err

@@ -1,0 +1,56 @@
+"""The check of the whole log by request: begin one, see how it stands (71021), compare a part (71022). Ours alone."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import (
+    CheckLogRequestHeader,
+    GetLogDigestRequestHeader,
+    GetLogDigestResponseHeader,
+)
+from rocketrio_protocol.log_check import LogCheckStatus
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+
+DEFAULT_RATE: Final = 32 << 20
+"""Bytes a second of a check that an operator asks for, where the request does not say."""
+
+
+class LogCheckProcessor:
+    """Answers for a broker's LogCheckService."""
+
+    def __init__(
+        self,
+        *,
+        start: Callable[[int], None],
+        status: Callable[[], LogCheckStatus],
+        digest: Callable[[int, int], Awaitable[str | None]],
+    ) -> None:
+        self._start = start
+        self._status = status
+        self._digest = digest
+
+    def processors(self) -> dict[int, Processor]:
+        """Request code to method."""
+        return {
+            RequestCode.CHECK_LOG: self.check_log,
+            RequestCode.GET_LOG_DIGEST: self.log_digest,
+        }
+
+    def check_log(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(CheckLogRequestHeader)
+        rate = DEFAULT_RATE if header.rate is None else header.rate
+        if rate <= 0:
+            return request.response(
+                code=ResponseCode.INVALID_PARAMETER, remark=f"a rate is more than 0, not {rate}"
+            )
+        if header.start:
+            self._start(rate)
+        return request.response(body=self._status().to_json())
+
+    async def log_digest(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(GetLogDigestRequestHeader)
+        digest = await self._digest(header.start_offset, header.end_offset)
+        return request.response(GetLogDigestResponseHeader(digest))

@@ -1,0 +1,220 @@
+"""Checks the whole log, and the queues against it, in pieces: what a disk changed is found before it is needed.
+
+    log      each record: lengths, magic, the address it says it lies at, the checksum of its body
+    queues   each entry points to where a record begins that says the same topic, queue and queue offset
+
+The two are gone through side by side, in the order of the log. A record whose lengths do not fit is passed over: the
+check goes on at the next address where a record begins.
+
+Invariant: a piece is read in a worker thread; the entries of one are checked between two turns of the event loop.
+Invariant: only what is dispatched is checked, and nothing is changed.
+Answers to: nothing of Java's, which checks bodies when it recovers after a crash.
+"""
+
+import heapq
+from hashlib import blake2b
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.mapped_file import MappedFile
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2, RecordStatus, scan_record
+
+PIECE: Final = 256 << 10
+"""Bytes of the log that are checked at a time: some milliseconds of a worker thread."""
+
+TURN_ENTRIES: Final = 256
+"""Entries checked, or queues looked at, before other tasks get a turn."""
+
+_MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4) for magic in (MAGIC_V1, MAGIC_V2))
+
+
+@attrs.frozen
+class Finding:
+    """Something wrong."""
+
+    physical_offset: int
+    problem: str
+
+
+Record = tuple[int, str, int, int]
+"""(size, topic, queue id, queue offset)"""
+
+
+@attrs.frozen
+class Piece:
+    """What a piece of the log holds."""
+
+    records: dict[int, Record]
+    findings: list[Finding]
+    end: int
+    """The address at which the next piece begins."""
+
+
+def read_piece(log: CommitLog, start: int, stop: int) -> Piece | None:
+    """The records from `start` on, at most up to `stop`; None if that part is deleted. May run in a thread."""
+    file = log.files.file_at(start)
+    if file is None or start < log.min_offset:
+        return None
+    limit = min(stop, file.end_offset) - file.start_offset
+    at, until = start - file.start_offset, min(limit, start - file.start_offset + PIECE)
+    records: dict[int, Record] = {}
+    findings: list[Finding] = []
+    while at < until:
+        address = file.start_offset + at
+        record = scan_record(file.view, at, limit, check_crc=False)
+        if record.status is RecordStatus.PADDING and at + record.size == file.size:
+            at = file.size
+            continue
+        if record.status is RecordStatus.RECORD and record.physical_offset == address:
+            records[address] = record.size, record.topic, record.queue_id, record.queue_offset
+            checked = scan_record(file.view, at, limit)
+            if checked.status is not RecordStatus.RECORD:
+                findings.append(Finding(address, checked.problem))
+            at += record.size
+            continue
+        if record.status is RecordStatus.RECORD:
+            problem = f"the record there says it lies at {record.physical_offset}"
+        else:
+            problem = record.problem or "no record begins there"
+        findings.append(Finding(address, problem))
+        at = _next_record(file, at + 1, limit)
+    return Piece(records, findings, file.start_offset + at)
+
+
+def _next_record(file: MappedFile, at: int, limit: int) -> int:
+    """Where the next record begins behind one that cannot be read; the end, if none does."""
+    while True:
+        found = [hit for magic in _MAGICS if (hit := file.mapping.find(magic, at + 4, limit)) >= 0]
+        if not found:
+            return limit
+        at = min(found) - 4
+        record = scan_record(file.view, at, limit, check_crc=False)
+        if (
+            record.status is RecordStatus.RECORD
+            and record.physical_offset == file.start_offset + at
+        ):
+            return at
+        at += 1
+
+
+def digest(log: CommitLog, start: int, end: int) -> str | None:
+    """A digest of the log between two addresses; None if it does not hold all of that. May run in a thread."""
+    hashed = blake2b(digest_size=16)
+    while start < end:
+        block = log.read(start, end - start)
+        if block is None:
+            return None
+        hashed.update(block)
+        start += len(block)
+    return hashed.hexdigest()
+
+
+class LogCheck:
+    """One pass over the log, from its first record to where it ended when the pass began."""
+
+    def __init__(self, store: MessageStore, *, disk: Disk) -> None:
+        self.begin = store.min_physical_offset
+        self.end = store.dispatched.value
+        self.position = self.begin
+        """Everything before it is checked."""
+        self.is_cut = False
+        """Whether the log was cut meanwhile: the pass is over."""
+        self._store = store
+        self._disk = disk
+        self._truncations = store.commit_log.truncations
+        # (address of the next entry, its number, topic, queue id): of each queue the one that is due next.
+        self._next: list[tuple[int, int, str, int]] = []
+
+    def __repr__(self) -> str:
+        return f"<LogCheck {self.begin}..{self.position}..{self.end}>"
+
+    async def start(self) -> None:
+        """Find the first entry of each queue."""
+        for number, queue in enumerate(list(self._store.queue_table), start=1):
+            self._push(queue, queue.min_offset)
+            if number % TURN_ENTRIES == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def step(self) -> list[Finding]:
+        """Check the next piece."""
+        log = self._store.commit_log
+        start = max(self.position, log.min_offset)
+        piece = await self._disk.run(read_piece, log, start, self.end)
+        if self._truncations != log.truncations:
+            self.is_cut = True
+            return []
+        if piece is None:  # Deleted meanwhile.
+            self.position = max(start, log.min_offset)
+            return []
+        findings = piece.findings
+        while self._next and self._next[0][0] < piece.end:
+            _, offset, topic, queue_id = heapq.heappop(self._next)
+            queue = self._store.queue_table.by_key.get((topic, queue_id))
+            if queue is not None and offset < queue.max_offset:
+                findings += self._check_entries(queue, offset, piece)
+            await trio.lowlevel.checkpoint()
+        self.position = max(self.position, piece.end)
+        return sorted(findings, key=lambda finding: finding.physical_offset)
+
+    def _push(self, queue: ConsumeQueue, number: int) -> None:
+        entry = queue.entry(number)
+        if entry is None:
+            return
+        # One that points too far is reported with the next piece: those behind it point there.
+        address = 0 if self._is_astray(queue, number, entry[0]) else entry[0]
+        if address < self.end:
+            heapq.heappush(self._next, (address, number, *queue.key))
+
+    def _is_astray(self, queue: ConsumeQueue, number: int, address: int) -> bool:
+        """Whether an entry points behind the one that follows it, or behind everything."""
+        following = queue.entry(number + 1)
+        return address >= self._store.dispatched.value or (
+            following is not None and following[0] < address
+        )
+
+    def _check_entries(self, queue: ConsumeQueue, number: int, piece: Piece) -> list[Finding]:
+        """Check a queue's entries as far as they point into a piece, in one turn."""
+        findings: list[Finding] = []
+        for address, size, _ in ENTRY.iter_unpack(queue.entries(number, TURN_ENTRIES)):
+            is_astray = address >= piece.end and self._is_astray(queue, number, address)
+            if address >= piece.end and not is_astray:
+                break
+            if number >= queue.min_offset and (
+                problem := self._problem(queue, number, address, size, piece)
+            ):
+                findings.append(Finding(min(address, self.end), problem))
+            number += 1
+        self._push(queue, number)
+        return findings
+
+    def _problem(
+        self, queue: ConsumeQueue, number: int, address: int, size: int, piece: Piece
+    ) -> str:
+        """What is wrong with an entry; empty where nothing is."""
+        if size == FILLER_SIZE:
+            # Those before a queue's first message stand for none.
+            return f"{_name(queue)} lacks its message {number}" if address else ""
+        if address < self._store.min_physical_offset:
+            return ""
+        record = piece.records.get(address)
+        if record is None:
+            return f"message {number} of {_name(queue)} is to lie at {address}, and no record begins there"
+        if record[1:] != (*queue.key, number):
+            _, topic, queue_id, queue_offset = record
+            return (
+                f"the record says it is message {queue_offset} of queue {queue_id} of {topic}, and is"
+                f" message {number} of {_name(queue)}"
+            )
+        if record[0] != size:
+            return f"the record of {_name(queue)} has {record[0]} bytes, its entry says {size}"
+        return ""
+
+
+def _name(queue: ConsumeQueue) -> str:
+    return f"queue {queue.key[1]} of {queue.key[0]}"
