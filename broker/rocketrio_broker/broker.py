@@ -195,6 +195,7 @@ async def open_broker(
             store.appended,
             store.flushed,
             timeout=config.slave_timeout,
+            in_sync_slaves=config.in_sync_slaves,
             serves_unconfirmed=lambda: parts.config.broker.ha_unconfirmed_reads == "serve",
         )
         group_transfer = GroupTransferService(
@@ -359,6 +360,7 @@ def _processor_table(
         config=parts.config,
         store=parts.store,
         ha_service=ha_service,
+        gate=parts.gate_keeper.statistics,
         waiting=parts.waiting_answers,
         live_slaves=parts.live_slaves,
         slave=role.slave_statistics,

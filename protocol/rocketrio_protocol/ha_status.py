@@ -110,6 +110,11 @@ class OwnStatus(msgspec.Struct, rename="camel", kw_only=True):
     """The disk has everything before this address."""
     min_offset: int = 0
     max_offset: int = 0
+    shown_offset: int | None = None
+    """Readers see what ends at or before this address; None where they see all that is stored."""
+    shown_by: str | None = None
+    """What that goes by: `slaves`, `disk` (too few slaves keep up: what its disk has synced), `nobody` (too few keep
+    up, and readers wait), or `master` (of a slave: as its master told)."""
     in_sync_slaves: int | None = None
     """How many slaves must have a message before a synchronous master answers PUT_OK; None on others."""
     live_slaves: int = 0

@@ -21,6 +21,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
+    GetBrokerHAStatusRequestHeader,
     GetConsumeStatsRequestHeader,
     UpdateBrokerConfigRequestHeader,
 )
@@ -30,6 +31,7 @@ from rocketrio_protocol.commands.offset import (
 )
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.ha_status import HARuntimeInfo
 from rocketrio_protocol.message_id import parse_offset_message_id
 from rocketrio_protocol.stats import ConsumeStats
 
@@ -173,6 +175,11 @@ async def test_readers_wait_for_slaves_where_they_are_told_to(autojump_clock: Mo
         await pair.send(b"second")
         await trio.sleep(60)
         assert await max_offset(pair) == 1
+        answer = await pair.caller.pool.call(pair.addr, GetBrokerHAStatusRequestHeader())
+        own = HARuntimeInfo.from_json(answer.body).rocketrio
+        assert own is not None
+        assert own.shown_offset == shown_until(pair) < own.max_offset
+        assert own.shown_by == "nobody"
         pair.network.heal()
         assert (await held_pull(pair, 1))[0] == [b"second"]
         pair.part()

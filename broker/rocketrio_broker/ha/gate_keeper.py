@@ -40,9 +40,9 @@ class GateStatistics:
     """Whether they see less than all that is stored, at least now and then."""
     end: int
     """They see what ends at or before it; the log's end where nothing is hidden."""
-    stands_in: bool
-    """Whether that is what this disk has synced, as too few slaves keep up."""
-    level_slaves: int
+    by: str
+    """Whom that goes by: the `slaves`, this `disk`, as too few of them keep up, `nobody` while they are waited for, or
+    the `master`."""
 
 
 @attrs.frozen
@@ -63,10 +63,11 @@ class GateKeeper:
         flushed: Watermark,
         *,
         timeout: float,
+        in_sync_slaves: int = 1,
         serves_unconfirmed: Callable[[], bool] = lambda: True,
         current_time: Callable[[], float] = trio.current_time,
     ) -> None:
-        """`timeout` is how long readers wait for slaves, in seconds."""
+        """`timeout` is how long readers wait for `in_sync_slaves` slaves, in seconds."""
         self.is_keeping = False
         """Whether this broker is a master whose readers see what is confirmed."""
         self.level: set[str] = set()
@@ -77,6 +78,7 @@ class GateKeeper:
         self._appended = appended
         self._flushed = flushed
         self._timeout = timeout
+        self._in_sync_slaves = in_sync_slaves
         self._serves_unconfirmed = serves_unconfirmed
         self._current_time = current_time
         self._rounds: dict[str, _Round] = {}
@@ -88,11 +90,14 @@ class GateKeeper:
         return f"<GateKeeper of {self._gate!r} by {by}>"
 
     def statistics(self) -> GateStatistics:
+        if not self.is_keeping:
+            by = "master"
+        elif self.stands_in:
+            by = "disk"
+        else:
+            by = "slaves" if len(self.level) >= self._in_sync_slaves else "nobody"
         return GateStatistics(
-            self._gate.is_gating,
-            min(self._gate.end.value, self._appended.value),
-            self.stands_in,
-            len(self.level),
+            self._gate.is_gating, min(self._gate.end.value, self._appended.value), by
         )
 
     # --- the role ----------------------------------------------------------------------------
@@ -105,6 +110,10 @@ class GateKeeper:
         if not self.is_keeping:
             self._gate.begin(min(self._gate.end.value, self._appended.value))
         self._change_role(is_keeping=True)
+
+    def follow(self) -> None:
+        """A slave's role begins: what it showed stays until its master tells where the gate is."""
+        self._change_role(is_keeping=False)
 
     def leave_open(self) -> None:
         """A role begins whose readers see everything."""

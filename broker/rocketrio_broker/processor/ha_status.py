@@ -12,6 +12,7 @@ import attrs
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.connection import HAConnectionStatistics
+from rocketrio_broker.ha.gate_keeper import GateStatistics
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.ha.slave import SlaveStatistics
@@ -45,6 +46,7 @@ class HAStatusProcessor:
         config: LiveConfig,
         store: MessageStore,
         ha_service: HAService,
+        gate: Callable[[], GateStatistics],
         waiting: WaitingAnswers,
         live_slaves: LiveSlaves,
         slave: Callable[[], SlaveStatistics | None],
@@ -63,6 +65,7 @@ class HAStatusProcessor:
         self._config = config
         self._store = store
         self._ha_service = ha_service
+        self._gate = gate
         self._waiting = waiting
         self._live_slaves = live_slaves
         self._slave = slave
@@ -107,6 +110,7 @@ class HAStatusProcessor:
     def _own(self, last_problem: str | None) -> OwnStatus:
         config, store = self._config.broker, self._store
         transfer = self._ha_service.group_transfer.statistics()
+        gate = self._gate()
         waits = self._waiting.statistics()
         return OwnStatus(
             role=config.role,
@@ -120,6 +124,8 @@ class HAStatusProcessor:
             flushed_offset=store.flushed.value,
             min_offset=store.min_physical_offset,
             max_offset=store.max_physical_offset,
+            shown_offset=gate.end if gate.is_gating else None,
+            shown_by=gate.by if gate.is_gating else None,
             in_sync_slaves=transfer.in_sync_slaves if transfer.is_required else None,
             live_slaves=transfer.live_slaves,
             waiting_answers=waits.waiting_count,

@@ -78,6 +78,10 @@ class BrokerStatus:
     """What the last send that had to wait for disk or slaves has waited for."""
     answered: Mapping[str, int] | None
     """How often such sends were answered with each status since the broker started."""
+    shown_physical_offset: int | None = None
+    """Readers see what ends at or before it; None where they see all that is stored, or where it does not say."""
+    shown_by: str | None = None
+    """What that goes by: `slaves`, `disk`, `nobody` or `master` (rocketrio_protocol.ha_status.OwnStatus)."""
     configured: str | None = None
     """Role and id of its settings, as `async-master 0`; it may hold others, which an order or its return gave it."""
 
@@ -174,6 +178,8 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         problem=_problem(one, refusal or (own.last_problem if own else None)),
         last_wait=own.last_wait if own else None,
         answered=own.answered if own else None,
+        shown_physical_offset=own.shown_offset if own else None,
+        shown_by=own.shown_by if own else None,
         configured=_configured(one),
     )
 
@@ -182,6 +188,7 @@ def _slave_status(
     one: BrokerAnswers, master: BrokerAnswers | None, connection: HAConnectionRuntimeInfo | None
 ) -> BrokerStatus:
     client = one.ha.ha_client_runtime_info if one.ha else None
+    own = one.ha and one.ha.rocketrio
     rate = None
     if client and one.ha and not one.ha.master:
         rate = client.rocketrio_copy_rate
@@ -209,6 +216,8 @@ def _slave_status(
         problem=problem,
         last_wait=None,
         answered=None,
+        shown_physical_offset=own.shown_offset if own else None,
+        shown_by=own.shown_by if own else None,
         configured=_configured(one),
     )
 

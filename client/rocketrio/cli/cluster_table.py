@@ -20,6 +20,13 @@ _WELL: Final = frozenset({TAKES_WRITES, "following", "connected"})
 _COPYING_LEFT: Final = 1.0
 """Seconds left from which on a slave is shown as copying."""
 _NOT_THERE: Final = "-"
+_SHOWN_BY: Final = {
+    "slaves": "slaves have not acknowledged the rest yet",
+    "disk": "too few slaves keep up, so they see what the master's disk has",
+    "nobody": "too few slaves keep up, and readers wait for them",
+    "master": "as the master told",
+}
+"""Why readers see no more."""
 
 
 def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
@@ -43,6 +50,8 @@ def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
             "acknowledges": one.acknowledges,
             "problem": one.problem,
             "last_wait": None if one.last_wait is None else _wait_json(one.last_wait),
+            "shown_physical_offset": one.shown_physical_offset,
+            "shown_by": one.shown_by,
             "configured": one.configured,
             "answered": None if one.answered is None else dict(one.answered),
         }
@@ -92,6 +101,8 @@ def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
             yield f"{who}: {one.problem}", "yellow"
         if not one.is_as_configured:
             yield f"{who}: holds {one.role} {one.id}, its settings say {one.configured}", ""
+        if hidden := _hidden(one):
+            yield f"{who}: {hidden}", ""
         if one.acknowledges == "disk":
             yield f"{who}: acknowledges what its disk has", ""
         if one.last_wait is not None:
@@ -100,6 +111,17 @@ def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
         if counts:
             told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
             yield f"{who}: sends that waited were answered {told}", ""
+
+
+def _hidden(one: BrokerStatus) -> str | None:
+    """How far readers see, where that is less than what is stored or goes by less than it should."""
+    shown, end = one.shown_physical_offset, one.max_physical_offset
+    if shown is None or end is None or (shown >= end and one.shown_by in ("slaves", "master")):
+        return None
+    text = f"readers see up to {shown:,}"
+    if end > shown:
+        text += f", {_size(end - shown)} less than is stored"
+    return f"{text}: {_SHOWN_BY.get(one.shown_by or '', UNKNOWN)}"
 
 
 def wait_text(wait: LastWait) -> str:

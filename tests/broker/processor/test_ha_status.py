@@ -132,6 +132,7 @@ async def test_what_the_last_synchronous_put_waited_for(autojump_clock: MockCloc
         await pair.send()
         own = own_of(await status_of(call, pair.master))
         assert own.in_sync_slaves == 1
+        assert (own.shown_offset, own.shown_by) == (own.max_offset, "slaves")
         last = own.last_wait
         assert last is not None
         assert (last.status, last.slave, last.flush_seconds) == ("PUT_OK", slave.addr, None)

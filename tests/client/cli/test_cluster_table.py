@@ -108,6 +108,21 @@ def test_a_problem_is_told_and_the_unknown_is_called_so() -> None:
     assert slave.split().count("unknown") == 5
 
 
+def test_why_readers_see_less_than_is_stored() -> None:
+    level = attrs.evolve(MASTER, shown_physical_offset=4 * 10**9, shown_by="slaves")
+    assert not any("readers see" in line for line in shown(level))
+    waiting = attrs.evolve(level, shown_physical_offset=10**9)
+    assert (
+        "broker-a 0: readers see up to 1,000,000,000, 3.0 GB less than is stored:"
+        " slaves have not acknowledged the rest yet"
+    ) in shown(waiting)
+    alone = attrs.evolve(level, shown_by="disk")
+    assert (
+        "broker-a 0: readers see up to 4,000,000,000:"
+        " too few slaves keep up, so they see what the master's disk has"
+    ) in shown(alone)
+
+
 def test_json_has_the_same_with_stable_names() -> None:
     master, slave = json.loads(json.dumps(status_json([MASTER, SLAVE])))
     assert master.keys() == slave.keys()
