@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # for tests.interop
 
 from tests.interop.processes import die_with_parent
 
+BROKER: Final = ("-m", "rocketrio_broker.cli")
+"""How this interpreter becomes `rocketrio-broker`."""
 START_TIMEOUT: Final = 120.0
 """Seconds until it serves; a broker with a large log to look at takes the longest."""
 STOP_TIMEOUT: Final = 30.0
@@ -45,10 +47,12 @@ def child(*arguments: str) -> "subprocess.Popen[str]":
 
 @contextmanager
 def started(
-    *arguments: str, ended_by: signal.Signals = signal.SIGTERM
+    *arguments: str,
+    ended_by: signal.Signals = signal.SIGTERM,
+    program: tuple[str, ...] = BROKER,
 ) -> Iterator[tuple["subprocess.Popen[str]", dict[str, str]]]:
     """`rocketrio-broker` with these arguments, and the `name=value` words of its first line; it ends with the block."""
-    with _running(arguments, 1, ended_by) as (process, lines):
+    with _running(arguments, 1, ended_by, program) as (process, lines):
         yield process, lines[0]
 
 
@@ -66,10 +70,13 @@ def cluster(settings: tuple[str, ...] = (), *, slaves: int = 0) -> Iterator[Clus
 
 @contextmanager
 def _running(
-    arguments: tuple[str, ...], members: int, ended_by: signal.Signals
+    arguments: tuple[str, ...],
+    members: int,
+    ended_by: signal.Signals,
+    program: tuple[str, ...] = BROKER,
 ) -> Iterator[tuple["subprocess.Popen[str]", list[dict[str, str]]]]:
     """The process, and the words of the line that each of its members prints when it serves."""
-    process = child("-m", "rocketrio_broker.cli", *arguments, "--log-level", "error")
+    process = child(*program, *arguments, "--log-level", "error")
     try:
         yield process, _ready_lines(process, members)
     finally:

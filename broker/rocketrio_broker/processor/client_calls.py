@@ -124,6 +124,11 @@ class ClientCallProcessor:
         table = {}
         for queue_id in queue_ids:
             wanted = self._wanted_offset(header, queue_id, boundary)
+            is_place = header.offset is not None and header.offset != _NOT_GIVEN
+            if header.timestamp == consumer.TO_THE_END and not is_place:
+                # A group may be ahead of what readers see, after a change of masters.
+                end = self._store.next_queue_offset(header.topic, queue_id)
+                wanted = max(wanted, min(committed.get(queue_id, 0), end))
             if not header.is_force:
                 wanted = min(wanted, committed.get(queue_id, wanted))
             queue = MessageQueue(header.topic, self._config.broker.broker_name, queue_id)

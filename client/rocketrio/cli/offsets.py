@@ -118,11 +118,12 @@ async def _targets(
     for one in chosen:
         if one.min_offset is None or one.max_offset is None:
             raise Error(f"the bounds of {one.queue} are not known, nothing was reset")
-        place = {"first": one.min_offset, "last": one.max_offset}
+        # A group may be ahead of what readers see, after a change of masters.
+        place = {"first": one.min_offset, "last": max(one.max_offset, one.committed or 0)}
         target = place[reset_to] if reset_to in place else int(reset_to)
-        if not one.min_offset <= target <= one.max_offset:
+        if not one.min_offset <= target <= place["last"]:
             raise ConfigError(
-                f"--reset-to {reset_to} is not within {one.min_offset} and {one.max_offset} of {one.queue}"
+                f"--reset-to {reset_to} is not within {one.min_offset} and {place['last']} of {one.queue}"
             )
         targets[one.queue] = target
     return targets

@@ -93,6 +93,21 @@ async def test_a_reset_without_members_is_stored_at_once(autojump_clock: MockClo
         assert offsets(one) == {0: 4, 1: 4}
 
 
+async def test_the_end_is_never_before_what_was_committed(autojump_clock: MockClock) -> None:
+    """Readers of a new master see less than they saw, until its slaves have said what they have."""
+    async with asking() as one:
+        await two_queues(one, committed=3)
+        gate = one.broker.store.read_gate
+        entry = one.broker.store.queue_table.by_key["T", 0].entry(1)
+        assert entry is not None
+        gate.told(entry[0])
+        await one.ask(reset(consumer.TO_THE_END))
+        assert offsets(one) == {0: 3, 1: 3}
+        gate.open()
+        await one.ask(reset(consumer.TO_THE_END))
+        assert offsets(one) == {0: 4, 1: 4}
+
+
 async def test_members_are_told_where_to_go_on(autojump_clock: MockClock) -> None:
     java, cpp = Member(), Member()
     async with (

@@ -1,3 +1,4 @@
+import zlib
 from pathlib import Path
 from struct import pack
 
@@ -9,6 +10,7 @@ from rocketrio_broker.store.checkpoint import (
     write_checkpoint,
 )
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.read_gate import EVERYTHING
 
 PATH = Path("/data/checkpoint")
 
@@ -58,3 +60,16 @@ def test_one_sector_holds_everything() -> None:
     disk = made()
     write_checkpoint(disk, PATH, Checkpoint(1, 2, 3, Positions(4, 5, 6)))
     assert not any(disk.files[PATH].pread(CHECKPOINT_SIZE, 512))
+
+
+def test_positions_without_the_gate_still_count() -> None:
+    """As they were written before readers had one: they saw everything."""
+    disk = made()
+    write_checkpoint(disk, PATH, Checkpoint(111, 222, 333, Positions(4, 5, 6, 7)))
+    assert read_checkpoint(disk, PATH).positions == Positions(4, 5, 6, 7)
+    trailer = pack(">8sqqqqqq", b"rocktrio", 4, 5, 6, 111, 222, 333)
+    disk.open(PATH).pwrite(trailer + pack(">I", zlib.crc32(trailer)), 256)
+    positions = read_checkpoint(disk, PATH).positions
+    assert positions == Positions(4, 5, 6)
+    assert positions is not None
+    assert positions.read_gate == EVERYTHING

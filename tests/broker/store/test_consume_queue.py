@@ -145,3 +145,22 @@ def test_open_files_are_limited() -> None:
         assert len(files) <= 2
     assert files.existing(Path("/q/0")) is not None
     assert files.existing(Path("/q/9")) is None
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 40])
+@pytest.mark.parametrize("first", [0, 3])
+def test_the_first_entry_that_ends_beyond_an_address(count: int, first: int) -> None:
+    queue = filled(made(), count)
+    queue.min_offset = min(first, count)
+    for address in range(-5, 10 * count + 20):
+        beyond = [number for number in range(queue.min_offset, count) if number * 10 + 10 > address]
+        assert queue.first_ending_beyond(address) == min(beyond, default=count)
+
+
+def test_missing_entries_end_where_they_stand() -> None:
+    queue = filled(made(), 2)
+    queue.fill_to(4)
+    queue.append(100, 10, 0)
+    assert queue.first_ending_beyond(20) == 4
+    assert queue.first_ending_beyond(19) == 1
+    assert queue.first_ending_beyond(110) == 5

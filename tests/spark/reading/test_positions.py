@@ -56,6 +56,20 @@ async def test_a_group_that_is_past_the_end_has_nothing_to_read(autojump_clock: 
         assert found == [(100, 100)]
 
 
+async def test_what_a_new_master_does_not_show_yet_is_no_loss(autojump_clock: MockClock) -> None:
+    async with loaded(queues=1) as cluster:
+        await _commit(cluster, "billing", {0: 120})
+        store = cluster.master.broker.store
+        entry = store.queue_table.by_key["orders", 0].entry(100)
+        assert entry is not None
+        store.read_gate.told(entry[0])
+        assert await _ranges(cluster) == [(0, 100)]
+        group = {"startingOffsets": "group", "consumerGroup": "billing"}
+        assert await _ranges(cluster, **group) == [(120, 120)]
+        store.read_gate.open()
+        assert await _ranges(cluster, **group) == [(120, COUNT)]
+
+
 async def test_what_a_group_committed_beyond_the_queue_is_a_loss(
     autojump_clock: MockClock,
 ) -> None:

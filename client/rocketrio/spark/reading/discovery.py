@@ -16,7 +16,7 @@ from rocketrio.spark.reading.offsets import (
     starts_before_ends,
 )
 from rocketrio.spark.reading.options import ReadOptions
-from rocketrio.spark.reading.positions import offsets_at
+from rocketrio.spark.reading.positions import offsets_at, with_what_is_not_shown_yet
 from rocketrio.spark.reading.queues import (
     addresses_of,
     bounds_of,
@@ -62,6 +62,7 @@ async def discover(client: ClientInstance, options: ReadOptions) -> Discovery:
     ends = await offsets_at(client, options.ending, bounds, group=group, retries=retries)
     if isinstance(options.starting, GroupOffsets):
         starts = starts_before_ends(bounds, starts, ends)
+    bounds = await with_what_is_not_shown_yet(client, bounds, starts)
     ranges, losses = resolve_ranges(bounds, starts, ends)
     topics = dict.fromkeys(queue.topic for queue in queues if options.schema_mode == "kafka")
     firsts = await first_partitions(client, topics)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import attrs
+
 from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.consuming.pull_result import PullStatus
@@ -22,6 +24,7 @@ from rocketrio.spark.reading.offsets import (
 )
 from rocketrio.spark.reading.options import DEFAULT_GROUP
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
 
 
@@ -116,6 +119,34 @@ async def offset_at_time(
         else:
             high = middle
     return low
+
+
+async def with_what_is_not_shown_yet(
+    client: ClientInstance,
+    bounds: Mapping[MessageQueue, Bounds],
+    starts: Mapping[MessageQueue, int],
+) -> dict[MessageQueue, Bounds]:
+    """The bounds, none ending before a start whose queue is there, but not shown so far yet.
+
+    A new synchronous master may show less than the one before it did, until its slaves have said what they have.
+    """
+    return {
+        queue: attrs.evolve(held, max_offset=starts[queue])
+        if starts.get(queue, 0) > held.max_offset and await is_awaited(client, queue, starts[queue])
+        else held
+        for queue, held in bounds.items()
+    }
+
+
+async def is_awaited(client: ClientInstance, queue: MessageQueue, offset: int) -> bool:
+    """Whether a master lets a reader wait at `offset`; one whose queue is shorter moves it. False without an answer."""
+    client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
+    pulls = PullAPIWrapper(client, DEFAULT_GROUP)
+    try:
+        result = await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)
+    except Error:
+        return False
+    return result.status is PullStatus.NO_NEW_MSG and not result.is_from_slave
 
 
 async def _store_timestamp_ms(

@@ -22,7 +22,7 @@ from rocketrio.spark.reading.offsets import (
     check_covers,
     resolve_ranges,
 )
-from rocketrio.spark.reading.positions import offsets_at
+from rocketrio.spark.reading.positions import offsets_at, with_what_is_not_shown_yet
 from rocketrio.spark.reading.queues import (
     addresses_of,
     bounds_of,
@@ -91,6 +91,7 @@ class StreamDriver:
         starts = await offsets_at(
             client, read.starting, bounds, group=read.consumer_group, retries=retries
         )
+        bounds = await with_what_is_not_shown_yet(client, bounds, starts)
         ranges, losses = resolve_ranges(bounds, starts, dict.fromkeys(queues, LATEST_OFFSET))
         self._report([loss.error() for loss in losses])
         self._watch.newest.update({queue: held.max_offset for queue, held in bounds.items()})

@@ -23,6 +23,7 @@ from rocketrio.routing.queues import subscribe_queues
 from rocketrio.spark.errors import BrokerUnreachable
 from rocketrio.spark.reading.asking import QUESTIONS_AT_ONCE
 from rocketrio.spark.reading.offsets import Bounds, OffsetTable
+from rocketrio.spark.reading.positions import with_what_is_not_shown_yet
 from rocketrio.spark.reading.queues import subscribed_topics
 from rocketrio.spark.streaming.options import StreamOptions
 from rocketrio.spark.streaming.position import Seen, View
@@ -85,6 +86,7 @@ class StreamWatch:
         held: dict[MessageQueue, Seen] = {}
         with trio.move_on_after(LOOK_TIMEOUT):
             await self._ask_all(client, held)
+            await self._wait_where_readers_do(client, held, start)
         for queue, seen in held.items():
             self.newest[queue] = max(
                 seen.bounds.max_offset, 0 if seen.is_certain else self.newest.get(queue, 0)
@@ -189,6 +191,15 @@ class StreamWatch:
         return frozenset(queue for queue in missing if queue.broker_name in masters)
 
     # -------------------------------------------------------------------------- what they hold
+
+    @staticmethod
+    async def _wait_where_readers_do(
+        client: ClientInstance, held: dict[MessageQueue, Seen], start: OffsetTable
+    ) -> None:
+        """A new master may show less than was read: that is not lost, if it lets readers wait there."""
+        told = {queue: seen.bounds for queue, seen in held.items() if seen.is_certain}
+        for queue, bounds in (await with_what_is_not_shown_yet(client, told, start)).items():
+            held[queue] = attrs.evolve(held[queue], bounds=bounds)
 
     async def _ask_all(self, client: ClientInstance, held: dict[MessageQueue, Seen]) -> None:
         limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
