@@ -17,6 +17,7 @@ import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -27,7 +28,7 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha import HAService, HAStatistics
 from rocketrio_broker.ha.absence import ASK_LIMIT
 from rocketrio_broker.ha.gate_keeper import GateKeeper
-from rocketrio_broker.ha.gather_offsets import gather_slave_offsets
+from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
@@ -39,10 +40,13 @@ from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.ha.watch import ReplicationWatch
+from rocketrio_broker.hand_over import HandOver, TakeOver, ask_outcome
 from rocketrio_broker.log_check_service import LogCheckService
 from rocketrio_broker.processor import PULL_CODES
 from rocketrio_broker.processor.ha_status import HAStatusProcessor
+from rocketrio_broker.processor.held_writes import HeldWrites
 from rocketrio_broker.processor.log_check import LogCheckProcessor
+from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingStatistics
 from rocketrio_broker.registration import BrokerRegistration
@@ -67,6 +71,11 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 
 logger = logging.getLogger("rocketrio_broker")
+
+HAND_OVER_LIMIT: Final = 10.0
+"""Seconds that a stopping broker spends on a hand-over."""
+HANDED_OVER_GATHER_LIMIT: Final = 0.5
+"""Seconds for the tables of a master that has just handed over: they were copied a moment before."""
 
 
 @attrs.frozen
@@ -93,6 +102,7 @@ class Broker:
         *,
         ha_service: HAService,
         role_service: RoleService,
+        hand_over: HandOver,
         address: str,
         ha_address: str,
         registration: BrokerRegistration,
@@ -102,6 +112,8 @@ class Broker:
         self.ha_service = ha_service
         self.role_service = role_service
         """What the role asks of it, and how it takes another."""
+        self.hand_over = hand_over
+        """How it changes places with a slave."""
         self.address = address
         """Where clients find it."""
         self.ha_address = ha_address
@@ -131,6 +143,21 @@ class Broker:
     def store(self) -> MessageStore:
         """Its messages."""
         return self.parts.store
+
+    async def hand_over_before_stop(self) -> None:
+        """Change places with a slave, if this is a synchronous master that shall do so before it stops.
+
+        Takes a few seconds at most, and never fails: that it could not be done is logged.
+        """
+        if not self.config.ha_hand_over_on_stop or self.config.role != "sync-master":
+            return
+        with trio.move_on_after(HAND_OVER_LIMIT) as limit:
+            try:
+                await self.hand_over.run(None)
+            except Refused as refusal:
+                logger.warning("stops without a hand-over reason=%s", refusal.words)
+        if limit.cancelled_caught:
+            logger.warning("stops without a hand-over reason=not done in %g s", HAND_OVER_LIMIT)
 
     def statistics(self) -> BrokerStatistics:
         return BrokerStatistics(
@@ -276,19 +303,34 @@ async def open_broker(
                 group_transfer=group_transfer,
                 follow=partial(slave_replication, config, parts, registration, pool, ha_dial),
                 fetch=_missing_tail(parts, peers, ha_dial).fetch,
-                gather=partial(
-                    gather_slave_offsets,
-                    peers=peers,
-                    consumer_offsets=parts.consumer_offsets,
-                    tables=SlaveTables(parts.topics, parts.groups),
-                    queue_end=store.next_queue_offset,
-                ),
+                gather=partial(_gather, parts, peers),
+                ask_outcome=partial(ask_outcome, peers),
                 find_masters=partial(find_other_masters, peers),
                 claim_id=partial(claim_slave_id, peers),
                 role_file=role_file,
             )
-            slave_ids = SlaveIds(peers, parts.live_slaves.introduced)
-            for service in (*parts.services(), ha_service, listing, known_slaves, role):
+            held = HeldWrites()
+            hand_over = HandOver(
+                parts,
+                role=role,
+                role_file=role_file,
+                ha_service=ha_service,
+                peers=peers,
+                pool=pool,
+                held=held,
+                rng=rng,
+            )
+            role_processor = RoleProcessor(
+                role.change,
+                config=parts.config,
+                leads=lambda: parts.leadership.leads,
+                give_id=SlaveIds(peers, parts.live_slaves.introduced).give,
+                hand_over=hand_over.run,
+                take_over=TakeOver(
+                    parts, role=role, role_file=role_file, registration=registration
+                ).step,
+            )
+            for service in (*parts.services(), ha_service, listing, known_slaves, held, role):
                 await nursery.start(service.run)
             watch = ReplicationWatch(
                 ha_service.statistics, lambda: parts.waiting_answers.statistics().answered
@@ -302,9 +344,8 @@ async def open_broker(
                 followed=lambda: None if role.slave is None else role.slave.followed,
             )
             await nursery.start(log_check.run)
-            table = _processor_table(
-                parts, registration, ha_service, role, slave_ids, log_check, bound
-            )
+            table = _processor_table(parts, registration, ha_service, role, log_check, bound)
+            table = held.over(table | role_processor.processors())
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
             await nursery.start(registration.run)
             await role.settled.wait_reached(1)
@@ -313,11 +354,27 @@ async def open_broker(
                 parts,
                 ha_service=ha_service,
                 role_service=role,
+                hand_over=hand_over,
                 address=bound.address,
                 ha_address=bound.ha_address,
                 registration=registration,
                 connections=observer.connections,
             )
+
+
+async def _gather(parts: BrokerParts, peers: Peers, only: str | None) -> None:
+    """Tables and offsets of the slaves, or of the one broker that has just been the master."""
+    limit = GATHER_LIMIT
+    if only is not None:
+        peers = attrs.evolve(peers, name_servers=(), remembered=lambda: (only,))
+        limit = HANDED_OVER_GATHER_LIMIT
+    await gather_slave_offsets(
+        peers=peers,
+        consumer_offsets=parts.consumer_offsets,
+        tables=SlaveTables(parts.topics, parts.groups),
+        queue_end=parts.store.next_queue_offset,
+        limit=limit,
+    )
 
 
 def _missing_tail(parts: BrokerParts, peers: Peers, ha_dial: Dial) -> MissingTail:
@@ -339,7 +396,6 @@ def _processor_table(
     registration: BrokerRegistration,
     ha_service: HAService,
     role: RoleService,
-    slave_ids: SlaveIds,
     log_check: LogCheckService,
     bound: BrokerAddresses,
 ) -> dict[int, Processor]:
@@ -350,12 +406,6 @@ def _processor_table(
         ha_address=bound.ha_address,
         slave=role.slave_statistics,
     )
-    table |= RoleProcessor(
-        role.change,
-        config=parts.config,
-        leads=lambda: parts.leadership.leads,
-        give_id=slave_ids.give,
-    ).processors()
     table |= HAStatusProcessor(
         config=parts.config,
         store=parts.store,
@@ -368,6 +418,7 @@ def _processor_table(
         wall_clock=parts.wall_clock,
         leadership=parts.leadership,
         claims=lambda: role.claims,
+        role_problem=lambda: role.problem,
         log_problems=log_check.problems,
     ).processors()
     table |= LogCheckProcessor(

@@ -183,6 +183,7 @@ def run(
         async with open_broker(config) as broker:
             _say_ready(broker)
             await stop.wait()
+            await broker.hand_over_before_stop()
 
     _run(serve, log_level)
 

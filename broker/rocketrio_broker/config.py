@@ -232,6 +232,10 @@ class BrokerConfig:
         "master it stands aside.",
         validators.in_(("follow", "stand-aside")),
     )
+    ha_hand_over_on_stop: bool = _field(
+        False,
+        "Whether a sync-master that is stopped (SIGTERM) changes places with a slave first; ten seconds at most.",
+    )
     ha_master_address: str | None = _field(
         None, "Replication address of the master, where the slave shall not ask the name server."
     )

@@ -84,6 +84,7 @@ CHANGEABLE: Final = frozenset(
         "ha_return_wait",
         "ha_return_role",
         "ha_unconfirmed_reads",
+        "ha_hand_over_on_stop",
         "register_name_server_period",
         "register_broker_timeout",
         "compressed_register",

@@ -108,20 +108,28 @@ class QueueLocks:
         """Whether members may work with locks of a former run that this one does not know."""
         return now < self._unknown_until
 
-    def close(self, *, now: float) -> None:
-        """Leave the locks to the next run, where this one knows all of them. Raises ConfigFileError."""
-        if self._file is None or not self._leads or self.is_unknown(now):
-            return
-        self._file.write(
-            KeptLocks(
-                locks=[
-                    _KeptLock(group, queue, lock.client_id)
-                    for group, locks in self._table.items()
-                    for queue, lock in locks.items()
-                    if not lock.is_expired(now)
-                ]
-            )
+    def kept(self, *, now: float) -> KeptLocks | None:
+        """The locks for the next run or the next master; None where this broker does not know all of them."""
+        if not self._leads or self.is_unknown(now):
+            return None
+        return KeptLocks(
+            locks=[
+                _KeptLock(group, queue, lock.client_id)
+                for group, locks in self._table.items()
+                for queue, lock in locks.items()
+                if not lock.is_expired(now)
+            ]
         )
+
+    def inherit(self, kept: KeptLocks | None) -> None:
+        """Take over from a master that hands over: `take_over` comes next."""
+        self._kept = kept
+
+    def close(self, *, now: float) -> None:
+        """Leave the locks to the next run. Raises ConfigFileError."""
+        kept = self.kept(now=now)
+        if self._file is not None and kept is not None:
+            self._file.write(kept)
 
     def _outdate(self) -> None:
         """Take back what the file says, before the first lock that it lacks is given."""

@@ -120,6 +120,7 @@ class BrokerRegistration:
         Name servers that cannot be reached in `register_broker_timeout` are left out. A cancel leaves the
         registration under way.
         """
+        self.other_masters.clear()
         self.register_now()
         nudge = self._nudges.value
         with trio.move_on_after(self._config.broker.register_broker_timeout):

@@ -33,9 +33,9 @@ from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.leadership import NOT_TAKEN_OVER
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.registration import BrokerRegistration
-from rocketrio_broker.role_file import RoleFile
+from rocketrio_broker.role_file import PendingHandOver, RoleFile
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupported
 from rocketrio_protocol.topic_config import TopicConfig
 
@@ -49,6 +49,18 @@ RIVAL_LOOK: Final = 1.0
 
 SECOND_LOOK_LIMIT: Final = 1.0
 """Seconds for the second look for other masters: brokers that are alive have answered by then."""
+
+FORMER_FOLLOWS_LIMIT: Final = 1.0
+"""Seconds a master waits, after a hand-over, for enough slaves to be there for its sends."""
+
+FORMER_LEAVES_LIMIT: Final = 3.0
+"""Seconds for the former master, after a hand-over, to leave the name servers' lists."""
+
+FORMER_PAUSE: Final = 0.02
+"""Seconds between two attempts to be listed in its place."""
+
+OUTCOME_PAUSE: Final = 0.5
+"""Seconds until a follower that did not answer is asked again whether it took over."""
 
 LEAST_QUEUES: Final = 4
 """Of a topic whose messages came from a broker that did not say how many it had (clients' defaultTopicQueueNums)."""
@@ -79,7 +91,8 @@ class RoleService:
         group_transfer: GroupTransferService,
         follow: Callable[[], SlaveReplication],
         fetch: Callable[[Callable[[str], None]], Awaitable[object]],
-        gather: Callable[[], Awaitable[object]],
+        gather: Callable[[str | None], Awaitable[object]],
+        ask_outcome: Callable[[str, str], Awaitable[str]],
         find_masters: FindMasters,
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
@@ -87,6 +100,8 @@ class RoleService:
         """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
         `fetch` gets what only slaves have of the log; it is given what to call when that takes long.
+        `gather` is given the only broker to ask, where there is but one; `ask_outcome` asks the broker at an address
+        what became of a hand-over.
         `find_masters` is given where another master was last, `claim_id` asks the one at an address for a slave's id.
         """
         self.slave: SlaveReplication | None = None
@@ -102,6 +117,7 @@ class RoleService:
         self._make_slave = follow
         self._fetch = fetch
         self._gather = gather
+        self._ask_outcome = ask_outcome
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._find_masters = find_masters
         self._claim_id = claim_id
@@ -112,7 +128,12 @@ class RoleService:
         self._refused: Refused | None = None
         self._topics_known_to: int | None = None
         self._scope = trio.CancelScope()
-        self._turn = trio.Lock()
+        self.turn = trio.Lock()
+        """Held while a role is being changed by request."""
+        self.problem: str | None = None
+        """What this broker does not know of its own role; None when it does."""
+        self._former: str | None = None
+        """The master that has handed over to this broker, until this one takes writes."""
         self._claims = False
 
     def __repr__(self) -> str:
@@ -145,7 +166,7 @@ class RoleService:
         Raises ConfigError, and changes nothing, for a wrong pair. Raises Refused where another master goes on or a
         name server lists one: then it is the slave that it was. A cancel leaves the change under way.
         """
-        async with self._turn:
+        async with self.turn:
             before = self._config.broker
             try:
                 after: BrokerConfig = attrs.evolve(before, role=role, broker_id=broker_id)
@@ -178,6 +199,51 @@ class RoleService:
             if self._refused is not None:
                 raise self._refused
 
+    async def step_down(self, slave: BrokerConfig, master: str, ha_master: str | None) -> None:
+        """Become a slave of `master`, which takes over, or may; for a caller that has the turn and keeps the file."""
+        settled = self.settled.value
+        self._parts.waiting_answers.answer_all()
+        self._config.replace(slave)
+        self._registration.learn_master(master, ha_master)
+        self._scope.cancel()
+        await self.settled.wait_past(settled)
+
+    async def succeed(self, role: Role, *, token: str, former: str) -> None:
+        """Become master in place of `former`, which has stopped taking writes; returns when that stands on the disk.
+
+        Raises ConfigFileError; then this broker remains a slave.
+        """
+        async with self.turn:
+            after = attrs.evolve(self._config.broker, role=role, broker_id=MASTER_ID)
+            await self._role_file.hold(after, taken=token)
+            self._former = former
+            self._config.replace(after)
+            self._scope.cancel()
+
+    async def _resolve(self, pending: PendingHandOver) -> None:
+        """Ask the follower of a hand-over whether it took over, until it says so; master again if it never will."""
+        self.problem = f"it is not known whether {pending.to} took over, asking it"
+        logger.warning("outcome of a hand-over is not known, asking to=%s", pending.to)
+        try:
+            while True:
+                try:
+                    state = await self._ask_outcome(pending.to, pending.token)
+                    break
+                except Error as error:
+                    logger.debug("not answered to=%s error=%s", pending.to, error)
+                    await trio.sleep(OUTCOME_PAUSE)
+        finally:
+            self.problem = None
+        logger.warning("outcome of a hand-over to=%s state=%s", pending.to, state)
+        if state == "void":
+            master = pending.master
+            self._config.replace(
+                attrs.evolve(self._config.broker, role=master.role, broker_id=master.broker_id)
+            )
+            self._scope.cancel()
+        with trio.CancelScope(shield=True):
+            await self._keep_role()
+
     async def _follow(self) -> None:
         self._store.is_slave = True
         self._leadership.follow()
@@ -189,6 +255,8 @@ class RoleService:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.slave.run)
                 self._settle()
+                if (pending := self._role_file.pending) is not None:
+                    nursery.start_soon(self._resolve, pending)
         finally:
             self._topics_known_to = self.slave.synchronize.topics_known_to
             self.slave = None
@@ -204,28 +272,35 @@ class RoleService:
         registration.hold()
         self._set_gate()
         self._expect_acknowledgements()
-        found = await self._find_masters(self._last_master)
-        if (other := self._rival(found)) is not None:
-            await self._yield_to(other)
-            return
-        refusals = registration.refusals.value
+        former, self._former = self._former, None
+        found = OtherMasters()
+        if former is None:
+            found = await self._find_masters(self._last_master)
+            if (other := self._rival(found)) is not None:
+                await self._yield_to(other)
+                return
         known_to = store.max_physical_offset
         if self._topics_known_to is not None:
             known_to = min(known_to, self._topics_known_to)
-        await self._fetch(self._stand_by)
-        self._expect_acknowledgements()
-        await self._gather()
+        if former is None:
+            await self._fetch(self._stand_by)
+            self._expect_acknowledgements()
+        await self._gather(former)
         self._parts.deleted_topics.follow()
         try:
-            other = await self._claim(found.silent)
+            other = None
+            if former is None:
+                other = await self._claim(found.silent)
+            else:
+                await self._wait_for_slaves()
             if other is None:
                 await self._insist_on_topics(known_to)
                 self._topics_known_to = None
                 await self._keep_role()
-                listed = await registration.register_as_master()
+                listed = await self._register(former)
                 other = None if listed is None else OtherMaster(listed, is_listed=True)
             if other is None:
-                await self._take_over(refusals)
+                await self._take_over(registration.refusals.value)
         finally:
             self._claims = False
         if other is not None:
@@ -253,6 +328,22 @@ class RoleService:
             if other.leads:
                 return other
         return None
+
+    async def _wait_for_slaves(self) -> None:
+        """The former master follows now: sends that wait for slaves would get SLAVE_NOT_AVAILABLE before."""
+        self._claims = True
+        if self._group_transfer.is_required:
+            with trio.move_on_after(FORMER_FOLLOWS_LIMIT):
+                await self._group_transfer.replicated.wait_reached(self._store.max_physical_offset)
+
+    async def _register(self, former: str | None) -> str | None:
+        """Have the name servers list this master; whom one lists instead. The former one is about to leave the list."""
+        listed = await self._registration.register_as_master()
+        with trio.move_on_after(FORMER_LEAVES_LIMIT):
+            while listed is not None and listed == former:
+                await trio.sleep(FORMER_PAUSE)
+                listed = await self._registration.register_as_master()
+        return listed
 
     async def _take_over(self, refusals: int) -> None:
         """Take writes; returns when a name server refuses this master."""
@@ -333,7 +424,7 @@ class RoleService:
     async def _gather_again(self) -> None:
         """For what was committed to a slave until this master was registered."""
         await trio.sleep(GATHER_AGAIN_AFTER)
-        await self._gather()
+        await self._gather(None)
 
     def _expect_acknowledgements(self) -> None:
         self._group_transfer.change_role(

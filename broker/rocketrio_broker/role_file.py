@@ -83,9 +83,14 @@ class RoleFile:
         return attrs.evolve(config, role=self._held.role, broker_id=self._held.broker_id)
 
     async def hold(
-        self, config: BrokerConfig, *, pending: PendingHandOver | None = None, taken: str = ""
+        self,
+        config: BrokerConfig,
+        *,
+        pending: PendingHandOver | None = None,
+        taken: str | None = None,
     ) -> None:
         """Start with the role and id of `config` from now on. Raises ConfigFileError, then nothing changed."""
+        taken = self.taken if taken is None else taken
         held = RoleAndId.of(config)
         if (held, pending, taken) == (self._held, self.pending, self.taken):
             return

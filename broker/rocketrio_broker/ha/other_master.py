@@ -14,7 +14,7 @@ Invariant: of two masters that see each other one goes on; of two that lead, the
 Unlike Java: an Apache broker that starts as a second master overwrites the first in the name server's list.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -127,8 +127,7 @@ async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
         return None
     if settings.get("brokerId") != str(MASTER_ID):
         return None
-    ha_host, ha_port = settings.get("brokerIP2"), settings.get("haListenPort", "")
-    ha_addr = join_addr(ha_host, int(ha_port)) if ha_host and ha_port.isdecimal() else None
+    ha_addr = replication_addr(settings)
     own = None
     with suppress(Error):  # Apache's brokers before 5.0 do not know the request.
         body = await ask(peers.call, addr, GetBrokerHAStatusRequestHeader())
@@ -136,3 +135,9 @@ async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
     if own is None:
         return OtherMaster(addr, ha_addr)
     return OtherMaster(addr, ha_addr, True, own.claims is not False, own.max_offset)
+
+
+def replication_addr(settings: Mapping[str, str]) -> str | None:
+    """Where a broker with these settings (26) serves slaves."""
+    host, port = settings.get("brokerIP2"), settings.get("haListenPort", "")
+    return join_addr(host, int(port)) if host and port.isdecimal() else None

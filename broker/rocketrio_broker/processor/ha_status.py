@@ -55,11 +55,14 @@ class HAStatusProcessor:
         leadership: Leadership,
         claims: Callable[[], bool],
         log_problems: Callable[[], list[str]],
+        role_problem: Callable[[], str | None],
     ) -> None:
         """`slave` gives the slave's side of replication, None on a master.
 
-        `claims` says whether it is a master that leads or is about to. `log_problems` is what checks of the log found.
+        `claims` says whether it is a master that leads or is about to, `role_problem` what it does not know of its
+        role. `log_problems` is what checks of the log found.
         """
+        self._role_problem = role_problem
         self._claims = claims
         self._log_problems = log_problems
         self._config = config
@@ -179,7 +182,7 @@ class HAStatusProcessor:
             rocketrio_verified_offset=log.verified_offset,
             rocketrio_level_age=None if level is None else level / 1000,
             rocketrio_bytes_received=log.bytes_received,
-            rocketrio_last_problem=log.last_problem,
+            rocketrio_last_problem=self._role_problem() or log.last_problem,
             rocketrio_copied_bytes=None if slave.copy is None else slave.copy.copied,
             rocketrio_copy_bytes=None if slave.copy is None else slave.copy.total,
             rocketrio_copy_rate=None if slave.copy is None else round(slave.copy.rate),

@@ -1,10 +1,15 @@
-"""Requests about roles, ours alone: an operator changes one (71001); a broker asks for a slave's id (71011).
+"""Requests about roles, ours alone.
+
+    71001   an operator gives the broker another role
+    71011   a broker asks for an id, to follow this one
+    71012   an operator has this master change places with a slave
+    71013   a master has this slave take over, step by step (hand_over.py)
 
 Answers to: nothing of 4.x; 5.x's controller sends NOTIFY_BROKER_ROLE_CHANGED (1008).
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import trio
 
@@ -15,8 +20,13 @@ from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
     ClaimSlaveIdRequestHeader,
     ClaimSlaveIdResponseHeader,
+    HandOverRequestHeader,
+    HandOverResponseHeader,
+    TakeOverRequestHeader,
+    TakeOverResponseHeader,
 )
 from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -27,12 +37,30 @@ ChangeRole = Callable[[Role, int], Awaitable[None]]
 GiveId = Callable[[str], Awaitable[int]]
 
 
+class HandsOver(Protocol):
+    """`HandOver.run`."""
+
+    async def __call__(self, to_id: int | None, *, dry_run: bool) -> HandOverResponseHeader: ...
+
+
+TakesOver = Callable[[TakeOverRequestHeader, Body], Awaitable[str]]
+
+
 class RoleProcessor:
     """Takes orders to change the role, and gives ids to brokers that want to follow."""
 
     def __init__(
-        self, change: ChangeRole, *, config: LiveConfig, leads: Callable[[], bool], give_id: GiveId
+        self,
+        change: ChangeRole,
+        *,
+        config: LiveConfig,
+        leads: Callable[[], bool],
+        give_id: GiveId,
+        hand_over: HandsOver,
+        take_over: TakesOver,
     ) -> None:
+        self._hand_over = hand_over
+        self._take_over = take_over
         self._change = change
         self._config = config
         self._leads = leads
@@ -43,6 +71,8 @@ class RoleProcessor:
         return {
             RequestCode.CHANGE_BROKER_ROLE: self.change_role,
             RequestCode.CLAIM_SLAVE_ID: self.claim_slave_id,
+            RequestCode.HAND_OVER: self.hand_over,
+            RequestCode.TAKE_OVER: self.take_over,
         }
 
     async def change_role(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -77,3 +107,11 @@ class RoleProcessor:
                 code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="this broker does not take writes"
             )
         return request.response(ClaimSlaveIdResponseHeader(await self._give_id(header.broker_addr)))
+
+    async def hand_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(HandOverRequestHeader)
+        return request.response(await self._hand_over(header.to_id, dry_run=header.dry_run))
+
+    async def take_over(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        header = request.header(TakeOverRequestHeader)
+        return request.response(TakeOverResponseHeader(await self._take_over(header, request.body)))

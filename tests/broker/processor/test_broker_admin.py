@@ -90,6 +90,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "haConfirmedReads",
             "haDivergentTail",
             "haFullHistoryStart",
+            "haHandOverOnStop",
             "haMasterAddress",
             "haMissingHistory",
             "haReturn",

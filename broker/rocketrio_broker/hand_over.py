@@ -1,0 +1,451 @@
+"""A master changes places with one of its slaves, by request (71012, 71013): nobody else is asked, nothing is in doubt.
+
+    master                                              follower
+    examines its slaves, chooses one
+    prepare ------------------------------------------> follows this master, notes the token
+    keeps writes waiting; the log ends here
+    waits until the follower has all of it
+    file: slave, hand-over pending (synced)
+    take, log end ------------------------------------> its log ends there; tables copied once more
+                                                        file: master (synced)      <- the point of no return
+    file: slave; follows <----------------------------- taken
+    registers as a slave                                waits for that one to follow, registers, takes writes
+    refuses the writes that waited: clients             leads
+    find the new master
+
+Until `take` is sent everything can be undone: the writes that waited are stored. If its answer is lost the master asks:
+a follower that has not taken over never will once it was asked, and says so (`void`). While nobody answers the master
+is a slave that asks on, also after a restart, and is master again as soon as it hears `void`. An operator may decide
+instead: `rocketrio broker role`.
+
+Invariant: of the two at most one takes writes, whatever is lost and whoever dies.
+Invariant: a hand-over that fails leaves the master writing, unless the follower may have taken over.
+Answers to: nothing of 4.x; 5.x's controller elects (ELECT_MASTER), and what waits is in doubt.
+"""
+
+import logging
+import random
+from typing import Final, Literal, TypeAlias, cast
+
+import attrs
+import trio
+
+from rocketrio_broker.broker_parts import BrokerParts
+from rocketrio_broker.config import Role
+from rocketrio_broker.config_file import ConfigFileError
+from rocketrio_broker.ha import HAService
+from rocketrio_broker.ha.client_state import HAClientState
+from rocketrio_broker.ha.connection import HAConnection
+from rocketrio_broker.ha.other_master import replication_addr
+from rocketrio_broker.ha.peers import Peers, ask, ask_settings
+from rocketrio_broker.processor.held_writes import HeldWrites
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.queue_locks import KeptLocks
+from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_broker.role import RoleService
+from rocketrio_broker.role_file import PendingHandOver, RoleAndId, RoleFile
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import MASTER_ID, ResponseCode
+from rocketrio_protocol.commands.admin import (
+    GetBrokerHAStatusRequestHeader,
+    HandOverResponseHeader,
+    TakeOverRequestHeader,
+    TakeOverResponseHeader,
+)
+from rocketrio_protocol.errors import BrokerError, Error
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.pool import ChannelPool, check
+
+logger = logging.getLogger("rocketrio_broker.hand_over")
+
+CATCH_UP_LIMIT: Final = 1.0
+"""Seconds that writes wait for the follower to have all; then it is given up, and they are stored."""
+ORDER_LIMIT: Final = 1.0
+"""Seconds until an order to take over that is not answered is asked about, and as many for that."""
+HOLD_LIMIT: Final = 2.5
+"""Seconds after which the writes that wait are answered in any case: less than clients wait (3 s)."""
+LEADS_LIMIT: Final = 5.0
+"""Seconds for the follower to take writes."""
+TOKEN_LIFETIME: Final = 5.0
+"""Seconds that a follower stands prepared."""
+TABLES_LIMIT: Final = 0.5
+"""Seconds for the last copy of the master's tables."""
+BEHIND_LIMIT: Final = 4 << 20
+"""Bytes a follower may be behind when a hand-over begins: it gets them while writes wait."""
+ASK_PAUSE: Final = 0.02
+"""Seconds between two questions whether the follower takes writes by now."""
+
+State: TypeAlias = Literal["prepared", "void", "taken", "leads"]
+
+
+@attrs.frozen
+class Follower:
+    """A slave that can take over."""
+
+    id: int
+    addr: str
+    ha_addr: str | None
+    connection: HAConnection
+
+
+class HandOver:
+    """The master's side."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        *,
+        role: RoleService,
+        role_file: RoleFile,
+        ha_service: HAService,
+        peers: Peers,
+        pool: ChannelPool,
+        held: HeldWrites,
+        rng: random.Random,
+    ) -> None:
+        self._parts = parts
+        self._role = role
+        self._role_file = role_file
+        self._ha_service = ha_service
+        self._peers = peers
+        self._pool = pool
+        self._held = held
+        self._rng = rng
+
+    def __repr__(self) -> str:
+        return f"<HandOver of {self._peers.own_addr}>"
+
+    async def run(self, to_id: int | None, *, dry_run: bool = False) -> HandOverResponseHeader:
+        """Change places with slave `to_id`, or with the one that is nearest; who that is, or would be.
+
+        Raises Refused with the reason; then this broker is master as before, or says that it does not know.
+        """
+        async with self._role.turn:
+            self._check_leads()
+            follower = await self._chosen(to_id)
+            token = f"{self._rng.getrandbits(128):032x}"
+            channel = await self._connected(follower)
+            await self._prepare(channel, follower, token)
+            store = self._parts.store
+            report = HandOverResponseHeader(
+                follower.id,
+                follower.addr,
+                log_end_offset=store.max_physical_offset,
+                slave_ack_offset=follower.connection.slave_ack_offset,
+            )
+            if dry_run:
+                return report
+            logger.info("hand-over begins to=%s id=%d", follower.addr, follower.id)
+            began = trio.current_time()
+            await self._hand_over(follower, channel, token, began=began)
+            report.log_end_offset = store.max_physical_offset
+            report.millis = round((trio.current_time() - began) * 1000)
+            logger.info(
+                "handed over to=%s id=%d millis=%d", follower.addr, follower.id, report.millis
+            )
+            return report
+
+    # ------------------------------------------------------------------------------- who takes over
+
+    def _check_leads(self) -> None:
+        if not self._parts.leadership.leads:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker leads nobody: {self._parts.leadership.reason}",
+            )
+
+    async def _chosen(self, to_id: int | None) -> Follower:
+        name = self._peers.broker_name
+        listed = await self._listed()
+        if to_id is not None:
+            if to_id not in listed:
+                known = ", ".join(f"{id_} at {addr}" for id_, addr in listed.items()) or "none"
+                raise _refused(f"{name} has no slave {to_id}; the name servers list {known}")
+            listed = {to_id: listed[to_id]}
+        found: list[Follower] = []
+        reasons: list[str] = []
+
+        async def examine(broker_id: int, addr: str) -> None:
+            try:
+                found.append(await self._examined(broker_id, addr))
+            except Refused as refusal:
+                reasons.append(f"{broker_id} at {addr} {refusal.words}")
+
+        async with trio.open_nursery() as nursery:
+            for broker_id, addr in listed.items():
+                nursery.start_soon(examine, broker_id, addr)
+        if not found:
+            told = "; ".join(sorted(reasons)) or "no slave is registered"
+            raise _refused(f"no slave of {name} can take over: {told}")
+        return min(found, key=lambda one: (-one.connection.slave_ack_offset, one.id))
+
+    async def _listed(self) -> dict[int, str]:
+        listed: dict[int, str] = {}
+        for name_server in self._peers.name_servers:
+            try:
+                listed.update(await self._peers.listed(name_server))
+            except Error as error:
+                logger.info("name server not asked addr=%s error=%s", name_server, error)
+        return {
+            id_: addr
+            for id_, addr in sorted(listed.items())
+            if id_ != MASTER_ID and addr != self._peers.own_addr
+        }
+
+    async def _examined(self, broker_id: int, addr: str) -> Follower:
+        """Raises Refused with what is in its way."""
+        call = self._peers.call
+        try:
+            settings = await ask_settings(call, addr)
+            body = await ask(call, addr, GetBrokerHAStatusRequestHeader())
+            status = HARuntimeInfo.from_json(body)
+        except BrokerError:
+            raise _refused("is Apache's, which cannot take over while it runs") from None
+        except Error as error:
+            raise _refused(f"cannot be asked: {error.what}") from error
+        if status.rocketrio is None:
+            raise _refused("is Apache's, which cannot take over while it runs")
+        if status.rocketrio.role != "slave":
+            raise _refused(f"is {status.rocketrio.role}")
+        client = status.ha_client_runtime_info
+        if client.rocketrio_state != HAClientState.FOLLOWING.value:
+            problem = client.rocketrio_last_problem
+            raise _refused(f"is {client.rocketrio_state}" + (f": {problem}" if problem else ""))
+        by_addr = {one.addr: one for one in self._ha_service.connections}
+        connection = by_addr.get(client.rocketrio_local_addr or "")
+        if connection is None:
+            raise _refused("has no replication connection to this master")
+        behind = self._parts.store.max_physical_offset - connection.slave_ack_offset
+        if behind > BEHIND_LIMIT:
+            raise _refused(f"is {behind} bytes behind, more than {BEHIND_LIMIT}")
+        return Follower(broker_id, addr, replication_addr(settings), connection)
+
+    # -------------------------------------------------------------------------------------- the steps
+
+    async def _connected(self, follower: Follower) -> Channel:
+        try:
+            return await self._pool.channel(follower.addr)
+        except Error as error:
+            raise _refused(f"slave {follower.id} cannot be reached: {error}") from error
+
+    async def _prepare(self, channel: Channel, follower: Follower, token: str) -> None:
+        try:
+            await self._step(channel, follower.addr, "prepare", token)
+        except Error as error:
+            told = error.remark or error.what
+            raise _refused(
+                f"slave {follower.id} at {follower.addr} does not take over: {told}"
+            ) from error
+
+    async def _hand_over(
+        self, follower: Follower, channel: Channel, token: str, *, began: float
+    ) -> None:
+        parts, role = self._parts, self._role
+        master = parts.config.broker
+        slave = attrs.evolve(master, role="slave", broker_id=follower.id)
+        pending = PendingHandOver(follower.addr, token, RoleAndId.of(master))
+        self._held.hold()
+        parts.store.refuse_writes(f"this broker hands over to {follower.addr}")
+        try:
+            await self._catch_up(follower)
+            await self._role_file.hold(slave, pending=pending)
+            state = await self._take(follower, channel, token)
+            if state == "void":
+                raise _refused(f"slave {follower.id} did not take over")
+        except Error as error:
+            # The follower was not asked to take over, or said that it never will.
+            await self._remain()
+            if parts.leadership.leads:
+                parts.store.take_writes()
+            self._held.release()
+            logger.warning("not handed over to=%s reason=%s", follower.addr, error)
+            raise error if isinstance(error, Refused) else _refused(str(error)) from error
+        except trio.Cancelled:
+            self._held.release()  # This broker stops; its next start asks, if the order may have gone out.
+            raise
+        try:
+            if state is None:
+                await role.step_down(slave, follower.addr, follower.ha_addr)
+                raise _refused(
+                    f"slave {follower.id} at {follower.addr} did not answer whether it took over: this broker takes no "
+                    "writes, asks it, and is master again if it did not; `rocketrio broker role` decides at once"
+                )
+            await self._role_file.hold(slave)
+            await role.step_down(slave, follower.addr, follower.ha_addr)
+            with trio.move_on_at(began + HOLD_LIMIT):
+                if state == "leads" or await self._leads(follower, token):
+                    return
+        finally:
+            self._held.release()
+        with trio.move_on_after(LEADS_LIMIT):
+            if await self._leads(follower, token):
+                return
+        logger.warning("the new master takes no writes yet addr=%s", follower.addr)
+
+    async def _catch_up(self, follower: Follower) -> None:
+        """Until the follower has all, and the sends that waited are answered."""
+        store, connection = self._parts.store, follower.connection
+        end = store.max_physical_offset
+        with trio.move_on_after(CATCH_UP_LIMIT):
+            await connection.acknowledged.wait_reached(end)
+            while len(self._parts.waiting_answers):  # noqa: ASYNC110
+                await trio.sleep(ASK_PAUSE)
+        if connection.slave_ack_offset < end:
+            raise _refused(
+                f"slave {follower.id} did not get the last {end - connection.slave_ack_offset} bytes in "
+                f"{CATCH_UP_LIMIT:g} s"
+            )
+
+    async def _take(self, follower: Follower, channel: Channel, token: str) -> State | None:
+        """Order the follower to take over; None when nobody says whether it did."""
+        if channel.closed:
+            raise _refused(f"slave {follower.id} has gone")
+        try:
+            with trio.fail_after(ORDER_LIMIT):
+                return await self._step(channel, follower.addr, "take", token)
+        except BrokerError as error:
+            raise _refused(f"slave {follower.id} refused: {error.remark or error.what}") from error
+        except (Error, trio.TooSlowError) as error:
+            logger.warning(
+                "the order was not answered, asking to=%s reason=%s", follower.addr, error
+            )
+        with trio.move_on_after(ORDER_LIMIT):
+            while True:
+                try:
+                    return await ask_outcome(self._peers, follower.addr, token)
+                except Error:
+                    await trio.sleep(ASK_PAUSE)
+        return None
+
+    async def _leads(self, follower: Follower, token: str) -> bool:
+        while True:
+            try:
+                if await ask_outcome(self._peers, follower.addr, token) == "leads":
+                    return True
+            except Error as error:
+                logger.debug("not asked addr=%s error=%s", follower.addr, error)
+            await trio.sleep(ASK_PAUSE)
+
+    async def _remain(self) -> None:
+        """Start as master again, from now on."""
+        try:
+            await self._role_file.hold(self._parts.config.broker)
+        except ConfigFileError as error:
+            # It would ask the follower at its next start, and hear that it remains master.
+            logger.warning("the role is not kept reason=%s", error)
+
+    async def _step(self, channel: Channel, addr: str, step: str, token: str) -> State:
+        parts, body = self._parts, b""
+        header = _request(self._peers, step, token)
+        if step == "take":
+            header.role = parts.config.broker.role
+            header.log_end_offset = parts.store.max_physical_offset
+            if (locks := parts.queue_locks.kept(now=trio.current_time())) is not None:
+                body = fastjson.dumps(locks)
+        response = await channel.call(header, body, timeout=ORDER_LIMIT)
+        check(response, "The slave's part of the hand-over", broker_addr=addr)
+        return cast(State, response.header(TakeOverResponseHeader).state)
+
+
+async def ask_outcome(peers: Peers, addr: str, token: str) -> State:
+    """Whether the follower at `addr` took over: `void`, `taken` or `leads`."""
+    response = await peers.call(addr, _request(peers, "ask", token), timeout=ORDER_LIMIT)
+    check(response, "Asking about a hand-over", broker_addr=addr)
+    return cast(State, response.header(TakeOverResponseHeader).state)
+
+
+def _request(peers: Peers, step: str, token: str) -> TakeOverRequestHeader:
+    return TakeOverRequestHeader(step, token, peers.broker_name, peers.own_addr)
+
+
+def _refused(reason: str) -> Refused:
+    return Refused(ResponseCode.SERVICE_NOT_AVAILABLE, reason)
+
+
+class TakeOver:
+    """The follower's side."""
+
+    def __init__(
+        self,
+        parts: BrokerParts,
+        *,
+        role: RoleService,
+        role_file: RoleFile,
+        registration: BrokerRegistration,
+    ) -> None:
+        self._parts = parts
+        self._role = role
+        self._role_file = role_file
+        self._registration = registration
+        self._one_at_a_time = trio.Lock()
+        self._token = ""
+        self._until = 0.0
+
+    def __repr__(self) -> str:
+        return f"<TakeOver prepared={bool(self._token)}>"
+
+    async def step(self, header: TakeOverRequestHeader, body: Body = b"") -> State:
+        """Do one step; the body of `take` are the locks of orderly queues. Raises Refused; then nothing changed."""
+        if header.broker_name != self._parts.config.broker.broker_name:
+            raise _refused(f"this is a broker of {self._parts.config.broker.broker_name}")
+        async with self._one_at_a_time:
+            if header.step == "prepare":
+                self._check(header)
+                self._token, self._until = header.token, trio.current_time() + TOKEN_LIFETIME
+                return "prepared"
+            if header.step == "take":
+                return await self._take(header, body)
+            return self._outcome(header.token)
+
+    def _check(self, header: TakeOverRequestHeader) -> None:
+        slave = self._role.slave
+        if slave is None or not self._parts.config.broker.is_slave:
+            raise _refused(f"it is {self._parts.config.broker.role}")
+        if self._role.turn.locked():
+            raise _refused("its role is being changed")
+        if slave.client.state is not HAClientState.FOLLOWING:
+            raise _refused(f"it is {slave.client.state.value}")
+        followed = self._registration.master.addr
+        if followed not in (None, header.master_addr):
+            raise _refused(f"it follows {followed}")
+
+    async def _take(self, header: TakeOverRequestHeader, body: Body) -> State:
+        token, self._token = self._token, ""
+        if header.token != token or trio.current_time() > self._until:
+            raise _refused("it is not prepared for this any more")
+        self._check(header)
+        await self._copy_tables(header.master_addr)
+        if trio.current_time() > self._until:
+            raise _refused("it was too slow")
+        end = self._parts.store.max_physical_offset
+        if end != header.log_end_offset:
+            raise _refused(f"its log ends at {end}, not at {header.log_end_offset}")
+        locks = fastjson.loads(body, KeptLocks, what="queue locks") if body else None
+        try:
+            await self._role.succeed(
+                cast(Role, header.role), token=header.token, former=header.master_addr
+            )
+        except ConfigFileError as error:
+            raise _refused(str(error)) from error
+        self._parts.queue_locks.inherit(locks)
+        return "taken"
+
+    async def _copy_tables(self, master_addr: str) -> None:
+        """What is committed at the master until now; what cannot be had in time is asked for once more as master."""
+        slave = self._role.slave
+        if slave is not None:
+            with trio.move_on_after(TABLES_LIMIT):
+                try:
+                    await slave.synchronize.sync_all(master_addr)
+                except (Error, OSError) as error:
+                    logger.warning("tables not copied at the hand-over reason=%s", error)
+
+    def _outcome(self, token: str) -> State:
+        """Who is asked about a token will not take over with it later."""
+        if token == self._role_file.taken:
+            return "leads" if self._parts.leadership.leads else "taken"
+        if token == self._token:
+            self._token = ""
+        return "void"

@@ -1,0 +1,108 @@
+"""Keeps requests that write waiting while a hand-over decides which broker answers them.
+
+They are answered here, in the order they came, once it is decided: stored if this broker remains the master, refused
+with SERVICE_NOT_AVAILABLE (14) if it does not; then the client asks for the route and finds the new master.
+
+Invariant: a request that is kept was not acted on yet.
+Answers to: nothing of Java's.
+"""
+
+from collections.abc import Coroutine, Mapping
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Answer, Processor, answer_of
+
+HELD_LIMIT: Final = 10_000
+"""Requests kept at once, as many as answers may wait (WAITING_ANSWERS_LIMIT); more are told to try later."""
+
+WRITE_CODES: Final = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    RequestCode.LOCK_BATCH_MQ,
+)
+
+
+class HeldWrites:
+    """The requests of one broker that wait."""
+
+    def __init__(self) -> None:
+        self._is_holding = False
+        self._held: list[tuple[Channel, RemotingCommand, Processor]] = []
+        self._nursery: trio.Nursery
+
+    def __repr__(self) -> str:
+        return f"<HeldWrites {len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Be there for requests whose processors wait."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
+
+    def over(self, table: Mapping[int, Processor]) -> dict[int, Processor]:
+        """The same table; what writes can be kept waiting."""
+        return {
+            code: self._kept(processor) if code in WRITE_CODES else processor
+            for code, processor in table.items()
+        }
+
+    def hold(self) -> None:
+        """Keep what comes from now on."""
+        self._is_holding = True
+
+    def release(self) -> None:
+        """Act on what was kept, and on what comes."""
+        self._is_holding = False
+        held, self._held = self._held, []
+        for channel, request, processor in held:
+            answer = answer_of(channel, request, partial(processor, channel, request))  # type: ignore[arg-type]
+            if isinstance(answer, Coroutine):
+                self._nursery.start_soon(self._finish, channel, request, answer)
+            elif answer is not None and not request.is_oneway:
+                channel.reply(answer)
+
+    async def _finish(
+        self, channel: Channel, request: RemotingCommand, work: Coroutine[Any, Any, Answer]
+    ) -> None:
+        try:
+            answer = await work
+        except Exception as fault:
+            answer = answer_of(channel, request, partial(_raise, fault))
+        if answer is not None and not request.is_oneway:
+            channel.reply(answer)
+
+    def _kept(self, processor: Processor) -> Processor:
+        def process(
+            channel: Channel, request: RemotingCommand
+        ) -> Answer | Coroutine[Any, Any, Answer]:
+            if not self._is_holding:
+                return processor(channel, request)
+            if len(self._held) >= HELD_LIMIT:
+                return request.response(
+                    code=ResponseCode.SYSTEM_BUSY,
+                    remark=f"[OVERLOAD]{HELD_LIMIT} requests wait for a hand-over already, try later",
+                )
+            self._held.append((channel, request, processor))
+            return None
+
+        return process
+
+
+def _raise(fault: Exception) -> Answer:
+    raise fault

@@ -1,0 +1,462 @@
+"""Master and slave change places by one request, whatever fails on the way."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from tests.cluster.support import Caller, bodies, caller_of
+from tests.cluster.test_healing import level, role_of, store
+from tests.cluster.test_roles import change, listed
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.hand_over import CATCH_UP_LIMIT, HandOver, State, TakeOver
+from rocketrio_broker.processor.ha_status import HAStatusProcessor
+from rocketrio_broker.role_file import FILE_NAME
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.admin import (
+    GetBrokerHAStatusRequestHeader,
+    HandOverRequestHeader,
+    HandOverResponseHeader,
+    TakeOverRequestHeader,
+)
+from rocketrio_protocol.errors import Error, NotReachable
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.ha_status import HARuntimeInfo
+
+
+@attrs.define
+class Pair:
+    cluster: EmbeddedCluster
+    call: Caller
+
+    @property
+    def first(self) -> Member:
+        return self.cluster.master
+
+    @property
+    def second(self) -> Member:
+        return self.cluster.slaves[0]
+
+    async def hand_over(
+        self, to_id: int | None = None, *, at: Member | None = None, dry_run: bool = False
+    ) -> RemotingCommand:
+        header = HandOverRequestHeader(to_id, dry_run)
+        address = (at or self.first).broker.address
+        return await self.call.pool.call(address, header, timeout=30)
+
+    async def read(self, member: Member) -> list[bytes]:
+        found: list[bytes] = []
+        while batch := bodies(await self.call.pull(member.broker.address, len(found))):
+            found += batch
+        return found
+
+
+@asynccontextmanager
+async def pair_of(slaves: int = 1, **settings: Any) -> AsyncIterator[Pair]:
+    settings = {"role": "sync-master", "slave_read_enable": True} | settings
+    async with EmbeddedCluster(slaves=slaves, **settings) as cluster, caller_of(cluster) as call:
+        await trio.sleep(2)
+        yield Pair(cluster, call)
+
+
+@attrs.define
+class Load:
+    """Senders that go to the first broker, and to the second when refused; what became of each message."""
+
+    pair: Pair
+    acknowledged: list[bytes] = attrs.Factory(list)
+    longest_gap: float = 0.0
+    codes: set[int] = attrs.Factory(set)
+
+    async def run(self) -> None:
+        at, number, last = self.pair.first, 0, trio.current_time()
+        while True:
+            body = b"%06d" % number
+            try:
+                answer = await self.pair.call.send(at.broker.address, body, timeout=10)
+            except Error:
+                answer = None
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                self.acknowledged.append(body)
+                now = trio.current_time()
+                self.longest_gap, last = max(self.longest_gap, now - last), now
+                number += 1
+                await trio.sleep(0.003)
+            else:
+                if answer is not None:
+                    self.codes.add(answer.code)
+                at = self.pair.second if at is self.pair.first else self.pair.first
+                await trio.sleep(0.003)
+
+
+@pytest.mark.parametrize("role", ["sync-master", "async-master"])
+async def test_places_are_changed_under_load_and_back(autojump_clock: MockClock, role: str) -> None:
+    async with pair_of(role=role) as pair:
+        load = Load(pair)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await trio.sleep(1)
+            answer = await pair.hand_over()
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            done = answer.header(HandOverResponseHeader)
+            assert (done.broker_id, done.broker_addr) == (1, pair.second.broker.address)
+            assert done.millis < 1000
+            assert role_of(pair.first) == ("slave", 1)
+            assert role_of(pair.second) == (role, 0)
+            assert await listed(pair.cluster) == {
+                0: pair.second.broker.address,
+                1: pair.first.broker.address,
+            }
+            await trio.sleep(2)
+            answer = await pair.hand_over(at=pair.second)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            assert role_of(pair.first) == (role, 0)
+            await trio.sleep(2)
+            nursery.cancel_scope.cancel()
+        await level(pair.first, pair.second)
+        assert len(load.acknowledged) > 500
+        assert load.longest_gap < 1
+        # In a hand-over nothing is in doubt: sends are stored safely or refused before they are stored.
+        assert load.codes <= {ResponseCode.SERVICE_NOT_AVAILABLE}
+        for member in (pair.first, pair.second):
+            read = await pair.read(member)
+            assert read == sorted(read)
+            assert set(read) >= set(load.acknowledged)
+
+
+async def test_dry_run_says_who_and_changes_nothing(autojump_clock: MockClock) -> None:
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        answer = await pair.hand_over(dry_run=True)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        told = answer.header(HandOverResponseHeader)
+        assert (told.broker_id, told.millis) == (1, 0)
+        assert told.log_end_offset == told.slave_ack_offset > 0
+        assert role_of(pair.first) == ("sync-master", 0)
+        await store(pair.call, pair.first, b"two")
+
+
+async def test_roles_that_were_handed_over_are_held_through_restarts(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        assert (await pair.hand_over()).code == ResponseCode.SUCCESS
+        for member in (pair.first, pair.second):
+            await member.kill()
+        for member in (pair.second, pair.first):
+            await member.start()
+        assert role_of(pair.first) == ("slave", 1)
+        assert role_of(pair.second) == ("sync-master", 0)
+        await trio.sleep(1)
+        await store(pair.call, pair.second, b"two")
+        await level(pair.first, pair.second)
+
+
+async def test_offsets_that_were_committed_a_moment_before_are_known(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, *(b"%d" % number for number in range(20)))
+        await trio.sleep(10)
+        await pair.call.commit(pair.first.broker.address, 17)
+        assert (await pair.hand_over()).code == ResponseCode.SUCCESS
+        assert await pair.call.committed(pair.second.broker.address) == 17
+
+
+async def test_nearest_of_several_is_taken_unless_one_is_named(autojump_clock: MockClock) -> None:
+    async with pair_of(slaves=2) as pair:
+        third = pair.cluster.slaves[1]
+        assert (await pair.hand_over(2)).code == ResponseCode.SUCCESS
+        assert role_of(third) == ("sync-master", 0)
+        assert role_of(pair.first) == ("slave", 2)
+        assert role_of(pair.second) == ("slave", 1)
+        await trio.sleep(3)
+        await store(pair.call, third, b"one")
+        await level(pair.first, pair.second, third)
+        pair.cluster.memory_network.partition(pair.second.host, third.host)
+        answer = await pair.hand_over(at=third)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert role_of(pair.first) == ("sync-master", 0)
+
+
+async def refusal(pair: Pair, to_id: int | None = None) -> str:
+    for dry_run in (True, False):
+        answer = await pair.hand_over(to_id, dry_run=dry_run)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert role_of(pair.first) == ("sync-master", 0)
+    return answer.remark or ""
+
+
+async def test_slave_that_is_unknown_or_away_is_refused(autojump_clock: MockClock) -> None:
+    async with pair_of() as pair:
+        assert "has no slave 7" in await refusal(pair, 7)
+        pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
+        assert "cannot be asked" in await refusal(pair)
+        pair.cluster.memory_network.heal()
+        await pair.second.stop()
+        assert "no slave is registered" in await refusal(pair)
+
+
+async def test_slave_that_does_not_follow_is_refused(autojump_clock: MockClock) -> None:
+    async with pair_of() as pair:
+        slave = pair.second.broker.slave
+        assert slave is not None
+        pair.second.broker.ha_service._listener.close()
+        pair.first.broker.ha_service._listener.close()
+        for connection in list(pair.first.broker.ha_service.connections):
+            await connection._transport.aclose()
+        await trio.sleep(1)
+        assert "1 at 10.0.0.11:10911 is " in await refusal(pair)
+
+
+async def test_slave_of_apache_is_refused(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows neither our codes nor, before 5.0, the status."""
+    monkeypatch.setattr(HAStatusProcessor, "processors", lambda self: {})
+    async with pair_of() as pair:
+        assert "Apache's" in await refusal(pair)
+
+
+async def test_broker_that_leads_nobody_hands_nothing_over(autojump_clock: MockClock) -> None:
+    async with pair_of() as pair:
+        answer = await pair.hand_over(at=pair.second)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "leads nobody" in (answer.remark or "")
+
+
+async def test_follower_that_does_not_get_the_end_leaves_the_master_writing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair_of(role="async-master") as pair:
+        prepare = HandOver._prepare
+
+        async def cut_after(self: HandOver, *arguments: Any) -> None:
+            await prepare(self, *arguments)
+            pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
+            pair.first.broker.store  # noqa: B018
+            answer = await pair.call.send(pair.first.broker.address, b"unheard")
+            assert answer.code == ResponseCode.SUCCESS
+
+        monkeypatch.setattr(HandOver, "_prepare", cut_after)
+        load = Load(pair)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.run)
+            await trio.sleep(0.5)
+            answer = await pair.hand_over()
+            await trio.sleep(0.5)
+            nursery.cancel_scope.cancel()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "did not get the last" in (answer.remark or "")
+        # The sends waited, and were stored.
+        assert not load.codes
+        assert load.longest_gap < CATCH_UP_LIMIT + 0.1
+        assert role_of(pair.first) == ("async-master", 0)
+        pair.cluster.memory_network.heal()
+        await trio.sleep(30)
+        await level(pair.first, pair.second)
+        await pair.first.kill()
+        await pair.first.start()
+        assert role_of(pair.first) == ("async-master", 0)
+
+
+Act = Callable[[TakeOver, TakeOverRequestHeader, Body], Awaitable[State]]
+
+
+@attrs.define
+class Steps:
+    """The follower's steps, and what a test has happen at them."""
+
+    whole: Act
+    act: Act | None = None
+
+    async def __call__(self, taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+        return await (self.act or self.whole)(taker, header, body)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    steps = Steps(TakeOver.step)
+
+    async def step(self: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+        return await steps(self, header, body)
+
+    monkeypatch.setattr(TakeOver, "step", step)
+    return steps
+
+
+def lose_answer(steps: Steps, pair: Pair, *, reconnect: float | None) -> None:
+    """Cut the link between the two once the follower has taken over."""
+    done: list[State] = []
+
+    async def heal() -> None:
+        if reconnect is not None:
+            await trio.sleep(reconnect)
+            pair.cluster.memory_network.heal()
+
+    async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+        state = await steps.whole(taker, header, body)
+        if header.step == "take" and not done:
+            done.append(state)
+            pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
+            pair.cluster.nursery.start_soon(heal)
+        return state
+
+    steps.act = acted
+
+
+@pytest.mark.parametrize("reconnect", [0.3, 8.0])
+async def test_lost_answer_to_the_order_is_asked_for(
+    autojump_clock: MockClock, steps: Steps, reconnect: float
+) -> None:
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        lose_answer(steps, pair, reconnect=reconnect)
+        answer = await pair.hand_over()
+        assert (answer.code == ResponseCode.SUCCESS) == (reconnect < 1), answer.remark
+        writable = [member.broker.store.writable for member in (pair.first, pair.second)]
+        assert sum(writable) <= 1
+        assert not pair.first.broker.store.writable
+        await trio.sleep(30)
+        assert role_of(pair.first) == ("slave", 1)
+        assert role_of(pair.second) == ("sync-master", 0)
+        await store(pair.call, pair.second, b"two")
+        await level(pair.first, pair.second)
+
+
+@pytest.mark.parametrize("reconnect", [0.3, 8.0])
+async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, reconnect: float
+) -> None:
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        whole = TakeOver._take
+
+        async def lost(self: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+            pair.cluster.memory_network.partition(pair.first.host, pair.second.host)
+            await trio.sleep(0.01)
+            monkeypatch.setattr(TakeOver, "_take", whole)
+            raise NotReachable("lost on the way")
+
+        monkeypatch.setattr(TakeOver, "_take", lost)
+
+        async def heal() -> None:
+            await trio.sleep(reconnect)
+            pair.cluster.memory_network.heal()
+
+        pair.cluster.nursery.start_soon(heal)
+        answer = await pair.hand_over()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        if reconnect > 5:
+            assert not pair.first.broker.store.writable
+            assert "did not answer whether it took over" in (answer.remark or "")
+            status = await pair.call.pool.call(
+                pair.first.broker.address, GetBrokerHAStatusRequestHeader()
+            )
+            problem = HARuntimeInfo.from_json(status.body).ha_client_runtime_info
+            assert "not known" in (problem.rocketrio_last_problem or "")
+        await trio.sleep(30)
+        assert role_of(pair.first) == ("sync-master", 0)
+        assert role_of(pair.second) == ("slave", 1)
+        await store(pair.call, pair.first, b"two")
+        await level(pair.first, pair.second)
+
+
+@pytest.mark.parametrize("who", ["master", "follower"])
+@pytest.mark.parametrize("step", ["prepare", "take", "taken"])
+async def test_death_of_either_at_any_step_leaves_one_master(
+    autojump_clock: MockClock, steps: Steps, step: str, who: str
+) -> None:
+    """Both come back, and one of them leads."""
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        victim = pair.first if who == "master" else pair.second
+        dead = trio.Event()
+
+        async def die() -> None:
+            await victim.kill()
+            dead.set()
+
+        async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+            if header.step == step and not dead.is_set():
+                pair.cluster.nursery.start_soon(die)
+                await dead.wait()
+            state = await steps.whole(taker, header, body)
+            if header.step == "take" and step == "taken" and not dead.is_set():
+                pair.cluster.nursery.start_soon(die)
+                await dead.wait()
+            return state
+
+        steps.act = acted
+        with trio.move_on_after(20):
+            try:
+                await pair.hand_over()
+            except Error:
+                assert who == "master"
+        with trio.fail_after(20):
+            await dead.wait()
+        await trio.sleep(3)
+        await victim.start()
+        await trio.sleep(30)
+        members = (pair.first, pair.second)
+        roles = sorted(role_of(member) for member in members)
+        assert roles == [("slave", 1), ("sync-master", 0)]
+        (master,) = [member for member in members if not member.broker.config.is_slave]
+        assert await listed(pair.cluster) == {
+            0: master.broker.address,
+            1: next(one for one in members if one is not master).broker.address,
+        }
+        await store(pair.call, master, b"two")
+        await level(*members)
+        assert await pair.read(master) == [b"one", b"two"]
+
+
+async def test_master_that_dies_in_the_middle_asks_before_it_writes(
+    autojump_clock: MockClock, steps: Steps
+) -> None:
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        lose_answer(steps, pair, reconnect=None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pair.hand_over)
+            await trio.sleep(0.5)
+            nursery.cancel_scope.cancel()
+        await pair.first.kill()
+        assert pair.first.disk.exists(pair.first.config.config_directory / FILE_NAME)
+        await pair.first.start()
+        await trio.sleep(20)
+        assert not pair.first.broker.store.writable
+        assert role_of(pair.second) == ("sync-master", 0)
+        # An operator may decide for it; the other master is out of sight, and the name server knows it.
+        answer = await change(pair.call, pair.first.broker, "sync-master", 0)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        pair.cluster.memory_network.heal()
+        await trio.sleep(10)
+        assert role_of(pair.first) == ("slave", 1)
+        await store(pair.call, pair.second, b"two")
+        await level(pair.first, pair.second)
+
+
+async def test_stop_hands_over_where_that_is_asked_for(autojump_clock: MockClock) -> None:
+    async with pair_of(ha_hand_over_on_stop=True) as pair:
+        await store(pair.call, pair.first, b"one")
+        await pair.first.broker.hand_over_before_stop()
+        await pair.first.stop()
+        assert role_of(pair.second) == ("sync-master", 0)
+        assert await listed(pair.cluster) == {0: pair.second.broker.address}
+        # A slave has nothing to hand over, and a master without a slave stops all the same.
+        began = trio.current_time()
+        await pair.second.broker.hand_over_before_stop()
+        assert trio.current_time() - began < 5
+
+
+async def test_stop_without_the_setting_hands_nothing_over(autojump_clock: MockClock) -> None:
+    async with pair_of() as pair:
+        await pair.first.broker.hand_over_before_stop()
+        assert role_of(pair.first) == ("sync-master", 0)
