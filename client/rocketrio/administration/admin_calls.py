@@ -26,6 +26,8 @@ from rocketrio_protocol.commands.admin import (
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
     GetTopicStatsInfoRequestHeader,
+    HandOverRequestHeader,
+    HandOverResponseHeader,
     QueryTopicConsumeByWhoRequestHeader,
     UpdateAndCreateSubscriptionGroupRequestHeader,
     UpdateBrokerConfigRequestHeader,
@@ -49,6 +51,8 @@ from rocketrio_protocol.stats import (
 from rocketrio_protocol.topic_config import TopicConfig, TopicConfigSerializeWrapper
 
 ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
+HAND_OVER_TIMEOUT: Final = 20.0
+"""Seconds: a broker needs eleven at most, with a slave that does not answer."""
 ROLE_TIMEOUT: Final = 70.0
 """Seconds a change of role may take: a broker of ours answers after 60 at the latest."""
 _END_OF_TIME: Final = 2**63 - 1
@@ -176,6 +180,16 @@ class AdminCalls:
         header = CheckLogRequestHeader(start=start, rate=rate)
         answer = await self.api.call(addr, header, what="log not checked", timeout=self.timeout)
         return LogCheckStatus.from_json(answer.body)
+
+    async def hand_over(
+        self, addr: str, to_id: int | None, *, dry_run: bool
+    ) -> HandOverResponseHeader:
+        """Have a master of ours change places with a slave. Raises RequestCodeNotSupported elsewhere."""
+        header = HandOverRequestHeader(to_id, dry_run)
+        answer = await self.api.call(
+            addr, header, what="not handed over", timeout=HAND_OVER_TIMEOUT
+        )
+        return answer.header(HandOverResponseHeader)
 
     async def consume_stats(self, addr: str, group: str, topic: str | None) -> ConsumeStats:
         """Progress of a group on one broker."""

@@ -94,3 +94,18 @@ class BrokerDescription:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdecimal() else None
+
+
+@attrs.frozen
+class HandOver:
+    """A master and a slave that changed places, or would."""
+
+    name: str
+    old_address: str
+    new_address: str
+    slave_id: int
+    """The slave's id, which the old master has now."""
+    bytes_behind: int
+    """What the slave lacks now, of a dry run; 0 afterwards."""
+    seconds: float | None
+    """How long no broker of the name took writes; None of a dry run."""

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketrio.administration.admin_calls import AdminCalls
-from rocketrio.administration.admin_values import BrokerDescription
+from rocketrio.administration.admin_values import BrokerDescription, HandOver
 from rocketrio.administration.cluster_questions import registered_brokers
 from rocketrio.administration.cluster_status import BrokerAnswers, BrokerStatus, cluster_status
 from rocketrio.instance import ClientInstance
@@ -173,6 +173,43 @@ class BrokerAdmin(Live):
                 remedy="Start it, or write HOST:PORT",
             )
         return [addr for _, addr in sorted(broker.broker_addrs.items())]
+
+    async def hand_over(
+        self, name: str, *, to: int | None = None, dry_run: bool = False
+    ) -> HandOver:
+        """Have the master of a broker name change places with a slave: with `to`, or with the one that is nearest.
+
+        Sends wait meanwhile, less than a second as a rule, and no message or offset is lost. With `dry_run` nothing
+        changes. Raises RouteNotFound for a name that has no master; ServiceNotAvailable with what is in the way: an
+        Apache slave, one that is behind or does not follow; RequestCodeNotSupported for an Apache master. After a
+        cancel or NotReachable `status` says who is master.
+        """
+        info = await self.cluster_info()
+        broker = info.broker_addr_table.get(name)
+        if broker is None or MASTER_ID not in broker.broker_addrs:
+            known = ", ".join(sorted(info.broker_addr_table)) or "none"
+            missing = "is not registered" if broker is None else "has no master now"
+            raise RouteNotFound(
+                f"broker {name!r} {missing}; registered brokers: {known}",
+                remedy="Check the name and the name servers",
+            )
+        addr = broker.broker_addrs[MASTER_ID]
+        try:
+            done = await self.calls.hand_over(addr, to, dry_run=dry_run)
+        except RequestCodeNotSupported as error:
+            raise RequestCodeNotSupported(
+                f"The master of {name} at {addr} does not hand over: it is Apache's, or older",
+                broker_addr=addr,
+                remedy="Stop it, and start a slave as master",
+            ) from error
+        return HandOver(
+            name=name,
+            old_address=addr,
+            new_address=done.broker_addr,
+            slave_id=done.broker_id,
+            bytes_behind=max(0, done.log_end_offset - done.slave_ack_offset) if dry_run else 0,
+            seconds=None if dry_run else done.millis / 1000,
+        )
 
     async def change_settings(self, addr: str, settings: Mapping[str, str]) -> dict[str, str]:
         """Change settings of a running broker, under Java's names, until its next start; all of them as they are then.

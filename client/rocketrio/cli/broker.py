@@ -1,8 +1,9 @@
-"""`rocketrio broker role|settings|verify`."""
+"""`rocketrio broker role|hand-over|settings|verify`."""
 
 import sys
 from collections.abc import Mapping
 
+import attrs
 import click
 
 from rocketrio.administration.admin import open_admin
@@ -28,6 +29,7 @@ def broker() -> None:
     \b
     Examples:
       rocketrio broker role 10.0.0.2:10911 sync-master
+      rocketrio broker hand-over broker-a
       rocketrio broker settings 10.0.0.2:10911 slaveReadEnable=true
       rocketrio broker verify broker-a
     """
@@ -58,13 +60,12 @@ def role(
     slave becomes master: it completes its queues and takes writes, unless another master of its name is live or a name
     server lists one: that is an error, and it remains the slave it was. The broker keeps the role through restarts
     until it is given another one, or role or id change in its settings. Apache's brokers cannot change theirs while
-    they run.
+    they run. To swap a pair use `hand-over`.
 
     \b
     Examples:
       rocketrio broker role 10.0.0.1:10911 sync-master       sends wait for slaves from now on
-      rocketrio broker role 10.0.0.1:10911 slave --id 2      swap two machines: first the master steps down,
-      rocketrio broker role 10.0.0.2:10911 async-master      then the slave takes over
+      rocketrio broker role 10.0.0.2:10911 async-master      the master is lost: this slave takes over
     """
     if role == "slave" and not broker_id:
         raise click.UsageError("a slave needs --id N, 1 and up and one of a kind among its slaves")
@@ -83,6 +84,51 @@ def role(
             print_json({"address": address, "role": role, "id": wanted})
         else:
             click.echo(f"{address} is {role} now, with id {wanted}")
+
+    run(work, verbose=verbose)
+
+
+@broker.command("hand-over")
+@click.argument("name")
+@click.option(
+    "--to",
+    type=click.IntRange(1),
+    help="Id of the slave; without it the one that has most of the log.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would happen, or what is in the way.")
+@json_option
+@namesrv_option
+def hand_over(
+    name: str, to: int | None, dry_run: bool, as_json: bool, namesrv: tuple[str, ...], verbose: int
+) -> None:
+    """Have the master of the broker NAME change places with a slave.
+
+    Sends wait until the slave has everything and is master, less than a second as a rule; the old master follows it
+    under the slave's id, and both keep their roles through restarts. Where that cannot be, the old master goes on and
+    the reason is told: the slave is Apache's, is behind, or does not follow.
+
+    \b
+    Examples:
+      rocketrio broker hand-over broker-a --dry-run
+      rocketrio broker hand-over broker-a
+      rocketrio broker hand-over broker-a --to 2
+    """
+
+    async def work() -> None:
+        async with open_admin(name_servers=namesrv) as admin:
+            done = await admin.hand_over(name, to=to, dry_run=dry_run)
+        if as_json:
+            print_json(attrs.asdict(done))
+        elif dry_run:
+            click.echo(
+                f"slave {done.slave_id} at {done.new_address} would become master of {name}, "
+                f"{done.old_address} its slave {done.slave_id}; it is {done.bytes_behind} B behind"
+            )
+        else:
+            click.echo(
+                f"{done.new_address} is master of {name} now, {done.old_address} its slave {done.slave_id}; "
+                f"writes waited {done.seconds:.3f} s"
+            )
 
     run(work, verbose=verbose)
 

@@ -36,6 +36,7 @@ from rocketrio_protocol.errors import (
     Error,
     NotReachable,
     RouteNotFound,
+    ServiceNotAvailable,
 )
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -43,6 +44,8 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
 SAME_BROKER_PAUSE: Final = 0.1
 """Seconds before the second attempt at a broker that failed; the third waits twice as long."""
+ROUTE_AGE: Final = 1.0
+"""Seconds for which a route is fresh after a failed send: many that fail together ask once."""
 LATE_ROUTE: Final = 0.2
 """Seconds for a fresh route after a send whose time is over, for the sake of the next one."""
 logger = logging.getLogger("rocketrio.producer")
@@ -328,10 +331,12 @@ class Producer(Live):
         *,
         addr: str | None = None,
         now: float | None = None,
+        is_second: bool = False,
     ) -> SendResult:
         """One attempt at one queue; a failure leaves the tables fresher than they were.
 
-        `addr` is the master's and `now` the time, where the caller has just looked.
+        A broker that takes no writes, because another one is master now, costs no attempt: it has stored nothing, and
+        the message goes to that one. `addr` is the master's and `now` the time, where the caller has just looked.
         """
         client = self.client
         started = trio.current_time() if now is None else now
@@ -362,7 +367,15 @@ class Producer(Live):
             if self.slow_brokers is not None and error.retryable:
                 self.slow_brokers.failed(queue.broker_name, now=trio.current_time())
             if error.stale_route:
-                await self._refresh(queue.topic, until=started + timeout)
+                until = started + timeout
+                is_refused = isinstance(error, ServiceNotAvailable)
+                # What was heard since this send began is fresh enough, for it was refused after that.
+                age = trio.current_time() - started if is_refused else ROUTE_AGE
+                await self._refresh(queue.topic, until=until, max_age=min(age, ROUTE_AGE))
+                master = client.routing.find_broker_address_in_publish(queue.broker_name)
+                left = until - trio.current_time()
+                if is_refused and not is_second and left > 0 and master not in (None, addr):
+                    return await self.send_to(queue, outgoing, left, addr=master, is_second=True)
             raise
 
     async def master_of(self, queue: MessageQueue, *, until: float = inf) -> str:
@@ -385,9 +398,9 @@ class Producer(Live):
         self._announced_to |= {addr}
         self.client.heartbeat.wake()
 
-    async def _refresh(self, topic: str, *, until: float) -> None:
+    async def _refresh(self, topic: str, *, until: float, max_age: float = ROUTE_AGE) -> None:
         try:
             with trio.move_on_at(max(until, trio.current_time() + LATE_ROUTE)):
-                await self.client.refresh_topic_route(topic, max_age=1.0)
+                await self.client.refresh_topic_route(topic, max_age=max_age)
         except Error as error:
             logger.info("no fresh route topic=%s error=%s", topic, error)

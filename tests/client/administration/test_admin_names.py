@@ -112,6 +112,7 @@ LOOKS: dict[str, Look] = {
         _master(admin), {"slaveReadEnable": "true"}
     ),
     "change_role": lambda admin: admin.change_role(_master(admin), "async-master", 0),
+    "hand_over": lambda admin: admin.hand_over("broker-a", dry_run=True),
     "delete_group": lambda admin: admin.delete_group("billing"),
     "delete_topic": lambda admin: admin.delete_topic("orders"),
 }

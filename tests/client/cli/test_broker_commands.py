@@ -22,6 +22,8 @@ from rocketrio_broker.embedded import EmbeddedCluster
         ("broker", "role", "h:1", "slave", "--id", "0"),
         ("broker", "role", "h:1", "async-master", "--id", "1"),
         ("broker", "role", "h:1", "leader"),
+        ("broker", "hand-over"),
+        ("broker", "hand-over", "broker-a", "--to", "0"),
         ("broker", "settings", "h:1", "slaveReadEnable"),
         ("broker", "settings", "h:1", "=x"),
         ("broker", "verify", "h:1", "--rate", "0"),
@@ -73,6 +75,41 @@ async def test_roles_status_and_settings_by_command() -> None:
             done = await run("broker", "role", cluster.name_servers[0], "async-master")
             assert (done.code, done.out) == (1, "")
             assert "does not change its role while it runs" in done.err
+
+
+@pytest.mark.real
+async def test_pair_changes_places_by_command() -> None:
+    async with EmbeddedCluster(slaves=1, role="sync-master", network="loopback") as cluster:
+        run = in_cluster(cluster)
+        first, second = cluster.master.broker.address, cluster.slaves[0].broker.address
+        with trio.fail_after(120):
+            assert (await run("produce", "orders", "--count", "3")).code == 0
+            done = await run("broker", "hand-over", "broker-a", "--dry-run")
+            assert (done.code, done.err) == (0, "")
+            assert done.out == (
+                f"slave 1 at {second} would become master of broker-a, {first} its slave 1; it is 0 B behind\n"
+            )
+            done = await run("broker", "hand-over", "broker-a")
+            assert (done.code, done.err) == (0, "")
+            assert done.out.startswith(f"{second} is master of broker-a now, {first} its slave 1; ")
+            [[master, slave]] = (await run("cluster", "status", "--json")).json
+            assert (master["address"], master["role"]) == (second, "sync-master")
+            assert (slave["address"], slave["configured"]) == (first, "sync-master 0")
+            assert (await run("produce", "orders", "--count", "3")).code == 0
+            done = await run("broker", "hand-over", "broker-a", "--to", "1", "--json")
+            [told] = done.json
+            assert (told["new_address"], told["slave_id"]) == (first, 1)
+            assert 0 < told["seconds"] < 1
+            for arguments, reason in (
+                (
+                    ("broker-x",),
+                    "broker 'broker-x' is not registered; registered brokers: broker-a",
+                ),
+                (("broker-a", "--to", "7"), f"has no slave 7; the name servers list 1 at {second}"),
+            ):
+                done = await run("broker", "hand-over", *arguments)
+                assert (done.code, done.out) == (1, "")
+                assert reason in done.err
 
 
 @pytest.mark.real
