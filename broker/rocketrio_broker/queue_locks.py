@@ -29,9 +29,9 @@ logger = logging.getLogger("rocketrio_broker.queue_locks")
 LOCK_LIFETIME: Final = 60.0
 """Seconds a lock lasts after it was last asked for (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
-FORMER_RUN: Final = 30.0
-"""Seconds for which a member works with a lock that no broker renews, rocketrio's as Java's
-(rocketmq.client.rebalance.lockMaxLiveTime)."""
+FORMER_RUN: Final = 35.0
+"""Seconds for which a member works with a lock that no broker renews: 30 for rocketrio's and Java's members
+(rocketmq.client.rebalance.lockMaxLiveTime), and 5 for the message that it then has in work."""
 
 FILE_NAME: Final = "rocketrioQueueLocks.json"
 

@@ -6,13 +6,11 @@ lost tail is not looked at, as with the plain topic.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
 
-from tests.cluster.histories.events import Event, ReignBegan, ReignEnded
+from tests.cluster.histories.events import Event
 from tests.cluster.histories.story import Story
 from tests.cluster.histories.tail_losses import any_divergent, first_tail_loss, tail_losses
 from tests.cluster.histories.uses.events import Began, Finished, Noticed
-from tests.cluster.histories.uses.handling import LONGEST
 from tests.cluster.histories.uses.names import (
     CLERKS,
     DELAYS,
@@ -26,12 +24,8 @@ from tests.cluster.histories.uses.names import (
 from tests.cluster.histories.uses.playing import Stored
 from tests.cluster.histories.violation import Violation
 
-from rocketrio.consuming.queue_locks import LOCK_LIFETIME
 from rocketrio_protocol.commands.consumer import FIRST_RETRY_LEVEL
 from rocketrio_protocol.topic_names import dead_letter_topic
-
-FORGOTTEN_LOCKS: Final = LOCK_LIFETIME + LONGEST
-"""Seconds after a new reign, whose master knows no locks, in which the former owner of a queue may have it still."""
 
 
 def check_ledger(story: Story) -> Iterator[Violation]:
@@ -86,19 +80,14 @@ def handled_in_order(story: Story) -> Iterator[Violation]:
 
 
 def one_owner_at_a_time(story: Story) -> Iterator[Violation]:
-    """While a member has a message of a queue nobody else has one, but for a while after a new reign."""
+    """While a member has a message of a queue no other member has one, whichever broker is master."""
     owners: dict[int, dict[str, Began]] = defaultdict(dict)
-    safe_from = 0.0
     for event in _until_a_loss(story):
-        if isinstance(event, ReignEnded):
-            safe_from = float("inf")
-        elif isinstance(event, ReignBegan):
-            safe_from = event.at + FORGOTTEN_LOCKS
-        elif isinstance(event, Finished) and event.topic == LEDGER:
+        if isinstance(event, Finished) and event.topic == LEDGER:
             owners[event.queue_id].pop(event.who, None)
         elif isinstance(event, Began) and event.topic == LEDGER:
             others = owners[event.queue_id]
-            if others and event.who not in others and event.at > safe_from:
+            if others and event.who not in others:
                 yield Violation("two owners", f"{list(others.values())}", event)
             others[event.who] = event
 
