@@ -5,6 +5,7 @@ from collections import defaultdict
 import pytest
 import trio
 from tests.client.orders import TOPIC, another_client, committed, receive, send, total_committed
+from trio.testing import MockClock
 
 from rocketrio import (
     ClientInstance,
@@ -17,6 +18,7 @@ from rocketrio import (
 )
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.queue_locks import FORMER_RUN
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.consumer import (
     LockBatch,
@@ -60,7 +62,7 @@ async def test_queue_of_an_orderly_consumer_is_locked_and_kept_so(
     assert await lock(client, cluster, "somebody else")
 
 
-async def test_queue_stays_locked_when_masters_change_places() -> None:
+async def test_queue_stays_locked_when_masters_change_places(autojump_clock: MockClock) -> None:
     """The member's route still names the former one, which would renew the lock for ever."""
     async with (
         EmbeddedCluster(slaves=1) as cluster,
@@ -78,7 +80,7 @@ async def test_queue_stays_locked_when_masters_change_places() -> None:
             former, new = (member.broker.address for member in cluster.members)
             await admin.change_role(former, "slave", 2)
             await admin.change_role(new, "async-master", 0)
-            await trio.sleep(LOCK_LIFETIME)
+            await trio.sleep(FORMER_RUN)
             assert not await lock(client, cluster, "somebody else", member=1)
             assert await receive(consumer, 3) == [1, 2, 3]
 
