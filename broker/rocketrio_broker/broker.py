@@ -36,6 +36,7 @@ from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.other_master import find_other_masters
 from rocketrio_broker.ha.peers import Peers, claim_slave_id
+from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_tables import SlaveTables
@@ -198,8 +199,11 @@ async def open_broker(
     listen: Listen = listen_tcp,
     wall_clock: WallClock | None = None,
     rng: random.Random | None = None,
+    is_first: bool = False,
 ) -> AsyncGenerator[Broker]:
     """A broker that serves for as long as the body runs; leaving it is a clean stop.
+
+    `is_first`: there was never a broker of this name, so an empty master waits for no slave that may have its log.
 
     Raises ConfigError for an address that cannot be had or a key that cannot be read, StoreLockedError when another
     process has the data directory. A cancel stops it cleanly too.
@@ -297,17 +301,26 @@ async def open_broker(
             )
             listing = SlaveListing(parts.live_slaves, accepted=ha_service.accepted, peers=peers)
             ha_dial = secured_dial(dial, security)
+            second_history = SecondHistory(
+                store,
+                peers=peers,
+                dial=ha_dial,
+                accepted=ha_service.accepted,
+                known=known_slaves.addrs(),
+                is_proved=bool(security),
+            )
             role = RoleService(
                 parts,
                 registration=registration,
                 group_transfer=group_transfer,
                 follow=partial(slave_replication, config, parts, registration, pool, ha_dial),
-                fetch=_missing_tail(parts, peers, ha_dial).fetch,
+                fetch=_missing_tail(parts, peers, ha_dial, is_first=is_first).fetch,
                 gather=partial(_gather, parts, peers),
                 ask_outcome=partial(ask_outcome, peers),
                 find_masters=partial(find_other_masters, peers),
                 claim_id=partial(claim_slave_id, peers),
                 role_file=role_file,
+                watch_new_log=second_history.watch,
             )
             held = HeldWrites()
             hand_over = HandOver(
@@ -344,7 +357,9 @@ async def open_broker(
                 followed=lambda: None if role.slave is None else role.slave.followed,
             )
             await nursery.start(log_check.run)
-            table = _processor_table(parts, registration, ha_service, role, log_check, bound)
+            table = _processor_table(
+                parts, registration, ha_service, role, log_check, second_history, bound
+            )
             table = held.over(table | role_processor.processors())
             await nursery.start(_serve, (bound.main, bound.fast), table, observer)
             await nursery.start(registration.run)
@@ -377,7 +392,9 @@ async def _gather(parts: BrokerParts, peers: Peers, only: str | None) -> None:
     )
 
 
-def _missing_tail(parts: BrokerParts, peers: Peers, ha_dial: Dial) -> MissingTail:
+def _missing_tail(
+    parts: BrokerParts, peers: Peers, ha_dial: Dial, *, is_first: bool
+) -> MissingTail:
     return MissingTail(
         parts.store,
         peers=peers,
@@ -387,6 +404,7 @@ def _missing_tail(parts: BrokerParts, peers: Peers, ha_dial: Dial) -> MissingTai
         rule=lambda: ReturnRule(
             serves_without=parts.config.broker.ha_return == "serve",
             wait=parts.config.broker.ha_return_wait,
+            expects_slaves=not is_first and parts.config.broker.role == "sync-master",
         ),
     )
 
@@ -397,6 +415,7 @@ def _processor_table(
     ha_service: HAService,
     role: RoleService,
     log_check: LogCheckService,
+    second_history: SecondHistory,
     bound: BrokerAddresses,
 ) -> dict[int, Processor]:
     """All that a broker answers."""
@@ -419,7 +438,7 @@ def _processor_table(
         leadership=parts.leadership,
         claims=lambda: role.claims,
         role_problem=lambda: role.problem,
-        log_problems=log_check.problems,
+        log_problems=lambda: [*log_check.problems(), *second_history.problems()],
     ).processors()
     table |= LogCheckProcessor(
         start=log_check.start, status=log_check.status, digest=log_check.digest

@@ -74,6 +74,7 @@ class Member:
         self._scope = trio.CancelScope()
         self._switch = KillSwitch()
         self._ended = trio.Event()
+        self._is_first = cluster.is_new
 
     def __repr__(self) -> str:
         return f"<Member {self.config.broker_name}/{self.config.broker_id} of {self._cluster!r}>"
@@ -120,7 +121,9 @@ class Member:
                     listen=self._switch.listen(cluster.listen_on(self.host)),
                     wall_clock=cluster.wall_clock,
                     rng=random.Random(cluster.rng.random()),
+                    is_first=self._is_first,
                 ) as self._broker:
+                    self._is_first = False
                     task_status.started()
                     await trio.sleep_forever()
         finally:
@@ -174,6 +177,8 @@ class EmbeddedCluster:
         self._base = BrokerConfig(
             cluster_name=cluster_name, broker_name=broker_name, store=store, **settings
         )
+        self.is_new = root is None or not root.exists()
+        """Whether no member has run before: an empty master has lost nothing."""
         self._slave_count = slaves
         self._role = role
         self.master: Member

@@ -96,6 +96,7 @@ class RoleService:
         find_masters: FindMasters,
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
+        watch_new_log: Callable[[], Awaitable[None]],
     ) -> None:
         """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
@@ -103,6 +104,7 @@ class RoleService:
         `gather` is given the only broker to ask, where there is but one; `ask_outcome` asks the broker at an address
         what became of a hand-over.
         `find_masters` is given where another master was last, `claim_id` asks the one at an address for a slave's id.
+        `watch_new_log` runs while this broker leads with a log that began with it.
         """
         self.slave: SlaveReplication | None = None
         """The slave's side of replication; None on a master."""
@@ -122,6 +124,7 @@ class RoleService:
         self._find_masters = find_masters
         self._claim_id = claim_id
         self._role_file = role_file
+        self._watch_new_log = watch_new_log
         self._last_master: str | None = None
         self._reverts_to: BrokerConfig | None = None
         """What this broker was before an operator asked it to become master; None once it serves."""
@@ -348,6 +351,7 @@ class RoleService:
     async def _take_over(self, refusals: int) -> None:
         """Take writes; returns when a name server refuses this master."""
         store = self._store
+        is_new_log = store.commit_log.is_empty
         self._decide()
         store.take_writes()
         logger.info("writes are taken offset=%d", store.max_physical_offset)
@@ -356,6 +360,8 @@ class RoleService:
             for service in self._parts.leading_services():
                 await nursery.start(service.run)
             nursery.start_soon(self._gather_again)
+            if is_new_log:
+                nursery.start_soon(self._watch_new_log)
             await self._registration.refusals.wait_past(refusals)
             nursery.cancel_scope.cancel()
 

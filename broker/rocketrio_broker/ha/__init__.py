@@ -15,6 +15,7 @@
     other_master        whether another master of this name lives: asked before writes are taken
     missing_tail        who becomes master gets from its slaves what it lacks
     torn_end            damaged records at the end of a log are replaced by a peer's copies of them
+    second_history      whether a slave has a log that is older than this new master's
     copy_progress       how far a slave is with a long copy
     link_security       who may replicate, and who may listen in
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests

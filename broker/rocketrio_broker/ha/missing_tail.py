@@ -25,12 +25,12 @@ from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import ReplicationError, SilentPeerError
 from rocketrio_broker.ha.master_address import MasterAddress
-from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask_log_end, ask_settings
+from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, Replica, ask_replica
 from rocketrio_broker.ha.torn_end import TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import wait_any_past
-from rocketrio_protocol.errors import Error, RemoteProtocolError
-from rocketrio_protocol.remoting.ports import Dial, WallClock, join_addr, split_addr
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.remoting.ports import Dial, WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -44,6 +44,9 @@ class ReturnRule:
     serves_without: bool = True
     wait: float = 10.0
     """Seconds until it is served without, or waited for with a refusal that says so."""
+    expects_slaves: bool = False
+    """Whether there must be a slave, so that an empty log with nobody to ask may be a lost one: a name server that was
+    started with this broker lists slaves only once they have registered again."""
 
 
 @attrs.define
@@ -56,15 +59,6 @@ class FetchedTail:
     """Slaves that are longer and of another history."""
     unreachable: dict[str, Error] = attrs.field(factory=dict)
     """Name servers and slaves that could not be asked at the end."""
-
-
-@attrs.frozen
-class _Slave:
-    """One that answered."""
-
-    addr: str
-    end: int
-    ha_addr: str
 
 
 class MissingTail:
@@ -112,16 +106,28 @@ class MissingTail:
             ]
             if longer and await self._follow(max(longer, key=lambda slave: slave.end), result):
                 continue
-            if not result.unreachable:
-                break
             rule = self._rule()
+            has_waited = trio.current_time() - began >= rule.wait
+            if not result.unreachable:
+                if slaves or not self._store.commit_log.is_empty or not rule.expects_slaves:
+                    break
+                if has_waited:
+                    logger.warning("a new log begins, no slave has come waited=%g", rule.wait)
+                    break
+                if not is_told:
+                    is_told = True
+                    logger.info(
+                        "no log yet, waiting for a slave that may have it wait=%g", rule.wait
+                    )
+                await trio.sleep(ASK_AGAIN_PAUSE)
+                continue
             if not is_told:
                 is_told = True
                 logger.info(
                     "asking again before it serves, a slave may hold more peers=%s wait=%g",
                     ",".join(sorted(result.unreachable)), rule.wait,
                 )  # fmt: skip
-            if trio.current_time() - began >= rule.wait:
+            if has_waited:
                 if rule.serves_without:
                     self._log_unreachable(result, rule)
                     break
@@ -133,14 +139,14 @@ class MissingTail:
 
     # --- asking ------------------------------------------------------------------------------
 
-    async def _ask_all(self, result: FetchedTail) -> list[_Slave]:
+    async def _ask_all(self, result: FetchedTail) -> list[Replica]:
         result.unreachable.clear()
         found: set[str] = set()
-        slaves: list[_Slave] = []
+        slaves: list[Replica] = []
 
         async def ask_slave(addr: str) -> None:
             try:
-                slaves.append(await self._slave(addr))
+                slaves.append(await ask_replica(self._peers.call, addr))
             except Error as error:
                 result.unreachable[addr] = error
 
@@ -164,21 +170,9 @@ class MissingTail:
         # In one order whoever answered first.
         return sorted(slaves, key=lambda slave: slave.addr)
 
-    async def _slave(self, addr: str) -> _Slave:
-        end = await ask_log_end(self._peers.call, addr)
-        settings = await ask_settings(self._peers.call, addr)
-        host = settings.get("brokerIP2") or split_addr(addr)[0]
-        try:
-            port = int(settings["haListenPort"])
-        except (KeyError, ValueError) as error:
-            raise RemoteProtocolError(
-                f"The slave does not say where it serves its log ({error!r})", broker_addr=addr
-            ) from error
-        return _Slave(addr, end, join_addr(host, port))
-
     # --- comparing ---------------------------------------------------------------------------
 
-    async def _compare(self, slaves: list[_Slave]) -> None:
+    async def _compare(self, slaves: list[Replica]) -> None:
         """Compare the end of this log with theirs, also where they are no longer, and mend what is torn here."""
         store = self._store
         store.is_slave = True
@@ -193,7 +187,7 @@ class MissingTail:
 
     # --- following ---------------------------------------------------------------------------
 
-    async def _follow(self, slave: _Slave, result: FetchedTail) -> bool:
+    async def _follow(self, slave: Replica, result: FetchedTail) -> bool:
         """Follow one until this log is as long as that one was; False when it no longer answers."""
         store = self._store
         begin = store.max_physical_offset

@@ -29,6 +29,7 @@ from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.java_properties import parse_properties
 from rocketrio_protocol.remoting.pool import check
+from rocketrio_protocol.remoting.ports import join_addr, split_addr
 from rocketrio_protocol.route import ClusterInfo, KVTable
 
 CALL_TIMEOUT: Final = 3.0
@@ -67,6 +68,30 @@ async def ask_log_end(call: Caller, addr: str) -> int:
 async def ask_settings(call: Caller, addr: str) -> dict[str, str]:
     """The settings of this broker, by Java's names."""
     return parse_properties(await ask(call, addr, GetBrokerConfigRequestHeader()))
+
+
+@attrs.frozen
+class Replica:
+    """A broker that has a log, and where it serves it."""
+
+    addr: str
+    end: int
+    """Where its log ends."""
+    ha_addr: str
+
+
+async def ask_replica(call: Caller, addr: str) -> Replica:
+    """How far the log of the broker at this address goes, and where it is to be had."""
+    end = await ask_log_end(call, addr)
+    settings = await ask_settings(call, addr)
+    host = settings.get("brokerIP2") or split_addr(addr)[0]
+    try:
+        port = int(settings["haListenPort"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(
+            f"The broker does not say where it serves its log ({error!r})", broker_addr=addr
+        ) from error
+    return Replica(addr, end, join_addr(host, port))
 
 
 async def claim_slave_id(peers: "Peers", addr: str) -> int:

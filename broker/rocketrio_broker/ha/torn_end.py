@@ -29,6 +29,7 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.history import FIRST_ADDRESS, WINDOWS, last_boundary
+from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha import TransferDecoder, encode_report
@@ -116,7 +117,7 @@ class TornEnd:
                     nursery.start_soon(self._read, addr, start, min(end, peer_end), found)
         if not found or truncations != log.truncations:
             return Damage.NONE
-        own = self._own_bytes(start, end)
+        own = bytes_of(log, start, end)
         if all(own.startswith(data) for data in found.values()):
             return Damage.NONE
         records = records_of([own, *found.values()], start, log.file_size)
@@ -127,41 +128,11 @@ class TornEnd:
             logger.warning("the end of another log is damaged, this one's is whole peer=%s", addr)
         return judgement.damage
 
-    def _own_bytes(self, start: int, end: int) -> bytes:
-        parts = []
-        while start < end and (block := self._store.commit_log.read(start, end - start)):
-            parts.append(bytes(block))
-            start += len(block)
-        return b"".join(parts)
-
     async def _read(self, addr: str, start: int, end: int, found: dict[str, bytes]) -> None:
-        """Note what this peer has between two addresses, as far as it sends that in time."""
-        # To ask from 0 means to have nothing: the first byte of all is taken for equal.
-        asked = max(start, FIRST_ADDRESS)
-        data = bytearray(self._own_bytes(start, asked))
         try:
-            with trio.move_on_after(READ_LIMIT):
-                transport = await self._dial(addr)
-                try:
-                    await transport.send_all(encode_report(asked))
-                    buffer = memoryview(bytearray(_READ_SIZE))
-                    decoder = TransferDecoder()
-                    while start + len(data) < end:
-                        received = 0
-                        limit = SILENCE_LIMIT if start + len(data) > asked else READ_LIMIT
-                        with trio.move_on_after(limit):
-                            received = await transport.receive_into(buffer)
-                        if not received:
-                            break
-                        for part in decoder.feed(buffer[:received]):
-                            if part.body and part.physical_offset == start + len(data):
-                                data += part.body
-                finally:
-                    await transport.aclose()
+            found[addr] = await read_log(self._dial, addr, start, end)
         except Error as error:
             logger.info("the end of a log could not be compared peer=%s reason=%s", addr, error)
-            return
-        found[addr] = bytes(data[: end - start])
 
     async def _replace(self, start: int, own: bytes, replacements: Mapping[int, bytes]) -> None:
         store, first = self._store, min(replacements)
@@ -185,6 +156,43 @@ class TornEnd:
             start + first, len(replacements), path,
         )  # fmt: skip
         await store.flush()
+
+
+# --- bytes of logs ---------------------------------------------------------------------------
+
+
+def bytes_of(log: CommitLog, start: int, end: int) -> bytes:
+    """The bytes between two addresses of a log, as far as it has them."""
+    parts = []
+    while start < end and (block := log.read(start, end - start)):
+        parts.append(bytes(block))
+        start += len(block)
+    return b"".join(parts)
+
+
+async def read_log(dial: Dial, ha_addr: str, start: int, end: int) -> bytes:
+    """The bytes between two addresses of a peer's log, as far as it sends them in time."""
+    asked = max(start, FIRST_ADDRESS)
+    # To ask from 0 means to have nothing; no record is so large that its size does not begin with a zero.
+    data = bytearray(asked - start)
+    with trio.move_on_after(READ_LIMIT):
+        transport = await dial(ha_addr)
+        try:
+            await transport.send_all(encode_report(asked))
+            buffer = memoryview(bytearray(_READ_SIZE))
+            decoder = TransferDecoder()
+            while start + len(data) < end:
+                received = 0
+                with trio.move_on_after(SILENCE_LIMIT if start + len(data) > asked else READ_LIMIT):
+                    received = await transport.receive_into(buffer)
+                if not received:
+                    break
+                for part in decoder.feed(buffer[:received]):
+                    if part.body and part.physical_offset == start + len(data):
+                        data += part.body
+        finally:
+            await transport.aclose()
+    return bytes(data[: end - start]) if start + len(data) > asked else b""
 
 
 # --- whose copy is damaged -------------------------------------------------------------------
@@ -228,7 +236,7 @@ def judge(
     judgement = Judgement()
     copies = {}
     for addr, data in peers.items():
-        if _has_same_records(own, data, start, records):
+        if have_same_records(own, data, start, records):
             copies[addr] = data
         else:
             judgement.is_undecided = True
@@ -271,7 +279,7 @@ def _judge_record(
         judgement.damaged_peers.update(addr for addr, other in in_doubt.items() if other != own)
 
 
-def _has_same_records(
+def have_same_records(
     own: bytes, data: bytes, start: int, records: Sequence[tuple[int, int]]
 ) -> bool:
     """Whether two logs hold copies of the same records, damaged perhaps, as far as both go."""

@@ -1,0 +1,170 @@
+"""Keeps a master whose log begins now from going on beside an older log of its name.
+
+A master whose data was lost, together with the name server that listed its slaves, finds nobody to ask and begins at
+address 0. Its slave comes later, with all that was acknowledged; the two logs have nothing in common. So whenever a
+slave connects, those that the name servers list are asked for the end of their logs, and its last records are fetched.
+
+    records that this log does not have, from a slave that was known when this broker started,
+    or over a link that proves who serves it (secret or certificate)          this master takes no more writes
+    from anybody else: whoever reaches a name server can be listed as slave   an alarm, in the log and the status
+
+Invariant: nobody stops a master by a claim: what counts are records that were fetched and are whole.
+Answers to: nothing in Apache's brokers; there the slave is fed from wherever its log ends.
+"""
+
+import logging
+from collections.abc import Collection
+from typing import Final
+
+import trio
+
+from rocketrio_broker.ha.peers import Peers, Replica, ask_replica
+from rocketrio_broker.ha.torn_end import (
+    COMPARED_SIZE,
+    bytes_of,
+    have_same_records,
+    read_log,
+    records_of,
+)
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2, RecordStatus, scan_record
+from rocketrio_protocol.remoting.ports import Dial
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+LOOK_PERIOD: Final = 30.0
+"""Seconds between looks while no slave connects, as between registrations."""
+
+SETTLE_TIME: Final = 1.0
+"""Seconds after a slave connected: it is registered then, and has mended its end if a crash tore that."""
+
+_TRIES: Final = 100
+"""Places that look like a record's beginning and are none; bodies hold hardly any."""
+
+_MAGIC_AT: Final = 4
+_MAGICS: Final = tuple(magic.to_bytes(4, signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+
+
+class SecondHistory:
+    """Looks for logs that are older than this master's."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        peers: Peers,
+        dial: Dial,
+        accepted: Watermark,
+        known: Collection[str],
+        is_proved: bool,
+    ) -> None:
+        """`dial` reaches replication ports, and proves who answers there if `is_proved`.
+
+        `accepted` counts the slaves that connect; `known` are the slaves of the last run.
+        """
+        self._store = store
+        self._peers = peers
+        self._dial = dial
+        self._accepted = accepted
+        self._known = frozenset(known)
+        self._is_proved = is_proved
+        self._found: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"<SecondHistory {', '.join(self._found) or 'of nobody'}>"
+
+    def problems(self) -> list[str]:
+        """What an operator has to know."""
+        return list(self._found.values())
+
+    async def watch(self) -> None:
+        """Look whenever a slave connects, and on a period; returns once this master takes no more writes."""
+        while True:
+            seen = self._accepted.value
+            if await self._look():
+                return
+            with trio.move_on_after(LOOK_PERIOD):
+                await self._accepted.wait_past(seen)
+            await trio.sleep(SETTLE_TIME)
+
+    async def _look(self) -> bool:
+        for addr in sorted(await self._slaves()):
+            try:
+                slave = await ask_replica(self._peers.call, addr)
+                is_other = await self._is_other_history(slave)
+            except Error as error:
+                logger.debug("a slave's log could not be looked at slave=%s reason=%s", addr, error)
+                continue
+            if not is_other:
+                self._found.pop(addr, None)
+            elif self._is_proved or addr in self._known:
+                self._refuse(slave)
+                return True
+            else:
+                self._alarm(slave)
+        return False
+
+    async def _slaves(self) -> set[str]:
+        found = set(self._known)
+        for name_server in self._peers.name_servers:
+            try:
+                found.update(await self._peers.listed_slaves(name_server))
+            except Error:
+                continue
+        return found
+
+    async def _is_other_history(self, slave: Replica) -> bool:
+        """Whether its last records are whole, and not in this log."""
+        if not slave.end:
+            return False
+        log = self._store.commit_log
+        start = max(0, slave.end - COMPARED_SIZE)
+        data = await read_log(self._dial, slave.ha_addr, start, slave.end)
+        first = _first_record(data, start)
+        if first is None:
+            return False
+        start, data = start + first, data[first:]
+        if log.max_offset < start + len(data):
+            return True
+        own = bytes_of(log, start, start + len(data))
+        return not have_same_records(own, data, start, records_of([data], start, log.file_size))
+
+    def _refuse(self, slave: Replica) -> None:
+        reason = (
+            f"this broker's log is new, and its slave at {slave.addr} has another one of {slave.end} bytes: make that "
+            "one master; or empty this broker's data directory and start it again, it gets all of that log then; "
+            "or, if the new log is the right one, restart this broker"
+        )
+        self._found = {slave.addr: reason}
+        logger.error("no writes are taken reason=%s", reason)
+        self._store.refuse_writes(reason)
+
+    def _alarm(self, slave: Replica) -> None:
+        if slave.addr in self._found:
+            return
+        self._found[slave.addr] = problem = (
+            f"this broker's log is new, and {slave.addr}, listed as its slave, has another one of {slave.end} bytes; "
+            "nothing proves whose it is (ha_secret_file, ha_tls_*). If it is the older log of this name, make that "
+            "broker master, or empty this one's data directory and start it again"
+        )
+        logger.error("a second history has begun problem=%s", problem)
+
+
+def _first_record(data: bytes, start: int) -> int | None:
+    """The place of the first whole record among bytes that lie at an address."""
+    places = sorted(place - _MAGIC_AT for magic in _MAGICS for place in _all(data, magic))
+    for at in [at for at in places if at >= 0][:_TRIES]:
+        record = scan_record(data, at, len(data))
+        if record.status is RecordStatus.RECORD and record.physical_offset == start + at:
+            return at
+    return None
+
+
+def _all(data: bytes, wanted: bytes) -> list[int]:
+    places, at = [], data.find(wanted)
+    while at >= 0:
+        places.append(at)
+        at = data.find(wanted, at + 1)
+    return places

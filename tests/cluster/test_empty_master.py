@@ -1,0 +1,223 @@
+"""A master that lost its log, and the name server that knew its slaves, does not begin a second history unnoticed."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.broker.ha.support import log_bytes
+from tests.cluster.support import caller_of
+from tests.cluster.test_torn_ends import MONEY, STORE, Pair, damage, pair_of
+from trio.testing import MockClock
+
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
+from rocketrio_protocol.ha_status import HARuntimeInfo
+
+NAMES = [f"{number:06d}" for number in range(40)]
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> dict[str, Any]:
+    path = tmp_path / "secret"
+    path.write_text("0123456789abcdef" * 2)
+    return {"ha_secret_file": path}
+
+
+@asynccontextmanager
+async def emptied(**settings: Any) -> AsyncGenerator[Pair]:
+    """A pair whose master is down with its disk lost, and whose name server was lost with it."""
+    async with pair_of(**MONEY, **settings) as pair:
+        await pair.send(*NAMES)
+        await pair.level()
+        await pair.cluster.kill_name_server()
+        await pair.master.kill()
+        pair.master.disk = MemoryDisk()
+        await trio.sleep(5)
+        # The slave registers again in a moment.
+        await pair.cluster.restart_name_server()
+        yield pair
+
+
+async def code_of_a_send(pair: Pair) -> int:
+    return (await pair.caller.send(pair.master.broker.address, b"new")).code
+
+
+async def problems(pair: Pair) -> list[str]:
+    call = pair.caller.pool.call
+    answer = await call(pair.master.broker.address, GetBrokerHAStatusRequestHeader())
+    own = HARuntimeInfo.from_json(bytes(answer.body)).rocketrio
+    assert own is not None
+    return own.problems
+
+
+async def test_empty_master_waits_for_its_slave_and_gets_all_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with emptied() as pair:
+        began = trio.current_time()
+        broker = await pair.master.start()
+        assert 1 < trio.current_time() - began < 10
+        assert broker.store.max_physical_offset > 0
+        await pair.level()
+        assert await pair.read(broker) == NAMES
+        await pair.send("more")
+        await pair.level()
+
+
+async def begin_again(pair: Pair) -> None:
+    """The slave cannot be reached for as long as its empty master waits."""
+    (slave,) = pair.cluster.slaves
+    pair.cluster.memory_network.partition(slave.host, pair.master.host)
+    pair.cluster.memory_network.partition(slave.host, "10.0.0.9")
+    broker = await pair.master.start()
+    await trio.sleep(20)
+    assert broker.store.writable
+    assert await code_of_a_send(pair) == ResponseCode.SLAVE_NOT_AVAILABLE
+    pair.cluster.memory_network.heal()
+    await trio.sleep(60)
+
+
+async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
+    autojump_clock: MockClock, secret: dict[str, Any]
+) -> None:
+    async with emptied(**secret) as pair:
+        (slave,) = pair.cluster.slaves
+        before = log_bytes(slave.broker.store)
+        await begin_again(pair)
+        refusal = pair.master.broker.store.refusal
+        assert f"its slave at {slave.broker.address} has another one" in refusal
+        assert await code_of_a_send(pair) == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert await problems(pair) == [refusal]
+        # The remedy.
+        await pair.master.kill()
+        pair.master.disk = MemoryDisk()
+        await pair.master.start()
+        await pair.level()
+        assert log_bytes(pair.master.broker.store) == before
+
+
+async def test_new_log_that_is_the_right_one_goes_on_after_a_restart(
+    autojump_clock: MockClock, secret: dict[str, Any]
+) -> None:
+    async with emptied(**secret) as pair:
+        await begin_again(pair)
+        await pair.master.stop()
+        await pair.master.start()
+        await trio.sleep(60)
+        assert pair.master.broker.store.writable
+
+
+async def test_log_that_nothing_proves_is_an_alarm(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with emptied() as pair:
+        await begin_again(pair)
+        assert pair.master.broker.store.writable
+        (problem,) = await problems(pair)
+        assert "has another one of" in problem
+        assert "ha_secret_file" in problem
+        assert caplog.text.count("a second history has begun") == 1
+        # It ends with its cause.
+        await pair.cluster.slaves[0].stop()
+        pair.cluster.slaves[0].disk = MemoryDisk()
+        await pair.cluster.slaves[0].start()
+        await trio.sleep(40)
+        assert await problems(pair) == []
+
+
+async def test_slave_that_tells_of_a_long_log_and_has_none_stops_nobody(
+    autojump_clock: MockClock, secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair_of(**MONEY, **secret) as pair:
+        (slave,) = pair.cluster.slaves
+        await pair.send(*NAMES)
+        await pair.level()
+        end = slave.broker.store.max_physical_offset
+        info = slave.broker.store.runtime_info()
+        long = {**info, "commitLogMaxOffset": str(end + 1_000_000)}
+        monkeypatch.setattr(slave.broker.store, "runtime_info", lambda: long)
+        await trio.sleep(60)
+        assert pair.master.broker.store.writable
+        assert await problems(pair) == []
+
+
+async def test_slave_whose_end_a_crash_tore_is_no_second_history(
+    autojump_clock: MockClock, secret: dict[str, Any]
+) -> None:
+    async with pair_of(**MONEY, **secret) as pair:
+        (slave,) = pair.cluster.slaves
+        await pair.send(*NAMES)
+        await pair.level()
+        await slave.broker.store.checkpoint()
+        end = slave.broker.store.max_physical_offset
+        for data in (bytes(17), b"x"):
+            await slave.kill()
+            damage(slave, end - len(data), data)
+            await slave.start()
+            await trio.sleep(60)
+            await pair.level()
+            assert pair.master.broker.store.writable
+            assert await problems(pair) == []
+
+
+@pytest.mark.parametrize("role", ["async-master", "sync-master"])
+async def test_new_pair_takes_writes_at_once(autojump_clock: MockClock, role: Any) -> None:
+    began = trio.current_time()
+    async with (
+        EmbeddedCluster(slaves=1, role=role, store=STORE) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        assert trio.current_time() - began < 0.1
+        assert cluster.master.broker.store.writable
+        await trio.sleep(2)
+        assert (await caller.send(cluster.master.broker.address, b"x")).code == 0
+
+
+async def test_new_pair_of_two_machines_waits_for_the_slave_only(
+    autojump_clock: MockClock,
+) -> None:
+    """Neither of them knows that there was nothing before."""
+    async with pair_of(**MONEY) as pair:
+        for member in pair.cluster.members:
+            await member.stop()
+            member.disk = MemoryDisk()
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pair.master.start)
+            await trio.sleep(3)
+            assert not pair.master.is_running
+            await pair.cluster.slaves[0].start()
+        assert trio.current_time() - began < 4
+        await trio.sleep(2.5)
+        await pair.send("first")
+
+
+@pytest.mark.parametrize(("role", "wait"), [("async-master", 0.0), ("sync-master", 10.0)])
+async def test_new_master_alone_waits_only_if_its_sends_wait_for_slaves(
+    autojump_clock: MockClock, role: Any, wait: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedCluster(role=role, store=STORE) as cluster, caller_of(cluster) as caller:
+        await cluster.master.stop()
+        cluster.master.disk = MemoryDisk()
+        began = trio.current_time()
+        await cluster.master.start()
+        assert wait <= trio.current_time() - began < wait + 1
+        assert ("no slave has come" in caplog.text) == bool(wait)
+        answer = await caller.send(cluster.master.broker.address, b"x")
+        assert (answer.code == ResponseCode.SUCCESS) == (role == "async-master")
+
+
+async def test_what_was_never_diverged_follows(autojump_clock: MockClock) -> None:
+    """The slave follows its refilled master by itself."""
+    async with emptied() as pair:
+        await pair.master.start()
+        await pair.level()
+        slave = pair.cluster.slaves[0].broker.slave
+        assert slave is not None
+        assert slave.client.state is HAClientState.FOLLOWING
