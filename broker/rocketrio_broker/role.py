@@ -394,6 +394,8 @@ class RoleService:
             return
         self._stand_aside(f"{reason}: stop one of the two, or make it a slave", other.addr)
         if other.is_listed:
+            # Those that took the registration would send clients here.
+            self._registration.hold()
             await self._registration.leave()
         self._settle()
         await trio.sleep(OTHER_MASTER_LOOK if other.leads else RIVAL_LOOK)

@@ -8,6 +8,7 @@ from tests.cluster.test_roles import change, listed, rival_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster, Member
+from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.role_file import FILE_NAME
 from rocketrio_broker.route_info_manager import RouteInfoManager
@@ -230,3 +231,24 @@ async def test_settings_that_changed_since_decide_anew(autojump_clock: MockClock
         first.config = attrs.evolve(first.config, role="slave", broker_id=7)
         await first.start()
         assert role_of(first) == ("slave", 7)
+
+
+async def test_master_that_only_one_of_two_name_servers_takes_leaves_the_list(
+    autojump_clock: MockClock,
+) -> None:
+    """The other one knows the live master, which is out of this one's sight, as the first name server is of that."""
+    async with EmbeddedCluster() as cluster:
+        network, rival = cluster.memory_network, rival_of(cluster)
+        second_name_server = NameServer([await network.host("10.0.0.8").listen("10.0.0.8:9876")])
+        await cluster.nursery.start(second_name_server.run)
+        network.partition(cluster.master.host, rival.host)
+        rival.config = attrs.evolve(
+            rival.config, namesrv=f"{rival.config.namesrv};{second_name_server.addr}"
+        )
+        await rival.start()
+        times_listed = 0
+        for _ in range(600):
+            await trio.sleep(0.1)
+            assert not rival.broker.store.writable
+            times_listed += "broker-a" in second_name_server.routes.broker_addr_table
+        assert times_listed < 6  # It tries again now and then.
