@@ -34,6 +34,7 @@ from rocketrio_broker.ha.known_slaves import KnownSlaves
 from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
+from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import find_other_masters
 from rocketrio_broker.ha.peers import Peers, claim_slave_id
 from rocketrio_broker.ha.second_history import SecondHistory
@@ -268,6 +269,8 @@ async def open_broker(
                 config=ha_config(config),
                 group_transfer=group_transfer,
                 security=security,
+                broker_id=lambda: parts.config.broker.broker_id,
+                introduce=parts.live_slaves.introduce,
             )
             peers = Peers(
                 call=pool.call,
@@ -309,12 +312,22 @@ async def open_broker(
                 known=known_slaves.addrs(),
                 is_proved=bool(security),
             )
+            opener = EpochOpener(
+                store,
+                peers=peers,
+                dial=ha_dial,
+                config=lambda: parts.config.broker,
+                connections=ha_service.connections,
+                rng=rng,
+            )
+            await _begin_epochs(opener)
             role = RoleService(
                 parts,
                 registration=registration,
                 group_transfer=group_transfer,
                 follow=partial(slave_replication, config, parts, registration, pool, ha_dial),
                 fetch=_missing_tail(parts, peers, ha_dial, is_first=is_first).fetch,
+                opener=opener,
                 gather=partial(_gather, parts, peers),
                 ask_outcome=partial(ask_outcome, peers),
                 find_masters=partial(find_other_masters, peers),
@@ -390,6 +403,14 @@ async def _gather(parts: BrokerParts, peers: Peers, only: str | None) -> None:
         queue_end=parts.store.next_queue_offset,
         limit=limit,
     )
+
+
+async def _begin_epochs(opener: EpochOpener) -> None:
+    """A broker whose disk is full serves reads, and follows as Apache's do."""
+    try:
+        await opener.begin()
+    except OSError as error:
+        logger.error("the epoch file cannot be written reason=%s", error)
 
 
 def _missing_tail(

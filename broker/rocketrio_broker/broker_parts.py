@@ -129,6 +129,7 @@ class BrokerParts:
             group_transfer,
             flush_timeout=config.store.sync_flush_timeout,
             slave_timeout=config.slave_timeout,
+            early=store.epochs,
         )
         self.clients = ClientManageProcessor(
             config=self.config,

@@ -144,6 +144,7 @@ class _SwitchedDisk:
         self.used_ratio = disk.used_ratio
         self.capacity = disk.capacity
         self.physical_memory = disk.physical_memory
+        self.boot_id = disk.boot_id
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await self._disk.run(work, *arguments)

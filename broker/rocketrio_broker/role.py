@@ -3,7 +3,7 @@
     master  end of following: everything whole into the queues, the part of a record cut off
             | no other master of this name goes on | what a slave has and this log lacks is fetched
             | tables and offsets of its slaves taken over | it says that it leads, and looks for another master again
-            | registered | writes | delayed messages and transactions
+            | registered | an epoch of its own | writes | delayed messages and transactions
     slave   writes refused, waiting sends answered | follows its master's log and tables | registered
 
 A role lives in a cancel scope; `change` ends it and begins the other. Connections, tables and listeners go on. A
@@ -28,6 +28,7 @@ from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.leadership import NOT_TAKEN_OVER
@@ -91,6 +92,7 @@ class RoleService:
         group_transfer: GroupTransferService,
         follow: Callable[[], SlaveReplication],
         fetch: Callable[[Callable[[str], None]], Awaitable[object]],
+        opener: EpochOpener,
         gather: Callable[[str | None], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
         find_masters: FindMasters,
@@ -100,7 +102,8 @@ class RoleService:
     ) -> None:
         """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
-        `fetch` gets what only slaves have of the log; it is given what to call when that takes long.
+        `fetch` gets what only slaves have of the log; it is given what to call when that takes long. `opener` opens the
+        epoch of the writes that come now.
         `gather` is given the only broker to ask, where there is but one; `ask_outcome` asks the broker at an address
         what became of a hand-over.
         `find_masters` is given where another master was last, `claim_id` asks the one at an address for a slave's id.
@@ -118,6 +121,7 @@ class RoleService:
         self._group_transfer = group_transfer
         self._make_slave = follow
         self._fetch = fetch
+        self._opener = opener
         self._gather = gather
         self._ask_outcome = ask_outcome
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -138,6 +142,9 @@ class RoleService:
         self._former: str | None = None
         """The master that has handed over to this broker, until this one takes writes."""
         self._claims = False
+        self._takes_writes = False
+        self._epoch_role: Role | None = None
+        """What this broker was when it opened its epoch; None where it has yet to open one."""
 
     def __repr__(self) -> str:
         return f"<RoleService {self._config.broker.role}>"
@@ -180,12 +187,8 @@ class RoleService:
             self._refused = None
             if not after.is_slave and not before.is_slave:
                 # A master stays one: only what its sends wait for is another matter from now on.
-                self._parts.waiting_answers.answer_all()
-                self._config.replace(after)
-                self._expect_acknowledgements()
-                self._set_gate()
+                await self._change_mode(after)
                 await self._keep_role()
-                logger.info("role changed role=%s", role)
                 return
             if after.is_slave:
                 self._store.refuse_writes("this broker becomes a slave")
@@ -247,7 +250,22 @@ class RoleService:
         with trio.CancelScope(shield=True):
             await self._keep_role()
 
+    async def _change_mode(self, after: BrokerConfig) -> None:
+        """Wait for slaves from now on, or no longer: what is stored so is of another epoch."""
+        self._parts.waiting_answers.answer_all()
+        self._config.replace(after)
+        if self._takes_writes:
+            self._store.refuse_writes("this master changes its mode")
+            await self._insist_on_epoch()
+        self._expect_acknowledgements()
+        self._set_gate()
+        # It may have found another master meanwhile.
+        if self._takes_writes:
+            self._store.take_writes()
+        logger.info("role changed role=%s", after.role)
+
     async def _follow(self) -> None:
+        self._takes_writes = False
         self._store.is_slave = True
         self._leadership.follow()
         self._set_gate()
@@ -270,6 +288,8 @@ class RoleService:
         # Before anything is waited for: the setter below completes the queues, and would open for writes.
         self._leadership.stand_aside()
         store.is_slave = False
+        self._takes_writes = False
+        self._epoch_role = None
         store.refuse_writes(NOT_TAKEN_OVER)
         # Not before it takes writes: clients go where it is listed.
         registration.hold()
@@ -288,13 +308,17 @@ class RoleService:
         if former is None:
             await self._fetch(self._stand_by)
             self._expect_acknowledgements()
-        await self._gather(former)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._gather, former)
+            nursery.start_soon(self._opener.ask, former)
         self._parts.deleted_topics.follow()
         try:
             other = None
             if former is None:
                 other = await self._claim(found.silent)
             else:
+                # First: slaves that are told of another epoch come back.
+                await self._insist_on_epoch()
                 await self._wait_for_slaves()
             if other is None:
                 await self._insist_on_topics(known_to)
@@ -352,7 +376,10 @@ class RoleService:
         """Take writes; returns when a name server refuses this master."""
         store = self._store
         is_new_log = store.commit_log.is_empty
+        if self._epoch_role != self._config.broker.role:
+            await self._insist_on_epoch()
         self._decide()
+        self._takes_writes = True
         store.take_writes()
         logger.info("writes are taken offset=%d", store.max_physical_offset)
         self._settle()
@@ -463,6 +490,21 @@ class RoleService:
                 logger.error("no writes are taken reason=%s", error)
                 self._decide()
                 self._stand_by(str(error))
+                await trio.sleep(ROOM_LOOK)
+
+    async def _insist_on_epoch(self) -> None:
+        """Without its line on the disk no message is taken."""
+        while True:
+            role = self._config.broker.role
+            try:
+                await self._opener.open()
+                if role == self._config.broker.role:
+                    self._epoch_role = role
+                    return
+            except OSError as error:
+                reason = f"the epoch file cannot be written: {error}"
+                logger.error("no writes are taken reason=%s", reason)
+                self._stand_by(reason)
                 await trio.sleep(ROOM_LOOK)
 
     def _make_topics(self, known_to: int) -> None:

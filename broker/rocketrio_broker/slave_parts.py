@@ -8,11 +8,14 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
+from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.ha.peers import ask_settings
 from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.ha.slave import SlaveReplication
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.registration import BrokerRegistration
+from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.remoting.ports import Dial
 
@@ -37,6 +40,15 @@ def slave_replication(
 ) -> SlaveReplication:
     """A new one, for as long as the broker stays a slave; `ha_dial` reaches replication ports."""
     master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
+
+    async def knows_epochs() -> bool:
+        addr = master.value
+        if addr is not None:
+            return REPLICATION_KEY in await ask_settings(pool.call, addr)
+        if config.name_servers:
+            raise NotReachable("No name server has said yet who the master is", remedy="")
+        return False
+
     client = HAClient(
         parts.store,
         address=ha_master,
@@ -48,6 +60,8 @@ def slave_replication(
             divergent_tail=parts.config.broker.ha_divergent_tail,
             missing_history=parts.config.broker.ha_missing_history,
         ),
+        knows_epochs=knows_epochs,
+        broker_id=lambda: parts.config.broker.broker_id,
     )
     parts.level_clock.forget()
     synchronize = SlaveSynchronize(

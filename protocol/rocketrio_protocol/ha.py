@@ -3,7 +3,8 @@
     slave  -> master   | offset i64 |                        end of the slave's log
     master -> slave    | physical offset i64 | size i32 | size bytes of the log ... |
 
-Size 0 is a heartbeat; its offset is the next address that the master will send.
+Size 0 is a heartbeat; its offset is the next address that the master will send. Between rocketrio brokers
+(ha_exchange.py) a header also says up to where the master's readers see, before the bytes.
 
 Invariant: the stream is not aligned to records; any split of it gives the same bytes at the same addresses.
 Invariant: nothing is allocated for a claimed size; no byte of a body is copied here.
@@ -26,6 +27,7 @@ LARGEST_OFFSET: Final = 2**63 - 1
 
 _REPORT: Final = struct.Struct(">q")
 _TRANSFER_HEADER: Final = struct.Struct(">qi")
+_CONFIRMED: Final = struct.Struct(">q")
 
 REPORT_SIZE: Final = _REPORT.size
 TRANSFER_HEADER_SIZE: Final = _TRANSFER_HEADER.size
@@ -40,6 +42,11 @@ def encode_transfer_header(physical_offset: int, size: int) -> bytes:
     """What precedes `size` bytes of the log; a heartbeat when `size` is 0."""
     assert 0 <= size <= TRANSFER_SIZE_LIMIT, size
     return _TRANSFER_HEADER.pack(physical_offset, size)
+
+
+def encode_confirming_header(physical_offset: int, size: int, confirmed: int) -> bytes:
+    """The same between rocketrio brokers."""
+    return encode_transfer_header(physical_offset, size) + _CONFIRMED.pack(confirmed)
 
 
 class ReportDecoder:
@@ -74,6 +81,8 @@ class TransferPart:
     """Where the transfer that these bytes are part of begins."""
     transfer_end: int
     """The address after it; for a heartbeat the address that comes next."""
+    confirmed: int | None = None
+    """What the header said of the master's readers; None where headers say nothing."""
 
     @property
     def is_heartbeat(self) -> bool:
@@ -83,7 +92,11 @@ class TransferPart:
 class TransferDecoder:
     """Cuts a master's bytes into parts of transfers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, confirms: bool = False) -> None:
+        """`confirms`: the master is a rocketrio broker, and its headers say up to where its readers see."""
+        self._confirms = confirms
+        self._header_size = TRANSFER_HEADER_SIZE + (_CONFIRMED.size if confirms else 0)
+        self._confirmed: int | None = None
         self._header = b""
         self._start = 0
         self._next = 0
@@ -106,21 +119,27 @@ class TransferDecoder:
             if self._next < self._end:
                 taken = min(self._end - self._next, size - position)
                 body = view[position : position + taken]
-                parts.append(TransferPart(self._next, body, self._start, self._end))
+                parts.append(
+                    TransferPart(self._next, body, self._start, self._end, self._confirmed)
+                )
                 self._next += taken
                 position += taken
                 continue
-            wanted = TRANSFER_HEADER_SIZE - len(self._header)
+            wanted = self._header_size - len(self._header)
             self._header += bytes(view[position : position + wanted])
             position += wanted
-            if len(self._header) == TRANSFER_HEADER_SIZE:
+            if len(self._header) == self._header_size:
                 self._take_header()
                 if self._start == self._end:
-                    parts.append(TransferPart(self._start, view[:0], self._start, self._end))
+                    parts.append(
+                        TransferPart(self._start, view[:0], self._start, self._end, self._confirmed)
+                    )
         return parts
 
     def _take_header(self) -> None:
-        offset, size = _TRANSFER_HEADER.unpack(self._header)
+        offset, size = _TRANSFER_HEADER.unpack_from(self._header)
+        if self._confirms:
+            (self._confirmed,) = _CONFIRMED.unpack_from(self._header, TRANSFER_HEADER_SIZE)
         self._header = b""
         if offset < 0 or not 0 <= size <= TRANSFER_SIZE_LIMIT or offset > LARGEST_OFFSET - size:
             raise RemoteProtocolError(

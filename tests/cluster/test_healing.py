@@ -26,11 +26,13 @@ def role_of(member: Member) -> tuple[str, int]:
 
 
 async def level(*members: Member) -> None:
-    """Wait until these have the same log."""
+    """Wait until these have the same log, and show all of it."""
     stores = [member.broker.store for member in members]
     with trio.fail_after(30):
         while len({store.max_physical_offset for store in stores}) > 1:  # noqa: ASYNC110
             await trio.sleep(0.1)
+        for store in stores:
+            await store.read_gate.end.wait_reached(store.max_physical_offset)
 
 
 async def store(call: Caller, member: Member, *texts: bytes) -> None:

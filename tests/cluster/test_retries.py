@@ -76,6 +76,7 @@ async def test_a_slave_has_what_waits_and_what_died(autojump_clock: MockClock) -
         caller_of(cluster) as caller,
     ):
         master, slave = cluster.master.broker, cluster.slaves[0].broker
+        await trio.sleep(1)
         await caller.send(master.address, b"work")
         message = await next_message(caller, master.address, "orders", 0)
         assert await send_back(caller, master.address, message) == 0

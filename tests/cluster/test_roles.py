@@ -44,7 +44,8 @@ async def listed(cluster: EmbeddedCluster) -> dict[int, str]:
     async with caller_of(cluster) as call:
         answer = await call.pool.call(cluster.name_server.addr, GetBrokerClusterInfoRequestHeader())
     info = fastjson.loads(answer.body, ClusterInfo, what="cluster info")
-    return info.broker_addr_table["broker-a"].broker_addrs
+    found = info.broker_addr_table.get("broker-a")
+    return {} if found is None else found.broker_addrs
 
 
 async def change(call: Caller, broker: Broker, role: str, broker_id: int) -> RemotingCommand:

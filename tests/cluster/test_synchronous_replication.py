@@ -71,9 +71,10 @@ async def synchronous(slaves: int = 1, **settings: Any) -> AsyncGenerator[Pair]:
         caller_of(members) as caller,
     ):
         pair = Pair(members, caller)
+        transfer = members.master.broker.ha_service.group_transfer
         with trio.fail_after(WAIT_LIMIT):
-            connected = members.master.broker.ha_service.accepted
-            await connected.wait_reached(slaves)
+            while transfer.statistics().live_slaves < slaves:  # noqa: ASYNC110
+                await trio.sleep(0.01)
         await pair.caller.send(pair.addr, b"first")
         if slaves:
             await pair.wait_level()

@@ -2,6 +2,9 @@
 
     __init__            HAService: accepts slaves, one HAConnection each
     connection          the master's end of one slave
+    exchange            who a rocketrio peer is, and which epochs its log has: the first words of a connection
+    epochs              where two logs part by their epochs, and what may be cut
+    open_epoch          a broker that becomes master opens an epoch, and asks the others before
     group_transfer      what enough slaves have: the address that synchronous puts wait for
     live_slaves         which broker ids are connected, and so can be read
     known_slaves        which slaves there were, for a master that comes back with its name servers
@@ -29,6 +32,7 @@ Unlike Java: no number shared by all slaves; what counts is what each live slave
 """
 
 import logging
+from collections.abc import Callable
 from types import NoneType
 from typing import Final
 
@@ -37,13 +41,14 @@ import trio
 
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
-from rocketrio_broker.ha.errors import ReplicationError
+from rocketrio_broker.ha.errors import AskedOnlyError, EpochEndedError, ReplicationError
 from rocketrio_broker.ha.group_transfer import GroupTransferService, GroupTransferStatistics
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachable, ProtocolError
 from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock, split_addr
+from rocketrio_protocol.remoting.tasks import background_nursery
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -52,6 +57,9 @@ SLAVES_LIMIT: Final = 64
 
 ARRIVALS_LIMIT: Final = 64
 """Connections at once whose other end has yet to prove who it is; they take no place of a slave's."""
+
+
+_ORDINARY_ENDS: Final = (NotReachable, EpochEndedError, AskedOnlyError, NoneType)
 
 
 @attrs.frozen
@@ -78,8 +86,13 @@ class HAService:
         config: HAConfig | None = None,
         group_transfer: GroupTransferService | None = None,
         security: LinkSecurity | None = None,
+        broker_id: Callable[[], int] = lambda: -1,
+        introduce: Callable[[int, str], None] = lambda _id, _addr: None,
     ) -> None:
-        """`group_transfer` is told what the slaves have, for those who wait; `security` says who may be a slave."""
+        """`group_transfer` is told what the slaves have, for those who wait; `security` says who may be a slave.
+
+        `introduce` is told the broker id and the address of each slave that says who it is; `broker_id` is our own.
+        """
         self.ha_address = listener.addr
         """`host:port` that slaves dial."""
         self.connections: list[HAConnection] = []
@@ -96,6 +109,8 @@ class HAService:
             is_required=False, max_physical_offset=store.max_physical_offset
         )
         self._security = security or LinkSecurity()
+        self._broker_id = broker_id
+        self._introduce = introduce
         self._arriving = 0
         self._last_refusal: str | None = None
         self._last_refused_host = ""
@@ -123,7 +138,9 @@ class HAService:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve slaves until cancelled or until the listener is closed; closes the listener."""
         try:
-            async with trio.open_nursery() as nursery:
+            async with background_nursery() as watching, trio.open_nursery() as nursery:
+                watching.start_soon(self._end_with_epochs)
+                watching.start_soon(self._tell_gate)
                 task_status.started()
                 while True:
                     try:
@@ -133,6 +150,34 @@ class HAService:
                     nursery.start_soon(self._serve, transport)
         finally:
             self._listener.close()
+
+    async def _end_with_epochs(self) -> None:
+        """Have rocketrio slaves come back when this log has other epochs than they were told."""
+        changes = self._store.epochs.changes
+        while True:
+            await changes.wait_past(changes.value)
+            for connection in tuple(self.connections):
+                if connection.greeting is not None:
+                    connection.end(EpochEndedError("Another epoch begins"))
+
+    async def _tell_gate(self) -> None:
+        """Have rocketrio slaves hear how far readers see here."""
+        end = self._store.read_gate.end
+        while True:
+            await end.wait_past(end.value)
+            for connection in self.connections:
+                connection.tell_gate()
+
+    def _introduced(self, connection: HAConnection) -> None:
+        """A slave is back, perhaps before its old connection was given up: it is one slave."""
+        greeting = connection.greeting
+        assert greeting is not None
+        for older in tuple(self.connections):
+            if older is not connection and older.member and older.member == greeting.member:
+                older.end(EpochEndedError("The slave is back on another connection"))
+                self.group_transfer.slave_left(older.addr)
+        if greeting.broker_id >= 0:
+            self._introduce(greeting.broker_id, connection.addr)
 
     async def _serve(self, transport: Transport) -> None:
         if len(self.connections) >= SLAVES_LIMIT or self._arriving >= ARRIVALS_LIMIT:
@@ -157,6 +202,8 @@ class HAService:
             config=self._config,
             wall_clock=self._wall_clock,
             group_transfer=self.group_transfer,
+            broker_id=self._broker_id(),
+            introduced=self._introduced,
         )
         self.connections.append(connection)
         self.accepted.advance(self.accepted.value + 1)
@@ -171,8 +218,10 @@ class HAService:
 
     def _log_end(self, addr: str, reason: Error | None, ack_offset: int = 0) -> None:
         host, _ = split_addr(addr)
-        level = logging.INFO if type(reason) in (NotReachable, NoneType) else logging.WARNING
-        if isinstance(reason, ReplicationError | ProtocolError):
+        level = logging.INFO if type(reason) in _ORDINARY_ENDS else logging.WARNING
+        if type(reason) in _ORDINARY_ENDS:
+            self._refused.pop(host, None)
+        elif isinstance(reason, ReplicationError | ProtocolError):
             self._last_refusal, self._last_refused_host = str(reason), host
             # A slave that cannot follow comes back every few seconds: one line for people is enough.
             if self._refused.get(host) is type(reason):

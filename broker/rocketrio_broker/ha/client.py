@@ -3,6 +3,9 @@
 On each connect it asks from a little before its end, and compares what comes with what it has (history.py); only then
 it appends, and reports how far it is. What else may come of that is decided in resync.py.
 
+With a rocketrio master it first exchanges which epochs both logs have (exchange.py), and never stores a byte of an
+epoch before its line is on its own disk.
+
 One task: it waits for bytes, or for the time to report or to give up, whichever comes first. Where the master is to
 hear of what the disk has (`acknowledge = "disk"`) a second one reports as the log is flushed.
 
@@ -28,12 +31,15 @@ from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import (
     AheadOfMasterError,
     AskAgainError,
+    BeyondBoundaryError,
     DivergedHistoryError,
+    EqualHistoryError,
     HistoryMismatchError,
     MissingHistoryError,
     NoRoomError,
     SilentPeerError,
 )
+from rocketrio_broker.ha.exchange import KnowsEpochs, ask_welcome, greeting_of
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
@@ -41,9 +47,11 @@ from rocketrio_broker.ha.resync import SILENT_HEARTBEATS, HistoryRules, Resync
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.ha.transfer_checks import check_fits_file, check_is_record
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.read_gate import EVERYTHING
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.ha import TransferDecoder, TransferPart, encode_report
+from rocketrio_protocol.ha_exchange import ASK_AGAIN
 from rocketrio_protocol.remoting.ports import Dial, Transport, WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -72,10 +80,13 @@ class HAClient:
         config: HAConfig | None = None,
         level_clock: LevelClock | None = None,
         rules: Callable[[], HistoryRules] = HistoryRules,
+        knows_epochs: KnowsEpochs | None = None,
+        broker_id: Callable[[], int] = lambda: -1,
     ) -> None:
         """`level_clock` is told whenever all that the master had is here.
 
-        `rules` says what may be given up to follow a master; it is asked each time.
+        `rules` says what may be given up to follow a master; it is asked each time, and so is `knows_epochs`, whether
+        the master is a rocketrio broker. Without it none is.
         """
         self.state = HAClientState.WAITING_FOR_ADDRESS
         self.connected = Watermark()
@@ -95,6 +106,9 @@ class HAClient:
         self._torn_end = TornEnd(store, dial=dial, wall_clock=wall_clock)
         self._judged: tuple[tuple[str, int], Damage] | None = None
         self._resync = Resync(store, rules=rules, wall_clock=wall_clock)
+        self._knows_epochs = knows_epochs
+        self._broker_id = broker_id
+        self._promises: int | None = None
         self._check: HistoryCheck | None = None
         self._verified = trio.Event()
         self._has_taken = False
@@ -131,6 +145,7 @@ class HAClient:
             last_report_age=_age(self._last_report_time or None),
             last_problem=None if self.problem is None else str(self.problem),
             verified_offset=None if self._connected_since_ms is None else self._position(),
+            beyond=self._resync.beyond,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -157,7 +172,7 @@ class HAClient:
             if not isinstance(self.problem, DivergedHistoryError | MissingHistoryError):
                 self.state = HAClientState.CONNECTING
             try:
-                await self._connect(addr)
+                await self._connect_and_adopt(addr)
             except AskAgainError as error:
                 logger.debug("asking again master=%s reason=%s", addr, error)
                 asked_again += 1
@@ -191,7 +206,7 @@ class HAClient:
 
     async def _find_damage(self, addr: str, error: Error | OSError) -> Damage:
         """Judge whether two logs only differ because the end of one is damaged; once for each master and end."""
-        if not isinstance(error, DivergedHistoryError):
+        if not isinstance(error, DivergedHistoryError) or isinstance(error, BeyondBoundaryError):
             return Damage.NONE
         key = addr, self._store.max_physical_offset
         if self._judged is None or self._judged[0] != key:
@@ -200,12 +215,21 @@ class HAClient:
         # What was mended before, and differs again, is no damage of its end.
         return Damage.NONE if self._judged[1] is Damage.OWN else self._judged[1]
 
+    async def _connect_and_adopt(self, addr: str) -> None:
+        try:
+            await self._connect(addr)
+        except EqualHistoryError:
+            await self._resync.adopt()
+            raise
+
     async def _connect(self, addr: str) -> None:
         # Before the master is asked for more than this log can take, and told that its damaged end is here.
         self._store.health.check()
+        knows_epochs = self._knows_epochs is not None and await self._knows_epochs()
         transport = await self._dial(addr)
         try:
-            self._begin_check()
+            await self._exchange_epochs(transport, addr if knows_epochs else None)
+            await self._begin_check()
             self._connected_since_ms = self._wall_clock.now_ms()
             self._local_addr = transport.local_addr
             if self._level_clock is not None:
@@ -215,16 +239,29 @@ class HAClient:
                 "connected master=%s offset=%d ask_from=%d",
                 addr, self._store.max_physical_offset, self._position(),
             )  # fmt: skip
-            await self._exchange(transport)
+            await self._replicate(transport)
         finally:
             self._local_addr = None
             await transport.aclose()
 
-    def _begin_check(self) -> None:
+    async def _exchange_epochs(self, transport: Transport, addr: str | None) -> None:
+        store = self._store
+        if addr is None or not store.epochs.member:
+            # What comes is of no known epoch.
+            self._promises = None
+            await store.epochs.forget()
+            store.read_gate.told(EVERYTHING)
+            return
+        self._promises = store.epochs.promises
+        greeting = greeting_of(store, broker_id=self._broker_id())
+        await self._resync.take_welcome(await ask_welcome(transport, greeting), addr)
+
+    async def _begin_check(self) -> None:
         self._has_taken = False
         self._verified = trio.Event()
         self._check = check = self._resync.begin()
         if check.is_complete:
+            await self._resync.adopt()
             self._end_check()
         elif self.state is HAClientState.CONNECTING:
             self.state = HAClientState.VERIFYING
@@ -234,7 +271,7 @@ class HAClient:
         self._verified.set()
         self.state = HAClientState.FOLLOWING
 
-    async def _exchange(self, transport: Transport) -> None:
+    async def _replicate(self, transport: Transport) -> None:
         if not self._reports_flushed:
             await self._report(transport)
             await self._transfer(transport)
@@ -264,7 +301,7 @@ class HAClient:
 
     async def _transfer(self, transport: Transport) -> None:
         config, store = self._config, self._store
-        decoder = TransferDecoder()
+        decoder = TransferDecoder(confirms=self._promises is not None)
         last_read_time = trio.current_time()
         while True:
             report_time = (
@@ -300,9 +337,13 @@ class HAClient:
 
     def _take(self, part: TransferPart, master: str) -> None:
         """Compare, or append, or first the one and then the other."""
+        if part.confirmed == ASK_AGAIN:
+            raise AskAgainError("The master has other epochs now")
         check = self._check
         if check is None:
             self._append(part, master)
+            if part.confirmed is not None and part.confirmed != self._store.read_gate.end.value:
+                self._store.read_gate.told(part.confirmed)
             return
         if part.physical_offset != check.position:
             raise self._resync.misplaced(check, part.physical_offset, master)
@@ -317,6 +358,8 @@ class HAClient:
         if check.difference is not None:
             raise self._resync.diverged(check, master)
         if check.is_complete:
+            if self._resync.must_adopt:
+                raise EqualHistoryError("Both logs are equal: the master's epochs are ours")
             self._end_check()
             rest = attrs.evolve(part, physical_offset=check.position, body=part.body[taken:])
             self._append(rest, master)
@@ -376,6 +419,8 @@ class HAClient:
         """Say how far the log goes, and wait until that is on its way."""
         store = self._store
         store.health.check()
+        if self._promises is not None and self._promises != store.epochs.promises:
+            raise AskAgainError("Another broker opens an epoch: the master has to hear of that")
         self._reported = self._position()
         report = encode_report(self._reported)
         # Without a wait where that goes: a send may hang on it, and the queues are built during a wait.

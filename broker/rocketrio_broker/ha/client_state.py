@@ -8,10 +8,13 @@ from typing import Final
 
 import attrs
 
+from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.errors import (
     AheadOfMasterError,
+    BeyondBoundaryError,
     DivergedHistoryError,
     MissingHistoryError,
+    UnfinishedMasterError,
 )
 
 
@@ -24,6 +27,8 @@ class HAClientState(Enum):
     FOLLOWING = "following"
     AHEAD = "ahead of the master, waiting"
     DIVERGED = "diverged from the master, refusing"
+    BEYOND = "has what the master lacks, waiting for an operator"
+    UNFINISHED = "waiting for the master to begin an epoch"
     MISSING_HISTORY = "behind the master's first byte, refusing"
     PAUSING = "pausing before the next attempt"
 
@@ -31,9 +36,11 @@ class HAClientState(Enum):
 PROBLEM_STATES: Final[dict[type[object], HAClientState]] = {
     AheadOfMasterError: HAClientState.AHEAD,
     DivergedHistoryError: HAClientState.DIVERGED,
+    BeyondBoundaryError: HAClientState.BEYOND,
+    UnfinishedMasterError: HAClientState.UNFINISHED,
     MissingHistoryError: HAClientState.MISSING_HISTORY,
 }
-"""While it pauses after these problems; the last two stand until a master can be followed."""
+"""While it pauses after these problems."""
 
 
 @attrs.frozen
@@ -59,3 +66,5 @@ class HAClientStatistics:
     """Why the last connection ended or could not be made; None once transfers go on."""
     verified_offset: int | None
     """Up to here the log is equal to the connected master's; None without a connection."""
+    beyond: Beyond | None
+    """What lies here that the master lacks, and is not cut off without being asked for."""

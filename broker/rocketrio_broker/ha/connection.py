@@ -2,10 +2,15 @@
 
 Two tasks in one nursery, one a direction, each with its own clock; the first to end ends the other.
 
+A rocketrio slave says first who it is and which epochs its log has (`exchange.py`), and is answered with this log's;
+its connection lasts no longer than these. All others are served as Apache serves them, not one byte differs.
+
 Invariant: the next transfer starts where the last one ended, from the offset the slave asked for.
 Invariant: slave_ack_offset never passes what was sent on this connection, nor goes back: a slave that takes back what
 it acknowledged is dropped.
 Invariant: no byte that is known to be damaged is sent.
+Invariant: no byte of an epoch is sent to a rocketrio slave that was not told of that epoch on this connection.
+Invariant: a slave's name is in the epoch's line before its first report counts.
 Invariant: no transfer crosses the end of a commit-log file (`read_log` sees to it).
 Answers to: DefaultHAConnection (with ReadSocketService and WriteSocketService); RocketMQ reference, section 6.3.
 Unlike Java: any append wakes it, where an asynchronous master looks every 100 ms.
@@ -15,6 +20,7 @@ bytes it never got.
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -22,18 +28,30 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.config import HAConfig
+from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.ha.errors import (
+    AskedOnlyError,
     DamagedSourceError,
+    EpochEndedError,
     HistoryMismatchError,
+    ReplicationError,
     SilentPeerError,
     SlaveAheadError,
     SlaveTooFarBehindError,
 )
+from rocketrio_broker.ha.exchange import receive_greeting, welcome
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.store.epochs import ANONYMOUS
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
-from rocketrio_protocol.ha import ReportDecoder, encode_transfer_header
+from rocketrio_protocol.ha import (
+    REPORT_SIZE,
+    ReportDecoder,
+    encode_confirming_header,
+    encode_transfer_header,
+)
+from rocketrio_protocol.ha_exchange import ASK_AGAIN, EXCHANGE_MAGIC, Greeting, encode_exchange
 from rocketrio_protocol.remoting.ports import Transport, WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")
@@ -42,6 +60,7 @@ _REPORT_BUFFER_SIZE: Final = 4096  # 512 reports; only the last of a read counts
 _JOINED_SIZE_LIMIT: Final = 64 * 1024  # up to here a copy is cheaper than a packet for the header
 _PIECE_SIZE: Final = 128 * 1024  # of a transfer; in 20 s a link of 52 kbit/s takes as much
 _NOTHING_REPORTED: Final = -1
+_GATE_PAUSE: Final = 0.005  # seconds; while messages come, they bring it along
 _LAST_WORD_LIMIT: Final = 1.0  # seconds; 12 bytes, into a connection that has sent nothing yet
 
 
@@ -50,6 +69,8 @@ class HAConnectionStatistics:
     """One connected slave, as its master sees it."""
 
     addr: str
+    member: str
+    """Which data directory it is; empty for slaves that do not say."""
     slave_request_offset: int | None
     """Where the slave wanted to begin; None before its first report."""
     slave_ack_offset: int
@@ -74,8 +95,15 @@ class HAConnection:
         config: HAConfig,
         wall_clock: WallClock,
         group_transfer: GroupTransferService,
+        broker_id: int = -1,
+        introduced: Callable[["HAConnection"], None] = lambda _: None,
     ) -> None:
+        """`introduced` is called once the slave has said who it is, before it counts."""
         self.addr = transport.remote_addr
+        self.greeting: Greeting | None = None
+        """What a rocketrio slave has said of itself; None before it did, and of all others."""
+        self.is_anonymous = False
+        """It does not say who it is, and may count."""
         self.acknowledged = Watermark()
         """Grows with the slave's reports: whoever needs a slave to have something waits on it."""
         self.ended_by: Error | None = None
@@ -84,11 +112,18 @@ class HAConnection:
         self._store = store
         self._config = config
         self._group_transfer = group_transfer
+        self._broker_id = broker_id
+        self._introduced = introduced
+        self._scope = trio.CancelScope()
+        self._waiting = trio.CancelScope()
+        self._boundary: int | None = None
+        self._epoch_changes = store.epochs.changes.value
         self._connected_since_ms = wall_clock.now_ms()
         self._requested = Watermark(_NOTHING_REPORTED)
         self._sent_to = 0
         self._bytes_sent = 0
         self._limit: int | None = None
+        self._is_sending = False
         self._last_report_time = trio.current_time()
 
     def __repr__(self) -> str:
@@ -110,9 +145,15 @@ class HAConnection:
         """Seconds since the slave last reported."""
         return trio.current_time() - self._last_report_time
 
+    @property
+    def member(self) -> str:
+        """Which data directory this is; empty where the slave does not say."""
+        return ANONYMOUS if self.greeting is None else self.greeting.member
+
     def statistics(self) -> HAConnectionStatistics:
         return HAConnectionStatistics(
             addr=self.addr,
+            member=self.member,
             slave_request_offset=self.slave_request_offset,
             slave_ack_offset=self.slave_ack_offset,
             bytes_behind=self._store.max_physical_offset - self.slave_ack_offset,
@@ -126,6 +167,7 @@ class HAConnection:
         """Serve the slave until either end is done with the other; `ended_by` then says why."""
         try:
             async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
                 nursery.start_soon(self._read, nursery.cancel_scope)
                 nursery.start_soon(self._write, nursery.cancel_scope)
             await self._tell_limit()
@@ -134,18 +176,41 @@ class HAConnection:
 
     async def _tell_limit(self) -> None:
         """Say where the log begins or ends, to a slave that asked for something else; an Apache slave reconnects.
+        Or that there are other epochs now.
 
         Between transfers only, where a header is expected.
         """
         if self._limit is not None:
-            with trio.move_on_after(_LAST_WORD_LIMIT), suppress(Error):
-                await self._transport.send_all(encode_transfer_header(self._limit, 0))
+            last_word = self._header(self._limit, 0)
+        elif isinstance(self.ended_by, EpochEndedError) and self.greeting and not self._is_sending:
+            last_word = encode_confirming_header(self._sent_to, 0, ASK_AGAIN)
+        else:
+            return
+        with trio.move_on_after(_LAST_WORD_LIMIT), suppress(Error):
+            await self._transport.send_all(last_word)
+
+    def end(self, error: Error) -> None:
+        """End it from outside: the slave is on another connection, or has to hear of other epochs."""
+        self._end(error, self._scope)
+
+    def tell_gate(self) -> None:
+        """Readers see more here: tell a slave that can be told, with the next bytes or a moment later without."""
+        if self.greeting is not None:
+            soon = trio.current_time() + _GATE_PAUSE
+            self._waiting.deadline = min(self._waiting.deadline, soon)
 
     # --- the slave's reports -----------------------------------------------------------------
 
     async def _read(self, connection_scope: trio.CancelScope) -> None:
         try:
             await self._take_reports()
+        except OSError as error:
+            self._end(
+                ReplicationError(
+                    f"The epoch file could not be written: {error}", broker_addr=self.addr
+                ),
+                connection_scope,
+            )
         except Error as error:
             self._end(error, connection_scope)
 
@@ -153,6 +218,7 @@ class HAConnection:
         buffer = memoryview(bytearray(_REPORT_BUFFER_SIZE))
         decoder = ReportDecoder()
         silence_limit = self._config.housekeeping_interval
+        first: bytes | None = b""
         while True:
             # Only a whole report counts as a sign of life.
             deadline = self._last_report_time + silence_limit
@@ -166,13 +232,53 @@ class HAConnection:
                 raise NotReachable(
                     "The slave closed the connection", broker_addr=self.addr, remedy=""
                 )
-            offset = decoder.feed(buffer[:received])
+            data = bytes(buffer[:received])
+            if first is not None:
+                first += data
+                if len(first) < REPORT_SIZE:
+                    continue
+                data, first = await self._begin(first), None
+            offset = decoder.feed(data)
             if offset is not None:
                 self._last_report_time = trio.current_time()
                 self._take_report(offset)
 
+    async def _begin(self, first: bytes) -> bytes:
+        """Hear who the slave is, if it says so; returns what follows of what it has sent."""
+        store = self._store
+        if not first.startswith(EXCHANGE_MAGIC):
+            self.is_anonymous = True
+            await store.epochs.join(ANONYMOUS, 0)
+            return first
+        greeting, rest = await receive_greeting(self._transport, first)
+        answer = await welcome(store, greeting, broker_id=self._broker_id)
+        if greeting.opens:
+            await self._transport.send_all(encode_exchange(answer))
+            raise AskedOnlyError("Another broker has asked how far this log goes")
+        self._epoch_changes = store.epochs.changes.value
+        await store.epochs.join(greeting.member, greeting.highest)
+        boundary = common_boundary(answer.epochs, answer.end, greeting.epochs, greeting.end)
+        self._boundary = None if boundary is None else boundary.address
+        self.greeting = greeting
+        self._introduced(self)
+        await self._transport.send_all(encode_exchange(answer))
+        self._last_report_time = trio.current_time()
+        return rest
+
     def _take_report(self, offset: int) -> None:
+        if self.ended_by is not None:
+            raise self.ended_by
+        self._check_epochs()
         end = self._store.max_physical_offset
+        if (
+            self.slave_request_offset is None
+            and self._boundary is not None
+            and offset > self._boundary
+        ):
+            raise SlaveAheadError(
+                f"The slave goes on from {offset}, and both logs are the same up to {self._boundary}",
+                broker_addr=self.addr,
+            )
         if offset > end:
             if self.slave_request_offset is None:
                 self._limit = end
@@ -204,6 +310,7 @@ class HAConnection:
             self.addr,
             self.slave_ack_offset,
             is_first=self.slave_ack_offset == self.slave_request_offset,
+            is_named=bool(self.member),
         )
 
     def _start_offset(self, request_offset: int) -> int:
@@ -223,6 +330,12 @@ class HAConnection:
             raise SlaveTooFarBehindError(
                 f"The slave needs the log from {offset} on, this master's begins at {first}",
                 broker_addr=self.addr,
+            )
+
+    def _check_epochs(self) -> None:
+        if self.greeting is not None and self._epoch_changes != self._store.epochs.changes.value:
+            raise EpochEndedError(
+                "This log has other epochs than the slave was told", broker_addr=self.addr
             )
 
     def _check_whole(self) -> None:
@@ -250,6 +363,7 @@ class HAConnection:
         last_write_time = trio.current_time()
         truncations = store.commit_log.truncations
         while True:
+            self._check_epochs()
             if truncations != store.commit_log.truncations:
                 raise HistoryMismatchError(
                     f"This broker's log was cut, to {store.max_physical_offset}",
@@ -262,9 +376,9 @@ class HAConnection:
                 self._check_whole()
                 with trio.CancelScope(
                     deadline=last_write_time + config.send_heartbeat_interval
-                ) as waiting:
+                ) as self._waiting:
                     await store.appended.wait_past(self._sent_to)
-                if not waiting.cancelled_caught:
+                if not self._waiting.cancelled_caught:
                     continue
                 block = memoryview(b"")
             await self._send(block)
@@ -278,7 +392,8 @@ class HAConnection:
     async def _send(self, block: memoryview) -> None:
         """One transfer. A slave that takes none of it for too long is as good as gone."""
         size = len(block)
-        header = encode_transfer_header(self._sent_to, size)
+        self._is_sending = True
+        header = self._header(self._sent_to, size)
         # Counted first: the slave may have it, and say so, before the last byte has left here.
         self._sent_to += size
         self._group_transfer.transfer_sent(self._sent_to)
@@ -287,7 +402,13 @@ class HAConnection:
         await self._send_piece(memoryview(header))
         for start in range(0, len(block), _PIECE_SIZE):
             await self._send_piece(block[start : start + _PIECE_SIZE])
+        self._is_sending = False
         self._bytes_sent += size
+
+    def _header(self, offset: int, size: int) -> bytes:
+        if self.greeting is None:
+            return encode_transfer_header(offset, size)
+        return encode_confirming_header(offset, size, self._store.read_gate.end.value)
 
     async def _send_piece(self, piece: memoryview) -> None:
         """Each has its time: over a slow link a whole transfer may take longer, and the slave is not silent."""

@@ -60,6 +60,18 @@ class LinkRefusedError(ReplicationError):
     """The other end of a replication connection did not prove that it may have one."""
 
 
+class EpochEndedError(ReplicationError):
+    """A connection is over because its slave has to hear of other epochs, or is back on another one."""
+
+    remedy = ""
+
+
+class AskedOnlyError(ReplicationError):
+    """A broker that becomes master has asked how this log stands, and wants no more."""
+
+    remedy = ""
+
+
 class SilentPeerError(NotReachable):
     """The other end said or took nothing for too long."""
 
@@ -70,6 +82,10 @@ class AskAgainError(ReplicationError):
     """Nothing is known yet: the same master has to be asked from another address."""
 
     remedy = ""
+
+
+class EqualHistoryError(AskAgainError):
+    """Without a common epoch the bytes were compared, and are equal: the next connection knows the epochs."""
 
 
 class DivergedHistoryError(ReplicationError):
@@ -85,6 +101,33 @@ class DivergedHistoryError(ReplicationError):
         super().__init__(message, broker_addr=broker_addr)
         self.cut_at = cut_at
         """The last beginning of a record before which both are equal."""
+
+
+class BeyondBoundaryError(DivergedHistoryError):
+    """This log goes on beyond where it and a master's, by their epochs, are one history."""
+
+    remedy = (
+        "Some of it may have been promised to producers. Set ha_divergent_tail to cut (also while the broker runs) to "
+        "put it aside in the data directory's folder `cut` and to follow this master; `rocketrio broker cut` shows "
+        "what was put aside and sends it again. If this log is the right one, make this broker the master instead"
+    )
+
+    def __init__(
+        self, message: str, *, broker_addr: str, cut_at: int, epoch_count: int, why_kept: str | None
+    ) -> None:
+        super().__init__(message, broker_addr=broker_addr, cut_at=cut_at)
+        self.epoch_count = epoch_count
+        """How many of this log's epochs remain."""
+        self.why_kept = why_kept
+        """Why it is not simply cut; None: nothing of it was promised to anybody."""
+
+
+class UnfinishedMasterError(ReplicationError):
+    """A master's log ends inside an epoch of which this one has more: it has not begun another one yet."""
+
+    remedy = (
+        "It is followed once it takes writes; until then it may still get what it lacks from here"
+    )
 
 
 class AheadOfMasterError(ReplicationError):

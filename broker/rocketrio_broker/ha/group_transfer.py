@@ -118,16 +118,20 @@ class GroupTransferService:
         """A slave was sent everything before this address."""
         self._sent_to = max(self._sent_to, end_offset)
 
-    def slave_reported(self, addr: str, slave_ack_offset: int, *, is_first: bool) -> None:
+    def slave_reported(
+        self, addr: str, slave_ack_offset: int, *, is_first: bool, is_named: bool = False
+    ) -> None:
         """A slave has everything before this address; its first report makes it live.
 
         `is_first`: it has been sent nothing on its connection that would be new to it.
+        `is_named`: it said who it is, so its older connection has been ended, and no other is in doubt.
         """
         if is_first and slave_ack_offset > self._sent_to:
             # Bytes from somewhere else, a copied directory perhaps: they count when it has got more of ours.
             slave_ack_offset = self._sent_to
         if addr not in self._slave_ack_offsets:
-            self._doubt_older(addr)
+            if not is_named:
+                self._doubt_older(addr)
         elif self._in_doubt:
             self._in_doubt.discard(addr)
         self._slave_ack_offsets[addr] = slave_ack_offset

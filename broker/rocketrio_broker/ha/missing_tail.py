@@ -195,12 +195,17 @@ class MissingTail:
             "this log is shorter than a slave's, getting what it lacks slave=%s offset=%d bytes=%d",
             slave.addr, begin, slave.end - begin,
         )  # fmt: skip
+
+        async def knows_epochs() -> bool:
+            return slave.knows_epochs
+
         client = HAClient(
             store,
             address=MasterAddress(slave.ha_addr),
             dial=self._dial,
             wall_clock=self._wall_clock,
             config=self._config,
+            knows_epochs=knows_epochs,
         )
         problem: list[Error] = []
         store.is_slave = True

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.command import RemotingCommand
@@ -78,6 +79,8 @@ class Replica:
     end: int
     """Where its log ends."""
     ha_addr: str
+    knows_epochs: bool = False
+    """It is a rocketrio broker, and says which epochs its log has."""
 
 
 async def ask_replica(call: Caller, addr: str) -> Replica:
@@ -91,7 +94,7 @@ async def ask_replica(call: Caller, addr: str) -> Replica:
         raise RemoteProtocolError(
             f"The broker does not say where it serves its log ({error!r})", broker_addr=addr
         ) from error
-    return Replica(addr, end, join_addr(host, port))
+    return Replica(addr, end, join_addr(host, port), REPLICATION_KEY in settings)
 
 
 async def claim_slave_id(peers: "Peers", addr: str) -> int:

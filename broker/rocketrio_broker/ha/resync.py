@@ -5,11 +5,19 @@
     differs from some address   diverged: refuses, or (ha_divergent_tail = cut) puts its own end aside and follows
     begins behind our end       history is missing: refuses, or (ha_missing_history = restart) copies everything anew
 
+Two rocketrio brokers first say which epochs their logs have (`exchange.py`), and then know where they part:
+
+    ours ends there            its end is compared, as above, and followed
+    ours goes on, as only we wrote it and nobody was promised anything of it    cut off, put aside, followed
+    ours goes on otherwise     waits, and says how many messages that are, or (ha_divergent_tail = cut) cuts them off
+
 Our masters say at once where their log begins or ends when they are asked for something else: a heartbeat with that
 address, and then they close. An Apache master sends heartbeats for the address that it was asked for; then a slave asks
 from further back, at last from the beginning of its last file.
 
-Invariant: bytes are given up by a rule that an operator set, never because a master is empty or says nothing.
+Invariant: bytes are given up where no producer was told that they are stored, else by a rule that an operator set,
+never because a master is empty or says nothing.
+Invariant: the epoch file names no epoch beyond a cut; a crash between the two leaves lines that begin beyond the end.
 Answers to: nothing in DefaultHAClient; AutoSwitchHAClient truncates by epochs.
 """
 
@@ -20,16 +28,21 @@ from typing import Final, Literal
 import attrs
 from attrs import validators
 
+from rocketrio_broker.ha.beyond import Beyond, count_beyond
+from rocketrio_broker.ha.epochs import common_boundary, why_kept
 from rocketrio_broker.ha.errors import (
     AheadOfMasterError,
     AskAgainError,
+    BeyondBoundaryError,
     DivergedHistoryError,
     HistoryMismatchError,
     MissingHistoryError,
+    UnfinishedMasterError,
 )
 from rocketrio_broker.ha.history import WINDOWS, HistoryCheck, last_boundary, window_start
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.ha_exchange import Epoch, Welcome
 from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")
@@ -76,6 +89,9 @@ class Resync:
         self._wall_clock = wall_clock
         self._question = _Question()
         self._next = _Question()
+        self._offered: list[Epoch] | None = None
+        self.beyond: Beyond | None = None
+        """What lies beyond the boundary with the master that is waited for; None while nothing does."""
 
     def __repr__(self) -> str:
         return f"<Resync {self._question}>"
@@ -91,6 +107,57 @@ class Resync:
         window = WINDOWS[question.window] if question.window < len(WINDOWS) else None
         start = max(window_start(log, compared_end, window), question.floor)
         return HistoryCheck(log, min(start, end))
+
+    # --- epochs ------------------------------------------------------------------------------
+
+    async def take_welcome(self, welcome: Welcome, master: str) -> None:
+        """Find where both logs part; take the master's epochs over if ours ends there.
+
+        Raises BeyondBoundaryError or UnfinishedMasterError otherwise, and OSError when the disk takes no line. Where no
+        epoch is common the bytes are compared, and `adopt` follows once they are equal.
+        """
+        store, epochs, end = self._store, self._store.epochs, self._log.max_offset
+        self._offered = welcome.epochs
+        boundary = common_boundary(epochs.lines, end, welcome.epochs, welcome.end)
+        if self._log.is_empty:
+            await self.adopt()
+            return
+        if boundary is None:
+            return
+        address, count = boundary.address, boundary.own_count
+        if end <= address:
+            self.beyond = None
+            await self.adopt()
+            return
+        theirs = welcome.epochs[boundary.their_count :]
+        if not theirs or theirs[0].start > welcome.end:
+            raise UnfinishedMasterError(
+                f"The master's log ends at {welcome.end}, in an epoch of which this one has"
+                f" {end - address} bytes more",
+                broker_addr=master,
+            )
+        why = why_kept(epochs.lines, epochs.member, address, end, theirs)
+        if self.beyond is None or (self.beyond.start, self.beyond.end) != (address, end):
+            self.beyond = count_beyond(store.commit_log, address, why)
+        raise BeyondBoundaryError(
+            f"This log and the master's are the same up to {address}, where the master's epoch "
+            f"{theirs[0].number} begins; beyond lie {self.beyond}" + (f": {why}" if why else ""),
+            broker_addr=master,
+            cut_at=address,
+            epoch_count=count,
+            why_kept=why,
+        )
+
+    async def adopt(self) -> None:
+        """This log is the master's up to its end: so are its epochs. Raises OSError."""
+        if self._offered is not None:
+            offered, self._offered = self._offered, None
+            await self._store.epochs.adopt(offered)
+
+    @property
+    def must_adopt(self) -> bool:
+        """Whether the master's epochs are yet to be taken over."""
+        return self._offered is not None
 
     # --- what a connection found -------------------------------------------------------------
 
@@ -191,15 +258,11 @@ class Resync:
         Raises OSError when the disk has no room for what would be put aside. A cancel changes nothing.
         """
         rules, store = self._rules(), self._store
-        if isinstance(problem, DivergedHistoryError) and rules.divergent_tail == "cut":
-            end = store.max_physical_offset
-            path = await store.cut_tail(problem.cut_at, now_ms=self._wall_clock.now_ms())
-            logger.warning(
-                "divergent tail cut off, as ha_divergent_tail says offset=%d bytes=%d kept_in=%s "
-                "master=%s",
-                problem.cut_at, end - problem.cut_at, path, problem.broker_addr,
-            )  # fmt: skip
-            return True
+        if isinstance(problem, DivergedHistoryError):
+            is_proven = isinstance(problem, BeyondBoundaryError) and problem.why_kept is None
+            if is_proven or rules.divergent_tail == "cut":
+                await self._cut(problem, is_proven=is_proven)
+                return True
         is_empty = self._log.is_empty and store.max_physical_offset
         is_missing = isinstance(problem, MissingHistoryError) and problem.is_told
         if is_missing and (is_empty or rules.missing_history == "restart"):
@@ -208,9 +271,29 @@ class Resync:
                 "master=%s",
                 store.min_physical_offset, store.max_physical_offset, problem.broker_addr,
             )  # fmt: skip
-            store.start_over()
+            await self._start_over()
             return True
         if is_empty and isinstance(problem, AheadOfMasterError):
-            store.start_over()
+            await self._start_over()
             return True
         return False
+
+    async def _cut(self, problem: DivergedHistoryError, *, is_proven: bool) -> None:
+        store, at = self._store, problem.cut_at
+        end = store.max_physical_offset
+        if not is_proven:
+            await store.epochs.lose()
+        path = await store.cut_tail(at, now_ms=self._wall_clock.now_ms())
+        count = problem.epoch_count if isinstance(problem, BeyondBoundaryError) else None
+        await store.epochs.cut(at, count)
+        self.beyond = None
+        logger.warning(
+            "divergent tail cut off, %s offset=%d bytes=%d kept_in=%s master=%s",
+            "no producer was told that it is stored" if is_proven else "as ha_divergent_tail says",
+            at, end - at, path, problem.broker_addr,
+        )  # fmt: skip
+
+    async def _start_over(self) -> None:
+        await self._store.epochs.lose()
+        self._store.start_over()
+        await self._store.epochs.forget()

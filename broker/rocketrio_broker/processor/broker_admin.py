@@ -8,6 +8,7 @@ from typing import Final
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.delay_offsets import DelayOffsets
+from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.slave import SlaveStatistics
 from rocketrio_broker.java_settings import changed_config, java_properties
@@ -23,6 +24,7 @@ from rocketrio_protocol.codes import (
 )
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
+from rocketrio_protocol.ha_exchange import EXCHANGE_VERSION
 from rocketrio_protocol.java_properties import format_properties, parse_properties
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
@@ -87,14 +89,13 @@ class BrokerAdminProcessor:
         return request.response()
 
     def broker_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        text = format_properties(
-            java_properties(
-                self._config.broker,
-                broker_addr=self._broker_addr,
-                ha_addr=self._ha_addr,
-                configured=self._config.configured,
-            )
+        shown = java_properties(
+            self._config.broker,
+            broker_addr=self._broker_addr,
+            ha_addr=self._ha_addr,
+            configured=self._config.configured,
         )
+        text = format_properties({**shown, REPLICATION_KEY: str(EXCHANGE_VERSION)})
         version = fastjson.dumps(self._config.data_version).decode()
         return request.response(admin.GetBrokerConfigResponseHeader(version), text)
 

@@ -167,8 +167,10 @@ class SendMessageProcessor:
         frame = answers.frame(request.opaque, request.serialize_type, queue_id, result)
         if waits and self._waiting.is_needed:
             self._waiting.add(result.end_offset, channel, frame)
-        else:
+        elif waits:
             channel.reply(frame)
+        else:
+            self._waiting.answer_early(channel, frame)
 
     def _current_answers(self, broker: BrokerConfig) -> SendAnswers:
         """What writes the answers, made anew when the settings were replaced."""

@@ -10,10 +10,13 @@ answer goes out when every line it stands in has decided, those of one decision 
 
 Invariant: an answer says SUCCESS only when each watermark it waits for has reached its end offset; each is sent once.
 Invariant: end offsets and deadlines rise along a line.
+Invariant: on a synchronous master an answer of success that waited for no slave goes out once the epoch's line says
+that there are such answers: what lies in its epoch is then never cut off without being asked for.
 Answers to: GroupCommitService's and GroupTransferService's request queues, handlePutMessageResult.
 Unlike Java: no future and no timer per message, and one that waits long holds up no other.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -26,6 +29,8 @@ from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.channel import Channel
 
+logger = logging.getLogger("rocketrio_broker")
+
 WAITING_ANSWERS_LIMIT: Final = 100_000
 """Answers that wait; a broker that far behind sheds load (ten times Java's send queue of 10,000)."""
 
@@ -34,6 +39,8 @@ _OK: Final = int(ResponseCode.SUCCESS)
 _FLUSH_DISK_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 _FLUSH_SLAVE_TIMEOUT: Final = int(ResponseCode.FLUSH_SLAVE_TIMEOUT)
 _SLAVE_NOT_AVAILABLE: Final = int(ResponseCode.SLAVE_NOT_AVAILABLE)
+
+_NOTE_AGAIN_AFTER: Final = 1.0  # seconds
 
 _REMARKS: Final = {
     _FLUSH_DISK_TIMEOUT: "stored, but not flushed to disk in time",
@@ -53,6 +60,15 @@ class Slaves(Protocol):
     """They are not waited for from this address on."""
 
     def tell(self, waiting: "WaitingAnswers") -> None: ...
+
+
+class EarlyAnswers(Protocol):
+    """Where it is written down that something is answered before slaves have it: `Epochs`."""
+
+    @property
+    def notes_early_answers(self) -> bool: ...
+
+    async def note_early_answer(self) -> None: ...
 
 
 @attrs.frozen
@@ -176,6 +192,7 @@ class WaitingAnswers:
         *,
         flush_timeout: float,
         slave_timeout: float,
+        early: EarlyAnswers | None = None,
         limit: int = WAITING_ANSWERS_LIMIT,
         current_time: Callable[[], float] = trio.current_time,
     ) -> None:
@@ -185,6 +202,9 @@ class WaitingAnswers:
         self._flush_line = _Line(flushed or Watermark(), flush_timeout)
         self._slave_line = _Line(slaves.replicated, slave_timeout)
         slaves.tell(self)
+        self._early = early
+        self._unnoted: list[tuple[Channel, bytes]] = []
+        self._to_note = Watermark()
         self._limit = limit
         self._current_time = current_time
         self._waiting_count = 0
@@ -240,7 +260,22 @@ class WaitingAnswers:
         if self._waits_for_flush:
             self._flush_line.add(waiting)
         if not waiting.undecided:
-            channel.reply(self._frame(waiting))
+            frame = self._frame(waiting)
+            if late_is_success and waiting.slave_code:
+                self.answer_early(channel, frame)
+            else:
+                channel.reply(frame)
+
+    def answer_early(self, channel: Channel, frame: bytes) -> None:
+        """Answer success without waiting for disk or slaves."""
+        early = self._early
+        if early is None or not self._slaves.is_required or not early.notes_early_answers:
+            channel.reply(frame)
+            return
+        # Once in an epoch: its line has to say so first.
+        self._waiting_count += 1
+        self._unnoted.append((channel, frame))
+        self._to_note.advance(self._to_note.value + 1)
 
     def answer_replicated(self) -> None:
         """The slaves have more: answer whom that covers."""
@@ -262,7 +297,25 @@ class WaitingAnswers:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._mind_slave_line)
             nursery.start_soon(self._mind_flush_line)
+            nursery.start_soon(self._note_early)
             task_status.started()
+
+    async def _note_early(self) -> None:
+        while True:
+            await self._to_note.wait_reached(1)
+            self._to_note.reset(0)
+            while self._unnoted:
+                try:
+                    if self._early is not None:
+                        await self._early.note_early_answer()
+                except OSError as error:
+                    logger.error("the epoch file cannot be written, answers wait reason=%s", error)
+                    await trio.sleep(_NOTE_AGAIN_AFTER)
+                    continue
+                unnoted, self._unnoted = self._unnoted, []
+                for channel, frame in unnoted:
+                    self._waiting_count -= 1
+                    channel.reply(frame)
 
     async def _mind_slave_line(self) -> None:
         line = self._slave_line
@@ -306,9 +359,13 @@ class WaitingAnswers:
             if waiting.undecided:
                 continue
             channel = waiting.channel
+            frame = self._frame(waiting)
+            if waiting.late_is_success and waiting.slave_code:
+                self.answer_early(channel, frame)
+                continue
             if channel is not last:
                 last, frames = channel, by_channel.setdefault(channel, [])
-            frames.append(self._frame(waiting))
+            frames.append(frame)
         for channel, frames in by_channel.items():
             channel.reply_all(frames)
 

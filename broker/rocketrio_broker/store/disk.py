@@ -25,6 +25,7 @@ Arguments = TypeVarTuple("Arguments")
 Buffer = bytes | bytearray | memoryview
 
 _ZEROS: Final = bytes(1 << 20)
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_TEXT: Final = b"lock"  # what Java writes into its lock file
 
 
@@ -84,6 +85,9 @@ class Disk(Protocol):
         """Total and free bytes of the file system that holds `path`."""
 
     def physical_memory(self) -> int: ...
+    def boot_id(self) -> str:
+        """This run of the machine; while it lasts, what was written is there. Empty: unknown."""
+
     def lock(self, path: Path) -> Lock:
         """Take the lock file or raise `BlockingIOError`."""
 
@@ -228,6 +232,11 @@ class InlineDisk:
 
     def physical_memory(self) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def boot_id(self) -> str:
+        with contextlib.suppress(OSError):
+            return _BOOT_ID.read_text().strip()
+        return ""
 
     def lock(self, path: Path) -> Lock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

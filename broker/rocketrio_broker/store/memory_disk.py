@@ -134,6 +134,8 @@ class MemoryDisk:
         self.directories: set[Path] = set()
         self.used = 0.0
         """What `used_ratio` answers: tests of a nearly full disk set it."""
+        self.boot = "1"
+        """What `boot_id` answers: another one after a power cut."""
         self._locked: set[Path] = set()
 
     def __repr__(self) -> str:
@@ -188,6 +190,9 @@ class MemoryDisk:
 
     def physical_memory(self) -> int:
         return _PHYSICAL_MEMORY
+
+    def boot_id(self) -> str:
+        return self.boot
 
     def lock(self, path: Path) -> Lock:
         if path in self._locked:

@@ -25,12 +25,14 @@ from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Buffer, Disk
 from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
+from rocketrio_broker.store.epochs import Epochs
 from rocketrio_broker.store.errors import LogDamagedError, NotClosedError, NotOpenedError
 from rocketrio_broker.store.flush import CheckpointService, FlushService
 from rocketrio_broker.store.health import Service, StoreHealth
 from rocketrio_broker.store.kept_tail import keep_bytes, keep_tail, tail_name
 from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
+from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.lookups import StoreLookups
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
@@ -89,6 +91,8 @@ class MessageStore(StoreLookups):
         self.commit_log = CommitLog(
             self.directory.commit_log, config.mapped_file_size_commit_log, disk=disk
         )
+        self.epochs = Epochs(root, self.commit_log, disk=disk)
+        """Whose writes the log holds."""
         self.appended: Watermark = self.commit_log.appended
         self.flushed: Watermark = self.commit_log.flushed
         self.dispatched = LogPosition()
@@ -182,6 +186,7 @@ class MessageStore(StoreLookups):
         positions = None if clean else checkpoint.positions
         log.files.load(None if positions is None else positions.queue_position)
         self.queue_table.load()
+        self.epochs.load()
         directory.mark_running()
         found = recover(
             log,
@@ -237,6 +242,7 @@ class MessageStore(StoreLookups):
             await self.checkpoint()
             self.commit_log.files.drop_prepared()
             if self.health.is_good:
+                await self.epochs.close()
                 self.directory.mark_clean()
         except OSError as error:
             raise NotClosedError(f"{self.directory.root} was not closed: {error}") from error
@@ -345,6 +351,14 @@ class MessageStore(StoreLookups):
             if not max_bytes:
                 return None
         return self.commit_log.read(physical_offset, max_bytes)
+
+    def whole_end(self) -> int:
+        """The end of the last whole record: a slave's log may go on with the part of another."""
+        log = self.commit_log
+        walk = LogWalk(log, max(self.dispatched.value, log.min_offset), stop_at_damage=True)
+        for _ in walk.records(log.max_offset - walk.position):
+            pass
+        return walk.position
 
     def append_raw(self, physical_offset: int, data: Buffer) -> None:
         """Replicate: store bytes exactly at the end, or anywhere in an empty log; dispatched soon after.

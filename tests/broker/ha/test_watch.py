@@ -21,6 +21,7 @@ async def pair(role: MasterRole) -> AsyncGenerator[tuple[EmbeddedCluster, Caller
         EmbeddedCluster(slaves=1, role=role, ha_housekeeping_interval=60.0) as cluster,
         caller_of(cluster) as caller,
     ):
+        await trio.sleep(1)
         await caller.send(cluster.master.broker.address, b"first")
         await trio.sleep(1)
         yield cluster, caller

@@ -172,6 +172,7 @@ async def test_slave_decides_nothing(autojump_clock: MockClock) -> None:
 
 async def test_commit_is_answered_when_slaves_have_it(autojump_clock: MockClock) -> None:
     async with producing(slaves=1, role="sync-master") as producer:
+        await trio.sleep(1)
         half = await producer.send(b"x")
         assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
         bounds = producer.cluster.slaves[0].broker.store.queue_bounds

@@ -123,6 +123,7 @@ class FaultyDisk(MemoryDisk):
         rng = random.Random(seed)
         found = type(self)()
         found.directories = set(self.directories)
+        found.boot = f"{self.boot}+"
         for path in sorted({*self.files, *self._durable_names}):
             now, durable = self.files.get(path), self._durable_names.get(path)
             file = now if now is durable or rng.random() < kept else durable

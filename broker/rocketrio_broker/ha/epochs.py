@@ -1,0 +1,97 @@
+"""Where two logs part, by the epochs they name; and whether what one has beyond that can have been promised to anybody.
+
+    ours    | 1 a | 2 b          | 4 c ...           the same epoch: number, id and start are equal
+    theirs  | 1 a | 2 b    | 3 d ...                 part where epoch 2 ends first
+
+Invariant: everything before the boundary is the same on both sides.
+Invariant: a number alone never makes two epochs the same.
+Answers to: EpochFileCache.findConsistentPoint.
+Unlike Java: what lies beyond is given up only where it is proven that no producer was told that it is stored.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
+from rocketrio_protocol.ha_exchange import Epoch
+
+
+@attrs.frozen
+class Boundary:
+    """Where two logs part."""
+
+    address: int
+    own_count: int
+    """Our lines up to the last common one."""
+    their_count: int
+    """Theirs."""
+
+
+def common_boundary(
+    own: Sequence[Epoch], own_end: int, theirs: Sequence[Epoch], their_end: int
+) -> Boundary | None:
+    """Up to where both logs are the same; None when they name no epoch in common."""
+    places = {line.key: place for place, line in enumerate(theirs)}
+    first = next((at for at, line in enumerate(own) if line.key in places), None)
+    if first is None:
+        return None
+    count, place = 0, places[own[first].key]
+    for mine, other in zip(own[first:], theirs[place:], strict=False):
+        if mine.key != other.key:
+            break
+        count += 1
+    own_count, their_count = first + count, place + count
+    address = min(_end(own, own_count, own_end), _end(theirs, their_count, their_end))
+    return Boundary(address, own_count, their_count)
+
+
+def _end(lines: Sequence[Epoch], count: int, log_end: int) -> int:
+    """Where the epoch before this place ends."""
+    return min(lines[count].start, log_end) if count < len(lines) else log_end
+
+
+def why_kept(
+    own: Sequence[Epoch],
+    member: str,
+    boundary: int,
+    end: int,
+    theirs: Sequence[Epoch],
+) -> str | None:
+    """Why something between `boundary` and `end` may have been answered PUT_OK; None: nothing was.
+
+    `theirs` are the master's epochs beyond the boundary. Only who wrote an epoch knows which slaves counted in it.
+    """
+    if not own or boundary < own[0].start:
+        return "of what is older than the epoch file nobody knows what was promised"
+    ends = [*(line.start for line in own[1:]), end]
+    for line, line_end in zip(own, ends, strict=True):
+        if line_end <= boundary or line.start >= end:
+            continue
+        if line.member != member:
+            return f"epoch {line.number} was written by another member, {line.member}"
+        if line.mode != SYNC:
+            return f"epoch {line.number} answered before any slave had a message"
+        if line.answered_early:
+            return f"in epoch {line.number} some producers asked not to wait for slaves"
+        outside = [
+            slave
+            for slave in line.joined
+            if slave == ANONYMOUS or not _is_covered(line, slave, theirs)
+        ]
+        if ANONYMOUS in outside or len(outside) >= line.in_sync_slaves:
+            names = ", ".join(name or "a slave that does not say who it is" for name in outside)
+            return f"slaves that counted in epoch {line.number} may have had it: {names}"
+    return None
+
+
+def _is_covered(line: Epoch, slave: str, theirs: Sequence[Epoch]) -> bool:
+    """Whether an opener had all that this slave ever reported in our epoch.
+
+    Not if the slave came to us, or came back, when it knew of the opener: it may have got more afterwards.
+    """
+    return any(
+        line.number > opened.covers[slave] and line.joined[slave] < opened.number
+        for opened in theirs
+        if slave in opened.covers
+    )

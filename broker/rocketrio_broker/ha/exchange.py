@@ -1,0 +1,111 @@
+"""The exchange of epochs at the beginning of a connection between two rocketrio brokers, and asking for it alone.
+
+A slave asks on the ordinary port first (26, `rocketrioReplication`): Apache's brokers hear nothing of all this.
+
+Invariant: both ends are done within `EXCHANGE_LIMIT`, and read no more than `EXCHANGE_SIZE_LIMIT`.
+Answers to: AutoSwitchHAClient's and AutoSwitchHAConnection's handshake.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import trio
+
+from rocketrio_broker.ha.errors import LinkRefusedError, SilentPeerError
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.ha_exchange import (
+    EXCHANGE_HEAD_SIZE,
+    Greeting,
+    Welcome,
+    decode_exchange,
+    encode_exchange,
+    exchange_size,
+)
+from rocketrio_protocol.remoting.ports import Transport
+
+EXCHANGE_LIMIT: Final = 5.0
+"""Seconds for question and answer."""
+
+REPLICATION_KEY: Final = "rocketrioReplication"
+"""Among the settings that a rocketrio broker shows (26): the version of the exchange that it knows."""
+
+KnowsEpochs = Callable[[], Awaitable[bool]]
+"""Asks whether the master is a rocketrio broker. Raises Error when it cannot be asked."""
+
+
+def greeting_of(store: MessageStore, *, broker_id: int = -1, opens: int = 0) -> Greeting:
+    """How this log stands, for the broker that is asked."""
+    epochs = store.epochs
+    return Greeting(
+        member=epochs.member,
+        broker_id=broker_id,
+        begin=store.min_physical_offset,
+        end=store.max_physical_offset,
+        highest=epochs.highest,
+        epochs=epochs.to_send(),
+        opens=opens,
+    )
+
+
+async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -1) -> Welcome:
+    """What to answer. Raises OSError when a promise cannot be kept."""
+    epochs = store.epochs
+    highest = epochs.highest
+    if greeting.opens:
+        await epochs.promise(greeting.opens)
+    return Welcome(
+        member=epochs.member,
+        broker_id=broker_id,
+        begin=store.min_physical_offset,
+        # The part of a record is nobody's promise, and a master gives it up.
+        end=store.whole_end() if greeting.opens else store.max_physical_offset,
+        highest=highest,
+        whole_above=epochs.whole_above,
+        epochs=epochs.to_send(),
+    )
+
+
+async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
+    """Say who asks, and hear how the other log stands. Raises an Error."""
+    with trio.move_on_after(EXCHANGE_LIMIT):
+        await transport.send_all(encode_exchange(greeting))
+        head = await _receive_exactly(transport, EXCHANGE_HEAD_SIZE)
+        body = await _receive_exactly(transport, exchange_size(head))
+        answer = decode_exchange(body, Welcome)
+        if answer.refusal:
+            raise LinkRefusedError(answer.refusal, broker_addr=transport.remote_addr)
+        return answer
+    raise SilentPeerError(
+        f"The broker has not said within {EXCHANGE_LIMIT:g} s which epochs its log has",
+        broker_addr=transport.remote_addr,
+    )
+
+
+async def receive_greeting(transport: Transport, received: bytes) -> tuple[Greeting, bytes]:
+    """The rest of a greeting that begins with `received`; and what came after it."""
+    with trio.move_on_after(EXCHANGE_LIMIT):
+        if len(received) < EXCHANGE_HEAD_SIZE:
+            received += await _receive_exactly(transport, EXCHANGE_HEAD_SIZE - len(received))
+        end = EXCHANGE_HEAD_SIZE + exchange_size(received)
+        if len(received) < end:
+            received += await _receive_exactly(transport, end - len(received))
+        return decode_exchange(received[EXCHANGE_HEAD_SIZE:end], Greeting), received[end:]
+    raise SilentPeerError(
+        f"The slave has not finished its greeting within {EXCHANGE_LIMIT:g} s",
+        broker_addr=transport.remote_addr,
+    )
+
+
+async def _receive_exactly(transport: Transport, size: int) -> bytes:
+    data = bytearray()
+    buffer = memoryview(bytearray(min(size, 64 << 10)))
+    while len(data) < size:
+        count = await transport.receive_into(buffer[: size - len(data)])
+        if not count:
+            raise NotReachable(
+                "The other end closed the connection instead of naming its epochs",
+                broker_addr=transport.remote_addr,
+            )
+        data += buffer[:count]
+    return bytes(data)

@@ -1,0 +1,218 @@
+"""A broker that is about to take writes opens an epoch: a number above all it can hear of, and an id of its own.
+
+It asks every broker of its name that it knows for the greatest number it heard of, and announces its own. A broker that
+answers reports nothing more on the connection it had to a master, and says how far its log goes; if all of that is
+here, no later PUT_OK of an earlier master can rest on that member, unless it goes back there, which that master notes
+(`Epoch.joined`).
+
+Invariant: the epoch's line, and all of the log before it, is on the disk before a write is taken.
+Invariant: of a member that cannot be asked nothing is claimed.
+Answers to: the controller's ElectMaster, which gives numbers to all brokers of a name.
+"""
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.ha.connection import HAConnection
+from rocketrio_broker.ha.epochs import common_boundary
+from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask_settings
+from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.errors import Error, RemoteProtocolError
+from rocketrio_protocol.ha_exchange import Epoch, Welcome
+from rocketrio_protocol.remoting.ports import Dial, join_addr, split_addr
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+ASK_LIMIT: Final = CALL_TIMEOUT
+"""Seconds for all peers together; who answers later is not counted on."""
+ASKED_FOR: Final = 60.0
+"""Seconds that answers hold: a master that stands aside tries again and again, and each question costs slaves a new
+connection."""
+ROUNDS: Final = 4
+"""Times the peers are asked, with a greater number each, when one of them knew of an equal one."""
+
+
+async def ha_address(peers: Peers, addr: str) -> str | None:
+    """Where a rocketrio broker serves its log; None for another broker. Raises an Error."""
+    settings = await ask_settings(peers.call, addr)
+    if REPLICATION_KEY not in settings or settings.get("brokerName") != peers.broker_name:
+        return None
+    try:
+        port = int(settings["haListenPort"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(
+            f"The broker does not say where it serves its log ({error!r})", broker_addr=addr
+        ) from error
+    return join_addr(settings.get("brokerIP2") or split_addr(addr)[0], port)
+
+
+@attrs.frozen
+class _Asked:
+    """What came of asking, and how this log stood then."""
+
+    number: int
+    covers: dict[str, int]
+    time: float
+    log_end: int
+    epoch_changes: int
+
+
+class EpochOpener:
+    """One broker's; `open` each time it is about to take writes."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        *,
+        peers: Peers,
+        dial: Dial,
+        config: Callable[[], BrokerConfig],
+        connections: list[HAConnection],
+        rng: random.Random,
+    ) -> None:
+        """`dial` reaches replication ports; `connections` are the slaves of now."""
+        self._store = store
+        self._peers = peers
+        self._dial = dial
+        self._config = config
+        self._connections = connections
+        self._rng = rng
+        self._asked: _Asked | None = None
+
+    def __repr__(self) -> str:
+        return f"<EpochOpener of {self._peers.broker_name}>"
+
+    def new_name(self) -> str:
+        """A random name, of a member or of an epoch."""
+        return f"{self._rng.getrandbits(64):016x}"
+
+    async def begin(self) -> None:
+        """Give the data directory its name. Raises OSError."""
+        config = self._config()
+        await self._store.epochs.begin(
+            new_name=self.new_name, reports_disk=config.ha_acknowledge == "disk"
+        )
+
+    async def ask(self, only: str | None = None) -> None:
+        """Ask the others for the next `open`, unless they were asked lately. Never fails.
+
+        `only`: nobody but the broker that was master until now.
+
+        That can be done beside other questions. What has changed at a peer since does no harm: it knows the number.
+        """
+        if not self._was_asked():
+            addrs = await self._addrs() if only is None else [only]
+            number, covers = await self._ask_all(addrs)
+            self._asked = _Asked(number, covers, trio.current_time(), *self._log_state())
+
+    def _was_asked(self) -> bool:
+        asked = self._asked
+        return (
+            asked is not None
+            and asked.time + ASKED_FOR > trio.current_time()
+            and asked.number > self._store.epochs.highest
+            and (asked.log_end, asked.epoch_changes) == self._log_state()
+        )
+
+    def _log_state(self) -> tuple[int, int]:
+        return self._store.max_physical_offset, self._store.epochs.changes.value
+
+    async def open(self) -> Epoch:
+        """Open the next one. Nothing is appended meanwhile. Raises OSError when the disk takes no line."""
+        store, config = self._store, self._config()
+        epochs = store.epochs
+        if not epochs.member:
+            await self.begin()
+        await store.flush()
+        await self.ask()
+        assert self._asked is not None
+        number, covers = self._asked.number, self._asked.covers
+        epoch = Epoch(
+            number=number,
+            id=self.new_name(),
+            start=store.max_physical_offset,
+            member=epochs.member,
+            mode=SYNC if config.role == "sync-master" else "async",
+            in_sync_slaves=config.in_sync_slaves,
+            covers={**covers, epochs.member: epochs.whole_above},
+            joined={ANONYMOUS: 0} if self._has_anonymous_slave() else {},
+        )
+        await epochs.open(epoch)
+        logger.info(
+            "epoch begins number=%d id=%s start=%d mode=%s had_all_of=%s",
+            epoch.number, epoch.id, epoch.start, epoch.mode, ",".join(sorted(epoch.covers)),
+        )  # fmt: skip
+        return epoch
+
+    def _has_anonymous_slave(self) -> bool:
+        """Their connections outlive epochs."""
+        return any(connection.is_anonymous for connection in self._connections)
+
+    async def _ask_all(self, addrs: list[str]) -> tuple[int, dict[str, int]]:
+        """The number to take, and whose whole logs are here."""
+        number = self._store.epochs.highest + 1
+        for _ in range(ROUNDS):
+            answers = await self._ask(addrs, number)
+            highest = max((answer.highest for answer in answers), default=0)
+            covers = {
+                answer.member: answer.whole_above for answer in answers if self._has_all_of(answer)
+            }
+            if highest < number:
+                return number, covers
+            number = highest + 1
+        return number, {}
+
+    def _has_all_of(self, answer: Welcome) -> bool:
+        store = self._store
+        if not answer.end:
+            return bool(answer.member)
+        boundary = common_boundary(
+            store.epochs.lines, store.max_physical_offset, answer.epochs, answer.end
+        )
+        return bool(answer.member) and boundary is not None and boundary.address >= answer.end
+
+    async def _addrs(self) -> list[str]:
+        found = set(self._peers.remembered())
+
+        async def ask(name_server: str) -> None:
+            try:
+                found.update((await self._peers.listed(name_server)).values())
+            except Error as error:
+                logger.debug("not asked name_server=%s error=%s", name_server, error)
+
+        with trio.move_on_after(ASK_LIMIT):
+            async with trio.open_nursery() as nursery:
+                for name_server in self._peers.name_servers:
+                    nursery.start_soon(ask, name_server)
+        return sorted(found - {self._peers.own_addr})
+
+    async def _ask(self, addrs: list[str], number: int) -> list[Welcome]:
+        answers: list[Welcome] = []
+
+        async def ask(addr: str) -> None:
+            try:
+                ha_addr = await ha_address(self._peers, addr)
+                if ha_addr is None:
+                    return
+                transport = await self._dial(ha_addr)
+                try:
+                    greeting = greeting_of(self._store, opens=number)
+                    answers.append(await ask_welcome(transport, greeting))
+                finally:
+                    await transport.aclose()
+            except (Error, OSError) as error:
+                logger.info("an epoch begins without asking peer=%s reason=%s", addr, error)
+
+        with trio.move_on_after(ASK_LIMIT):
+            async with trio.open_nursery() as nursery:
+                for addr in addrs:
+                    nursery.start_soon(ask, addr)
+        return answers

@@ -1,0 +1,307 @@
+"""Whose writes a log holds: a line for each epoch, in one small file beside the log that Apache's brokers ignore.
+
+    rocketrioEpochs     <crc32> {"member": "9f...", "highest": 3, "whole_above": 0, ...}       this directory
+                        <crc32> {"number": 2, "id": "c4...", "start": 0, ...}                  epochs, oldest first
+                        <crc32> {"number": 3, "id": "07...", "start": 8192, ...}
+
+An epoch ends where the next begins, the last one where the log does. What lies before the first line is of no known
+epoch: the directory is older than this file, or an Apache broker wrote it. Lines may begin beyond the log's end: a
+power cut took the bytes, or a slave has yet to be sent them.
+
+The file is small and is written whole: beside, synced, renamed, its folder synced. So after a crash at any step it is
+the old one or the new one, never a part. A line whose checksum is wrong makes all before it unknown.
+
+Invariant: an epoch's line is on the disk before its first byte is written, or stored by a slave.
+Invariant: a slave's name is on the disk before its reports count in an epoch that waits for slaves.
+Invariant: whatever a member promised or lost is on the disk before another one is told.
+Answers to: EpochFileCache of Apache's controller mode, which knows no ids and no members.
+"""
+
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from rocketrio_broker.store.commit_log import CommitLog
+from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.ha_exchange import EPOCHS_LIMIT, Epoch
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
+
+EPOCH_FILE: Final = "rocketrioEpochs"
+SYNC: Final = "sync"
+
+ANONYMOUS: Final = ""
+"""The name of slaves that do not say who they are: Apache's."""
+
+
+class Directory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a data directory says of itself."""
+
+    member: str = ""
+    """Its name for good, random."""
+    highest: int = 0
+    """The greatest number of an epoch that it ever heard of, or promised not to follow older ones of unawares."""
+    whole_above: int = 0
+    """Of epochs up to this number it may have lost what it had reported."""
+    boot: str = ""
+    """The run of the machine in which it was last open."""
+    reports_disk: bool = False
+    """Whether it then reported what its disk had."""
+    closed_at: int | None = None
+    """The log's end when it was closed in order; None while it is open."""
+    epochs: tuple[Epoch, ...] = ()
+
+
+class Epochs:
+    """The file of one store."""
+
+    def __init__(self, root: Path, log: CommitLog, *, disk: Disk) -> None:
+        self.changes = Watermark()
+        """Counts the changes of the lines that a slave has to hear of."""
+        self.promises = 0
+        """Counts the promises: who follows a master asks it anew after each."""
+        self._path = root / EPOCH_FILE
+        self._temporary = self._path.with_name(EPOCH_FILE + ".tmp")
+        self._log = log
+        self._disk = disk
+        self._directory = Directory()
+        self._turn = trio.Lock()
+
+    def __repr__(self) -> str:
+        return f"<Epochs of {self.member or 'a nameless directory'}: {len(self.lines)}>"
+
+    @property
+    def member(self) -> str:
+        """The name of this directory; empty before `begin`, or while its disk takes none."""
+        return self._directory.member
+
+    @property
+    def lines(self) -> tuple[Epoch, ...]:
+        """The epochs, oldest first."""
+        return self._directory.epochs
+
+    @property
+    def highest(self) -> int:
+        """The greatest number heard of."""
+        return self._directory.highest
+
+    @property
+    def whole_above(self) -> int:
+        """Of epochs up to this number something may be lost here that was reported."""
+        return self._directory.whole_above
+
+    def to_send(self) -> list[Epoch]:
+        """The lines as others hear of them."""
+        return [msgspec.structs.replace(line, joined={}) for line in self.lines]
+
+    def load(self) -> None:
+        """Read the file; blocks. What cannot be read is reported and unknown."""
+        if not self._disk.exists(self._path):
+            return
+        file = self._disk.open(self._path)
+        try:
+            data = file.pread(file.size, 0)
+        finally:
+            file.close()
+        self._directory, damaged = _decoded(data)
+        if damaged:
+            _LOG.warning(
+                "event=epochs_damaged file=%s lines=%s known=%d: what they told is compared by its bytes instead",
+                self._path, ",".join(map(str, damaged)), len(self.lines),
+            )  # fmt: skip
+
+    # --- what changes it: each returns once the disk has it, and raises OSError ------------------
+
+    async def begin(self, *, new_name: Callable[[], str], reports_disk: bool) -> None:
+        """The broker starts: give the directory its name, and note what it may have lost since it was last open."""
+        boot, end = self._disk.boot_id(), self._log.max_offset
+
+        def begun(now: Directory) -> Directory:
+            epochs, whole_above = now.epochs, now.whole_above
+            if now.closed_at is not None and end != now.closed_at:
+                _LOG.warning(
+                    "event=epochs_forgotten closed_at=%d end=%d: another program wrote the log meanwhile",
+                    now.closed_at, end,
+                )  # fmt: skip
+                epochs, whole_above = (), now.highest
+            is_same_boot = bool(boot) and boot == now.boot
+            if now.closed_at is None and not is_same_boot and not now.reports_disk:
+                whole_above = now.highest
+            return msgspec.structs.replace(
+                now,
+                member=now.member or new_name(),
+                whole_above=whole_above,
+                boot=boot,
+                reports_disk=reports_disk,
+                closed_at=None,
+                epochs=epochs,
+            )
+
+        await self._change(begun)
+
+    async def close(self) -> None:
+        """The store was closed in order, its log synced."""
+        if self.member:
+            end = self._log.max_offset
+            await self._change(lambda now: msgspec.structs.replace(now, closed_at=end))
+
+    async def open(self, epoch: Epoch) -> None:
+        """Write from now on in this epoch, which starts at the log's end. Lines that begin there or beyond go."""
+        assert epoch.start == self._log.max_offset
+
+        def opened(now: Directory) -> Directory:
+            before = [line for line in now.epochs if line.start < epoch.start]
+            return _with(now, [*before, epoch])
+
+        await self._change(opened, is_news=True)
+
+    async def adopt(self, lines: Sequence[Epoch]) -> None:
+        """Follow a log of these epochs: what is known here of older ones stays."""
+
+        def adopted(now: Directory) -> Directory:
+            known = {line.key: line for line in now.epochs}
+            keys = list(known)
+            older = keys.index(lines[0].key) if lines and lines[0].key in known else 0
+            adopted = (known.get(line.key, line) for line in lines)
+            return _with(now, [*now.epochs[:older], *adopted])
+
+        before = [line.key for line in self.lines]
+        if before != [line.key for line in adopted(self._directory).epochs]:
+            await self._change(adopted, is_news=True)
+
+    async def cut(self, end: int, count: int | None = None) -> None:
+        """The log was cut here: forget what began there or beyond, and all but the first `count` lines."""
+
+        def cut(now: Directory) -> Directory:
+            kept = now.epochs if count is None else now.epochs[:count]
+            return _with(now, [line for line in kept if line.start < end])
+
+        await self._change(cut, is_news=True)
+
+    async def forget(self) -> None:
+        """The log goes on with bytes of no known epoch, or from its beginning."""
+        if self.lines:
+            await self._change(lambda now: msgspec.structs.replace(now, epochs=()), is_news=True)
+
+    async def join(self, member: str, highest: int) -> None:
+        """From now on reports of this slave may count for what the last epoch here writes."""
+
+        def joined(line: Epoch) -> Epoch:
+            if line.joined.get(member, -1) >= highest:
+                return line
+            return msgspec.structs.replace(line, joined={**line.joined, member: highest})
+
+        await self._change_own(joined)
+
+    @property
+    def notes_early_answers(self) -> bool:
+        """Whether an answer that waits for no slave has to be noted first."""
+        last = self.lines[-1] if self.lines else None
+        return last is not None and last.mode == SYNC and not last.answered_early
+
+    async def note_early_answer(self) -> None:
+        """From now on something may be answered that no slave has."""
+        await self._change_own(lambda line: msgspec.structs.replace(line, answered_early=True))
+
+    async def promise(self, number: int) -> None:
+        """A broker is about to open an epoch of this number, and has asked how far this log goes."""
+        # At once: no report of before may leave after the answer.
+        self.promises += 1
+        await self._change(
+            lambda now: msgspec.structs.replace(now, highest=max(now.highest, number))
+        )
+
+    async def lose(self) -> None:
+        """Something that was reported may be given up here."""
+        await self._change(lambda now: msgspec.structs.replace(now, whole_above=now.highest))
+
+    # --- the file ----------------------------------------------------------------------------
+
+    async def _change_own(self, change: Callable[[Epoch], Epoch]) -> None:
+        """Change the last line, if it is this directory's own and waits for slaves."""
+
+        def changed(now: Directory) -> Directory:
+            last = now.epochs[-1] if now.epochs else None
+            if last is None or last.mode != SYNC or last.member != now.member:
+                return now
+            return msgspec.structs.replace(now, epochs=(*now.epochs[:-1], change(last)))
+
+        await self._change(changed)
+
+    async def _change(
+        self, change: Callable[[Directory], Directory], *, is_news: bool = False
+    ) -> None:
+        async with self._turn:
+            after = change(self._directory)
+            if after == self._directory:
+                return
+            after = self._without_deleted(after)
+            # The file and what is known here change together, whether or not who asked is still there.
+            with trio.CancelScope(shield=True):
+                await self._disk.run(self._write, _encoded(after))
+            self._directory = after
+        if is_news:
+            self.changes.advance(self.changes.value + 1)
+
+    def _without_deleted(self, directory: Directory) -> Directory:
+        """Without the lines of which the log has no byte any more, or too many of them."""
+        epochs, first = directory.epochs, self._log.min_offset
+        while len(epochs) > 1 and (epochs[1].start <= first or len(epochs) > EPOCHS_LIMIT):
+            epochs = epochs[1:]
+        return msgspec.structs.replace(directory, epochs=epochs)
+
+    def _write(self, data: bytes) -> None:
+        disk = self._disk
+        file = disk.open(self._temporary, create=True)
+        try:
+            file.truncate(0)
+            file.pwrite(data, 0)
+            file.fdatasync()
+        finally:
+            file.close()
+        disk.rename(self._temporary, self._path)
+        disk.sync_directory(self._path.parent)
+
+
+def _with(directory: Directory, lines: Iterable[Epoch]) -> Directory:
+    epochs = tuple(lines)
+    highest = max((directory.highest, *(line.number for line in epochs)))
+    return msgspec.structs.replace(directory, epochs=epochs, highest=highest)
+
+
+def _encoded(directory: Directory) -> bytes:
+    head = msgspec.structs.replace(directory, epochs=())
+    return b"".join(
+        b"%08x %s\n" % (zlib.crc32(text), text)
+        for text in map(msgspec.json.encode, (head, *directory.epochs))
+    )
+
+
+def _decoded(data: bytes) -> tuple[Directory, list[int]]:
+    """What the file holds, and the numbers of the lines that cannot be read."""
+    head, lines, damaged = Directory(), list[Epoch](), list[int]()
+    for number, line in enumerate(data.splitlines()):
+        checksum, _, text = line.partition(b" ")
+        try:
+            if int(checksum, 16) != zlib.crc32(text):
+                raise ValueError
+            if number == 0:
+                head = msgspec.json.decode(text, type=Directory)
+            else:
+                lines.append(msgspec.json.decode(text, type=Epoch))
+        except (ValueError, msgspec.MsgspecError):
+            damaged.append(number + 1)
+            # Of which epoch the bytes of the lost line are nobody knows: nor where the ones before it end.
+            lines.clear()
+    if damaged:
+        highest = max((head.highest, *(line.number for line in lines)))
+        if damaged[-1] == len(data.splitlines()):
+            lines.clear()
+        head = msgspec.structs.replace(head, highest=highest, whole_above=highest)
+    return msgspec.structs.replace(head, epochs=tuple(lines)), damaged

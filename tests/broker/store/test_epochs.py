@@ -1,0 +1,170 @@
+"""The epoch file: what it keeps over crashes, and what it does not believe."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
+from tests.broker.store.support import ROOT, opened, put_of, stored
+from trio.testing import MockClock
+
+from rocketrio_broker.store.epochs import EPOCH_FILE, Epochs
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.ha_exchange import Epoch
+
+FILE = ROOT / EPOCH_FILE
+
+
+async def begin(store: MessageStore, name: str = "me") -> Epochs:
+    await store.epochs.begin(new_name=lambda: name, reports_disk=False)
+    return store.epochs
+
+
+def epoch(store: MessageStore, number: int, **more: Any) -> Epoch:
+    values: dict[str, Any] = {"member": "me", "mode": "sync", **more}
+    return Epoch(number=number, id=f"id{number}", start=store.max_physical_offset, **values)
+
+
+def fill(store: MessageStore, count: int = 3) -> None:
+    for _ in range(count):
+        stored(store.append(put_of(b"x" * 100)))
+
+
+async def test_lines_are_there_after_a_clean_stop_and_the_name_stays(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        epochs = await begin(store)
+        await epochs.open(epoch(store, 1))
+        fill(store)
+        await epochs.open(epoch(store, 2))
+        await epochs.join("slave", 1)
+        await epochs.promise(9)
+        lines = epochs.lines
+    async with opened(disk) as store:
+        epochs = await begin(store, "another")
+        assert epochs.lines == lines
+        assert epochs.lines[-1].joined == {"slave": 1}
+        assert (epochs.member, epochs.highest, epochs.whole_above) == ("me", 9, 0)
+
+
+async def test_epoch_without_a_byte_makes_room_for_the_next(autojump_clock: MockClock) -> None:
+    async with opened(MemoryDisk()) as store:
+        epochs = await begin(store)
+        await epochs.open(epoch(store, 1))
+        await epochs.open(epoch(store, 2))
+        assert [line.number for line in epochs.lines] == [2]
+
+
+async def test_log_that_another_program_went_on_with_is_of_no_known_epoch(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        await (await begin(store)).open(epoch(store, 1))
+        fill(store)
+    file = disk.open(FILE)
+    content = file.pread(file.size, 0)
+    async with opened(disk) as store:
+        fill(store)
+    # What wrote here knew nothing of the file.
+    file = disk.open(FILE)
+    file.truncate(0)
+    file.pwrite(content, 0)
+    async with opened(disk) as store:
+        epochs = await begin(store)
+        assert not epochs.lines
+        assert (epochs.highest, epochs.whole_above) == (1, 1)
+
+
+async def test_power_cut_may_have_taken_what_was_reported_and_a_kill_not(
+    autojump_clock: MockClock,
+) -> None:
+    for boot, whole_above in (("1", 0), ("2", 1)):
+        disk = MemoryDisk()
+        with pytest.raises(RuntimeError):
+            await _killed(disk)
+        disk.boot = boot
+        async with opened(disk) as store:
+            assert (await begin(store)).whole_above == whole_above
+
+
+async def _killed(disk: MemoryDisk) -> None:
+    async with opened(disk) as store:
+        await (await begin(store)).open(epoch(store, 1))
+        store.epochs.close = _crash  # type: ignore[method-assign]
+
+
+async def _crash() -> None:
+    raise RuntimeError("killed")
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+async def test_damaged_line_makes_what_is_before_it_unknown(
+    autojump_clock: MockClock, damaged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        epochs = await begin(store)
+        await epochs.open(epoch(store, 1))
+        fill(store)
+        await epochs.open(epoch(store, 2))
+        fill(store)
+    file = disk.open(FILE)
+    lines = file.pread(file.size, 0).splitlines(keepends=True)
+    lines[damaged] = lines[damaged].replace(b'"', b"'", 1)
+    file.pwrite(b"".join(lines), 0)
+    async with opened(disk) as store:
+        epochs = await begin(store, "new")
+        assert "epochs_damaged" in caplog.text
+        assert [line.number for line in epochs.lines] == {0: [1, 2], 1: [2], 2: []}[damaged]
+        assert epochs.member == ("new" if damaged == 0 else "me")
+
+
+async def test_lines_of_deleted_files_go(autojump_clock: MockClock) -> None:
+    async with opened(MemoryDisk()) as store:
+        epochs = await begin(store)
+        for number in range(1, 4):
+            await epochs.open(epoch(store, number))
+            fill(store, 150)
+        store.commit_log.files.remove_first()
+        store.commit_log.files.remove_first()
+        await epochs.open(epoch(store, 4))
+        first = store.min_physical_offset
+        assert [line.number for line in epochs.lines if line.start <= first] == [
+            epochs.lines[0].number
+        ]
+
+
+async def _story(disk: FaultyDisk, told: list[int]) -> None:
+    async with opened(disk) as store:
+        epochs = await begin(store)
+        for number in range(1, 4):
+            await epochs.open(epoch(store, number))
+            told.append(number)
+            fill(store, 2)
+            await store.flush()
+
+
+async def test_power_cut_at_any_step_leaves_the_lines_of_before_or_after(
+    autojump_clock: MockClock,
+) -> None:
+    whole = FaultyDisk()
+    await _story(whole, [])
+    for fail_at in range(whole.operations):
+        disk, told = FaultyDisk(fail_at), list[int]()
+        with pytest.raises((PowerCutError, BaseExceptionGroup)):
+            await _story(disk, told)
+        found = disk.after_cut(seed=fail_at, kept=(fail_at % 3) / 2)
+        async with opened(found) as store:
+            epochs = await begin(store)
+            numbers = [line.number for line in epochs.lines]
+            assert numbers == list(range(1, len(numbers) + 1))
+            assert len(numbers) >= len(told)
+            assert not told or epochs.member == "me"
+
+
+def test_file_lies_beside_the_log() -> None:
+    assert Path("/data/rocketrioEpochs") == FILE

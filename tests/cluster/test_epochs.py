@@ -1,0 +1,221 @@
+"""Pairs that heal: a member that comes back knows by the epochs which of its messages nobody was promised."""
+
+import attrs
+import pytest
+import trio
+from tests.broker.store.faulty_disk import FaultyDisk
+from tests.cluster.test_returning_master import Pair, cluster_of
+from trio.testing import MockClock
+
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import Member
+from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.store.epochs import EPOCH_FILE
+from rocketrio_protocol.codes import ResponseCode
+
+OK = ResponseCode.SUCCESS
+
+
+def state(broker: Broker) -> HAClientState:
+    assert broker.slave is not None
+    return broker.slave.client.state
+
+
+def problem(broker: Broker) -> str:
+    assert broker.slave is not None
+    return broker.slave.statistics().log.last_problem or ""
+
+
+def kept_files(member: Member) -> list[str]:
+    return member.disk.list_directory(member.config.data / "cut")
+
+
+async def unheard(pair: Pair, broker: Broker, count: int = 5, **fields: object) -> None:
+    """Messages that no slave gets: stored, and not answered PUT_OK."""
+    for number in range(count):
+        answer = await pair.caller.send(broker.address, b"unheard %d" % number, **fields)
+        assert answer.code != OK or fields
+
+
+async def settle(pair: Pair, *members: Member) -> list[bytes]:
+    """Messages that everybody there has."""
+    await trio.sleep(2)
+    sent = await pair.send(50)
+    await pair.level(*members)
+    return sent
+
+
+async def back_as_slave(member: Member, broker_id: int = 7) -> None:
+    member.config = attrs.evolve(member.config, role="slave", broker_id=broker_id)
+    await member.start()
+
+
+async def test_former_master_cuts_what_no_slave_had_and_follows(autojump_clock: MockClock) -> None:
+    async with cluster_of(1, role="sync-master") as pair:
+        old, (new,) = pair.cluster.master, pair.cluster.slaves
+        sent = await settle(pair, old, new)
+        pair.cluster.memory_network.partition(old.host, new.host)
+        await unheard(pair, old.broker)
+        await old.kill()
+        pair.cluster.memory_network.heal()
+        await pair.change(new.broker, "sync-master", 0)
+        await back_as_slave(old)
+        await trio.sleep(2)
+        sent += await pair.send(30, broker=new.broker, first=1000)
+        await pair.level(new, old)
+        assert state(old.broker) is HAClientState.FOLLOWING
+        assert await pair.read(old.broker) == sent
+        assert len(kept_files(old)) == 1
+        assert [line.key for line in old.broker.store.epochs.lines] == [
+            line.key for line in new.broker.store.epochs.lines
+        ]
+
+
+async def test_asynchronous_master_that_returns_waits_and_counts(autojump_clock: MockClock) -> None:
+    async with cluster_of(1) as pair:
+        old, (new,) = pair.cluster.master, pair.cluster.slaves
+        await settle(pair, old, new)
+        pair.cluster.memory_network.partition(old.host, new.host)
+        await pair.send(20, first=500)
+        await old.kill()
+        pair.cluster.memory_network.heal()
+        await pair.change(new.broker, "async-master", 0)
+        await pair.send(30, broker=new.broker, first=1000)
+        await back_as_slave(old)
+        await trio.sleep(10)
+        assert state(old.broker) is HAClientState.BEYOND
+        assert "20 messages" in problem(old.broker)
+        assert "orders 20" in problem(old.broker)
+        assert not kept_files(old)
+        await pair.configure(old.broker, b"haDivergentTail=cut\n")
+        await pair.level(new, old)
+        assert len(kept_files(old)) == 1
+
+
+async def test_answer_that_did_not_wait_for_slaves_keeps_the_end(autojump_clock: MockClock) -> None:
+    async with cluster_of(1, role="sync-master") as pair:
+        old, (new,) = pair.cluster.master, pair.cluster.slaves
+        await settle(pair, old, new)
+        pair.cluster.memory_network.partition(old.host, new.host)
+        await unheard(pair, old.broker, 3, properties="WAIT\1false\2")
+        assert old.broker.store.epochs.lines[-1].answered_early
+        await old.kill()
+        pair.cluster.memory_network.heal()
+        await pair.change(new.broker, "sync-master", 0)
+        await back_as_slave(old)
+        await trio.sleep(10)
+        assert state(old.broker) is HAClientState.BEYOND
+        assert "asked not to wait" in problem(old.broker)
+
+
+async def test_two_promotions_at_once_are_two_histories_of_one_number(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of(2, role="sync-master") as pair:
+        network = pair.cluster.memory_network
+        first, (one, other) = pair.cluster.master, pair.cluster.slaves
+        await settle(pair, first, one, other)
+        await first.kill()
+        network.partition(one.host, other.host)
+        network.partition(other.host, "10.0.0.9")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pair.change, one.broker, "sync-master", 0)
+            nursery.start_soon(pair.change, other.broker, "sync-master", 0)
+        await unheard(pair, one.broker, 4)
+        await unheard(pair, other.broker, 2)
+        numbers = {member.broker.store.epochs.lines[-1].number for member in (one, other)}
+        ids = {member.broker.store.epochs.lines[-1].id for member in (one, other)}
+        assert len(numbers) == 1
+        assert len(ids) == 2
+        network.heal()
+        await pair.change(other.broker, "slave", 2)
+        await trio.sleep(2)
+        await pair.send(10, broker=one.broker, first=1000)
+        await pair.level(one, other)
+        assert state(other.broker) is HAClientState.FOLLOWING
+        assert len(kept_files(other)) == 1
+
+
+async def test_slave_that_is_ahead_of_the_promoted_one_gives_nothing_up(
+    autojump_clock: MockClock,
+) -> None:
+    """What it has more may have been answered PUT_OK for its sake."""
+    async with cluster_of(2, role="sync-master", ha_return_wait=1.0) as pair:
+        network = pair.cluster.memory_network
+        first, (short, long) = pair.cluster.master, pair.cluster.slaves
+        await settle(pair, first, short, long)
+        network.partition(first.host, short.host)
+        await pair.send(7, first=500)
+        await first.kill()
+        network.partition(short.host, long.host)
+        await pair.change(short.broker, "sync-master", 0)
+        network.heal()
+        await trio.sleep(40)  # It hears of its master with its next registration.
+        assert state(long.broker) is HAClientState.BEYOND
+        assert "7 messages" in problem(long.broker)
+        assert "written by another member" in problem(long.broker)
+
+
+async def test_member_whose_disk_is_new_follows(autojump_clock: MockClock) -> None:
+    async with cluster_of(1, role="sync-master") as pair:
+        old, (new,) = pair.cluster.master, pair.cluster.slaves
+        sent = await settle(pair, old, new)
+        before = old.broker.store.epochs.member
+        await old.kill()
+        await pair.change(new.broker, "sync-master", 0)
+        old.disk = FaultyDisk()
+        await back_as_slave(old)
+        await pair.level(new, old)
+        sent += await pair.send(5, broker=new.broker, first=1000)
+        await pair.level(new, old)
+        assert await pair.read(old.broker) == sent
+        assert old.broker.store.epochs.member != before
+
+
+async def test_directory_without_epochs_is_compared_and_learns_them(
+    autojump_clock: MockClock,
+) -> None:
+    async with cluster_of(1, role="sync-master") as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        await settle(pair, master, slave)
+        await slave.stop()
+        slave.disk.unlink(slave.config.data / EPOCH_FILE)
+        await slave.start()
+        await trio.sleep(2)
+        assert state(slave.broker) is HAClientState.FOLLOWING
+        assert slave.broker.store.epochs.lines == tuple(master.broker.store.epochs.to_send())
+        await pair.send(5, first=1000)
+
+
+async def test_slave_on_another_connection_is_one_slave(autojump_clock: MockClock) -> None:
+    """Its old connection ends when it comes back, long before that one is given up."""
+    async with cluster_of(1, role="sync-master") as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        await settle(pair, master, slave)
+        service = master.broker.ha_service
+        network = pair.cluster.memory_network
+        network.partition(master.host, slave.host)
+        await trio.sleep(3)
+        await slave.kill()
+        network.heal()
+        await slave.start()
+        await trio.sleep(2)
+        assert len(service.connections) == 1
+        assert service.group_transfer.statistics().live_slaves == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("sync-master", "async-master"), ("async-master", "sync-master")]
+)
+async def test_change_of_mode_is_another_epoch(
+    autojump_clock: MockClock, before: str, after: str
+) -> None:
+    async with cluster_of(1, role=before) as pair:
+        master, (slave,) = pair.cluster.master, pair.cluster.slaves
+        await settle(pair, master, slave)
+        await pair.change(master.broker, after, 0)
+        await trio.sleep(3)
+        await pair.send(5, first=1000)
+        await pair.level(master, slave)
+        modes = [line.mode for line in slave.broker.store.epochs.lines]
+        assert modes == [before.removesuffix("-master"), after.removesuffix("-master")]
