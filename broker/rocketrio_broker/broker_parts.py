@@ -46,6 +46,7 @@ from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
 from rocketrio_broker.queue_locks import QueueLocks
+from rocketrio_broker.reader_epochs import ReaderEpochs
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.schedule import ScheduleMessageService
 from rocketrio_broker.store.disk import Disk
@@ -107,6 +108,7 @@ class BrokerParts:
             log_end=lambda: store.max_physical_offset,
         )
         store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
+        self._reader_epochs = ReaderEpochs(store, self.consumer_offsets)
         self.deleted_topics = DeletedTopics(store.dispatcher, self.consumer_offsets)
         self.delay_offsets = DelayOffsets(
             file("delayOffset.json"), log_end=lambda: store.max_physical_offset
@@ -178,6 +180,7 @@ class BrokerParts:
             level_clock=self.level_clock,
             pull_offsets=self.pull_offsets,
             leadership=self.leadership,
+            epochs=self._reader_epochs,
         )
         self._consumer_table = consumer_processors(
             store,
@@ -270,6 +273,8 @@ class BrokerParts:
             consumer_offsets=self.consumer_offsets,
             level_clock=self.level_clock,
             absence=self.absence,
+            leadership=self.leadership,
+            epochs=self._reader_epochs,
         )
         end_transaction = EndTransactionProcessor(
             self.store, self._decisions, config=self.config, waiting=self.waiting_answers

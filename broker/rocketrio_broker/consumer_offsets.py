@@ -15,7 +15,7 @@ Unlike Java: offsets have versions, so that those of a master and of its slaves 
 
 import logging
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import trio
@@ -68,6 +68,10 @@ class ConsumerOffsetManager:
         self._log_end = log_end
         self._is_copy = False
         self._has_lost_messages = False
+        self.offsets_cut = 0
+        """Queues of groups whose offset lay beyond the end of its queue when this broker became master."""
+        self.messages_cut = 0
+        """Messages that those groups had read and that are not in the log."""
         self._is_foreign = False
         """The offsets are those of a broker without versions: slaves may know better which generation they are of."""
         self.table = OffsetTable()
@@ -92,6 +96,8 @@ class ConsumerOffsetManager:
             self._follow_changes(snapshot)
         for key, queue_id, version in self._journal.load():
             self.table.join_version(key, queue_id, version)
+            # Perhaps: it was killed, and nothing says how long the log was then.
+            self._has_lost_messages = True
 
     def _follow_changes(self, snapshot: ConsumerOffsetSnapshot) -> None:
         """Follow another program that wrote consumerOffset.json after us; a torn or missing one tells nothing."""
@@ -245,9 +251,24 @@ class ConsumerOffsetManager:
                 group, topic, queue_id, version.offset,
                 self.query_offset(group, topic, queue_id), len(beyond),
             )  # fmt: skip
+        if beyond:
+            self._count_cut(beyond)
         self.table.change_count += 1  # It is no copy any more: that is to be written too.
         self._persist_or_later()
         return len(beyond)
+
+    def _count_cut(self, beyond: Sequence[tuple[TopicAndGroup, int, Version]]) -> None:
+        lost: dict[tuple[str, int], int] = {}
+        for (topic, group), queue_id, version in beyond:
+            missing = version.offset - self.query_offset(group, topic, queue_id)
+            lost[topic, queue_id] = max(missing, lost.get((topic, queue_id), 0))
+        messages = sum(lost.values())
+        logger.error(
+            "messages that groups had read are not in the log messages=%d queues=%d groups=%d",
+            messages, len(lost), len({group for (_, group), _, _ in beyond}),
+        )  # fmt: skip
+        self.offsets_cut += len(beyond)
+        self.messages_cut += messages
 
     def take_over(
         self, body: VersionedConsumerOffsets, *, queue_end: QueueEnd | None = None

@@ -138,7 +138,8 @@ class OffsetTable:
     def join(self, other: "OffsetTable", *, queue_end: QueueEnd | None = None) -> int:
         """Take all that is newer in another table; returns how many queues changed.
 
-        With `queue_end` no offset is taken beyond the end of its queue here: messages that come would be skipped.
+        With `queue_end` no offset is taken beyond the end of its queue here: messages that come would be skipped. What
+        is cut so opens a generation, so that the other table, which is told, does not bring it back later.
         """
         for topic, floor in other._removed_topics.items():
             self._remove(floor, topic=topic)
@@ -150,7 +151,10 @@ class OffsetTable:
                 end = min(version.offset, queue_end(key[0], queue_id))
                 if not end:
                     continue  # No such queue, or none yet: nobody can have read from it.
-                version = attrs.evolve(version, offset=end)
+                if end < version.offset:
+                    version = attrs.evolve(
+                        version, offset=end, generation=version.generation.lowered()
+                    )
             changed += self.join_version(key, queue_id, version)
         return changed
 

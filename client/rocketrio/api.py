@@ -71,6 +71,8 @@ class ClaimedOffset:
     ownership: str | None
     """None from a broker that knows no claims, as Apache's."""
     generation: str | None
+    epoch: str | None = None
+    """Of the log that the offset belongs to."""
 
 
 @attrs.frozen
@@ -140,6 +142,7 @@ class ClientAPI:
             answer.body,
             addr,
             level_age=None if fields.level_millis is None else fields.level_millis / 1000,
+            epoch=fields.epoch,
         )
 
     async def min_offset(
@@ -230,6 +233,7 @@ class ClientAPI:
         client_id: str | None,
         *,
         zero_if_young: bool = True,
+        with_epoch: bool = False,
         timeout: float = OFFSET_TIMEOUT,
     ) -> ClaimedOffset:
         """As `query_consumer_offset`; a broker of ours also notes that the queue is `client_id`'s now."""
@@ -239,6 +243,7 @@ class ClientAPI:
             queue_id=queue.queue_id,
             set_zero_if_not_found=None if zero_if_young else False,
             claim=client_id,
+            with_epoch=with_epoch or None,
         )
         answer = await self.pool.call(addr, header, timeout=timeout)
         if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
@@ -254,7 +259,7 @@ class ClientAPI:
         if answer.code == ResponseCode.SUCCESS:
             found = answer.header(OffsetResponseHeader).offset
             offset = found if found >= 0 else NOT_FOUND
-        return ClaimedOffset(offset, told.ownership, told.generation)
+        return ClaimedOffset(offset, told.ownership, told.generation, told.epoch)
 
     async def update_consumer_offset(
         self,
@@ -265,6 +270,7 @@ class ClientAPI:
         *,
         generation: str | None = None,
         ownership: str | None = None,
+        epoch: str | None = None,
         seek: bool = False,
         reset: bool = False,
         timeout: float = OFFSET_TIMEOUT,
@@ -277,6 +283,7 @@ class ClientAPI:
             commit_offset=offset,
             generation=generation,
             ownership=ownership,
+            epoch=epoch,
             seek=seek or None,
             reset=reset or None,
         )

@@ -9,7 +9,8 @@ from tests.golden.golden import VERSIONS, unpack_store
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.kill_switch import KillSwitch
-from rocketrio_broker.offset_version import Commit, Generation
+from rocketrio_broker.offset_journal import OffsetJournal
+from rocketrio_broker.offset_version import Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk, InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol import fastjson
@@ -330,6 +331,30 @@ def test_offsets_are_looked_at_again_when_the_log_became_shorter() -> None:
     assert again.cut(lambda topic, queue_id: 100) == 1
     assert (again.query_offset("G", "T", 0), generation(again)) == (100, "0.1")
     assert opened().query_offset("G", "T", 0) == 100
+
+
+def test_commits_of_the_last_seconds_before_a_kill_are_looked_at_again() -> None:
+    """The log grew and lost its end since the snapshot, which was written when it was shorter still."""
+    disk = MemoryDisk()
+
+    def at_length(log_end: int) -> ConsumerOffsetManager:
+        file = ConfigFile(FILE, disk=disk)
+        offsets = ConsumerOffsetManager(file=file, disk=disk, log_end=lambda: log_end)
+        offsets.load()
+        return offsets
+
+    offsets = at_length(900)
+    offsets.commit_offset("G", "T", 0, 90)
+    offsets.persist()
+    journal = OffsetJournal(FILE.parent, disk=disk)
+    journal.open()
+    for key, queue_id, offset in (("T", "G"), 0, 120), (("T", "G"), 1, 107), (("T", "H"), 0, 118):
+        journal.append(key, queue_id, Version(offset))
+    again = at_length(950)
+    assert again.cut(lambda topic, queue_id: 100) == 3
+    assert again.query_offsets("G", "T") == {0: 100, 1: 100}
+    assert again.query_offsets("H", "T") == {0: 100}
+    assert (again.offsets_cut, again.messages_cut) == (3, 27)
 
 
 def test_a_slave_of_ours_knows_the_generation_of_an_apache_broker_s_offsets() -> None:

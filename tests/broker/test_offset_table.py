@@ -174,3 +174,14 @@ def test_what_lies_beyond_a_queue_s_end_is_lowered_to_it_everywhere() -> None:
     master.join(slave, queue_end=lambda topic, queue_id: 130)
     slave.join(copy(master))
     assert master.offsets == slave.offsets == {T: {0: 100, 1: 100}}
+
+
+def test_what_a_slave_was_cut_to_does_not_come_back_from_it() -> None:
+    """It had heard of progress on messages that the master has lost; meanwhile there are others of those numbers."""
+    master, slave = of({T: {0: 60}}), of({T: {0: 120}})
+    assert master.join(slave, queue_end=lambda topic, queue_id: 100) == 1
+    assert master.version(T, 0) == Version(100, Generation(0, 1), 60)
+    master.join(slave)
+    assert master.query(T, 0) == 100
+    slave.join(copy(master))
+    assert slave.query(T, 0) == 100

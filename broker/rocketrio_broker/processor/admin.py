@@ -94,6 +94,7 @@ def admin_processors(
         store=store,
         topics=topics,
         delay_offsets=delay_offsets,
+        consumer_offsets=consumer_offsets,
         waiting=waiting,
         group_transfer=group_transfer,
         broker_addr=broker_addr,

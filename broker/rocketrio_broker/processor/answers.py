@@ -129,6 +129,8 @@ def pull_answer_frame(
         level = ""
         if header.level_millis is not None:
             level = f',"rocketrioLevelMillis":"{header.level_millis}"'
+        if header.epoch is not None:
+            level += f',"rocketrioEpoch":"{header.epoch}"'
         encoded = (
             f'{{"code":{code:d},"extFields":{{'
             f'"suggestWhichBrokerId":"{header.suggest_which_broker_id}",'

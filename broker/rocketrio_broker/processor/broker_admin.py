@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_broker.ha.group_transfer import GroupTransferService
@@ -51,6 +52,7 @@ class BrokerAdminProcessor:
         store: MessageStore,
         topics: TopicConfigManager,
         delay_offsets: DelayOffsets,
+        consumer_offsets: ConsumerOffsetManager,
         waiting: WaitingAnswers,
         group_transfer: GroupTransferService,
         broker_addr: str,
@@ -62,6 +64,7 @@ class BrokerAdminProcessor:
         self._store = store
         self._topics = topics
         self._delay_offsets = delay_offsets
+        self._consumer_offsets = consumer_offsets
         self._waiting = waiting
         self._group_transfer = group_transfer
         self._broker_addr = broker_addr
@@ -124,6 +127,10 @@ class BrokerAdminProcessor:
             table[f"{pool}ThreadPoolQueueCapacity"] = "0"
             table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         table |= self._store.runtime_info() | self._delay_table()
+        table |= {
+            "rocketrioMessagesCut": str(self._consumer_offsets.messages_cut),
+            "rocketrioOffsetsCut": str(self._consumer_offsets.offsets_cut),
+        }
         return table | self._waits_table() | self._slave_table()
 
     def _delay_table(self) -> dict[str, str]:

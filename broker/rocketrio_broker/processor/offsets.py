@@ -13,7 +13,10 @@ from typing import Any, Final
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.level_clock import LevelClock
+from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.offset_version import NO_OFFSET, Commit, Generation
+from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.reader_epochs import ReaderEpochs
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
 from rocketrio_broker.topics import TopicConfigManager
@@ -44,12 +47,16 @@ class OffsetProcessor:
         consumer_offsets: ConsumerOffsetManager,
         level_clock: LevelClock,
         absence: Absence,
+        leadership: Leadership,
+        epochs: ReaderEpochs,
     ) -> None:
         self._store = store
         self._topics = topics
         self._consumer_offsets = consumer_offsets
         self._level_clock = level_clock
         self._absence = absence
+        self._leadership = leadership
+        self._epochs = epochs
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -82,6 +89,8 @@ class OffsetProcessor:
             version = self._consumer_offsets.query_version(group, topic, queue_id)
             answer.generation = str(version.generation)
             answer.ownership = self._consumer_offsets.claim(group, topic, queue_id, header.claim)
+        if header.with_epoch:
+            answer.epoch = self._epochs.current
         if known < 0:
             return request.response(
                 answer,
@@ -97,11 +106,17 @@ class OffsetProcessor:
         if problem is not None:
             raise BrokerSystemError(f"The offset is not stored: {problem}")
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if self._leadership.stands_aside:
+            self._refuse_beyond_the_end(header)
         commit = self._versioned_commit(header)
         if commit is None:
             self._consumer_offsets.commit_offset(group, topic, queue_id, header.commit_offset)
             return request.response()
-        outcome, stands = self._consumer_offsets.commit_version(group, topic, queue_id, commit)
+        if self._is_parted(header):
+            outcome = offset.CommitOutcome.CUT
+            stands = self._consumer_offsets.query_version(group, topic, queue_id)
+        else:
+            outcome, stands = self._consumer_offsets.commit_version(group, topic, queue_id, commit)
         return request.response(
             offset.UpdateConsumerOffsetResponseHeader(
                 outcome.value,
@@ -109,6 +124,24 @@ class OffsetProcessor:
                 stands.offset if stands.offset >= 0 else None,
             )
         )
+
+    def _refuse_beyond_the_end(self, header: offset.UpdateConsumerOffsetRequestHeader) -> None:
+        """A log that lost its end got no epoch yet, by which such a commit will be known (14: ask again)."""
+        end = self._store.next_queue_offset(header.topic, header.queue_id)
+        if header.commit_offset > end:
+            raise Refused(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"{self._leadership.reason}, and queue {header.queue_id} of {header.topic} ends at {end}",
+            )
+
+    def _is_parted(self, header: offset.UpdateConsumerOffsetRequestHeader) -> bool:
+        """Whether the position comes from an earlier epoch, and lies where this log went on differently."""
+        if header.epoch is None or header.epoch == self._epochs.current or self._store.is_slave:
+            return False
+        parting = self._epochs.parting(
+            header.epoch, header.consumer_group, header.topic, header.queue_id
+        )
+        return parting is not None and header.commit_offset > parting
 
     def _versioned_commit(self, header: offset.UpdateConsumerOffsetRequestHeader) -> Commit | None:
         """A commit of our own clients, operators and slaves; None for a plain one."""

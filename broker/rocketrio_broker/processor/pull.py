@@ -6,11 +6,15 @@ Invariant: checks come in Java's order, each refusal with Java's code.
 Invariant: a pull that is executed again neither waits again nor commits again.
 Invariant: a slave moves no reader because it is behind: it repeats the offset it was asked for.
 Invariant: a master that has not taken over moves none either: what lies beyond its bounds may come from a slave.
+Invariant: a reader is never moved past a message that its group has not committed: where the log became shorter, or a
+reader lies beyond the end, it is sent back to what its group committed (docs/decisions/0036).
 Answers to: PullMessageProcessor; RocketMQ reference, sections 8.1 to 8.6.
 Unlike Java: a reader whose newer tags are not known yet is not refused (25) until its next heartbeat, up to 30 s, but
 given everything: clients choose by tag themselves as well, as the hashes here are not exact.
 Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not
 store it either): reading should not write.
+Unlike Java: a commit that comes with a pull and lies beyond the end of its queue is not stored: messages that get those
+offsets would be skipped.
 """
 
 import logging
@@ -35,6 +39,7 @@ from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.sql_expression import sql_filter
 from rocketrio_broker.processor.tag_expression import ALL, is_tag_type, tags_codes
 from rocketrio_broker.pull_offsets import PullOffsets
+from rocketrio_broker.reader_epochs import ReaderEpochs
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
@@ -102,6 +107,7 @@ class PullMessageProcessor:
         level_clock: LevelClock,
         pull_offsets: PullOffsets,
         leadership: Leadership,
+        epochs: ReaderEpochs,
     ) -> None:
         self._store = store
         self._config = config
@@ -115,6 +121,7 @@ class PullMessageProcessor:
         self._level_clock = level_clock
         self._pull_offsets = pull_offsets
         self._leadership = leadership
+        self._epochs = epochs
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
@@ -139,7 +146,10 @@ class PullMessageProcessor:
         broker = self._config.broker
         group = self._check(header, broker)
         codes, matches = self._filter(header, group, broker)
-        result = self._store.get_message(
+        parted = None
+        if header.epoch is not None and header.epoch != self._epochs.current:
+            parted = self._parted(header)
+        result = parted or self._store.get_message(
             header.topic,
             header.queue_id,
             header.queue_offset,
@@ -161,8 +171,9 @@ class PullMessageProcessor:
         if (
             is_first
             and header.sys_flag & _COMMIT_OFFSET
-            and header.commit_offset >= 0
             and not is_slave
+            and header.commit_offset >= 0
+            and header.commit_offset <= self._store.next_queue_offset(header.topic, header.queue_id)
         ):
             self._offsets.commit_offset(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
@@ -188,6 +199,8 @@ class PullMessageProcessor:
                 is_home = group.broker_id == broker.broker_id
                 code, suggested = _RETRY, MASTER_ID if is_home else group.broker_id
             else:
+                if result.status is GetStatus.OFFSET_OVERFLOW_BADLY:
+                    result.next_begin_offset = self._not_past_the_group(header, result)
                 self._log_moved(channel, header, result)
         if result.message_count:
             self._stats.got(
@@ -201,12 +214,37 @@ class PullMessageProcessor:
         )
         if is_slave:
             answer.level_millis = self._level_clock.age_millis()
+        # Only a rocketrio client names it, and only of a position that was checked.
+        if header.limited_by_bytes and not (self._leadership.stands_aside or (is_slave and parted)):
+            answer.epoch = self._epochs.current
         channel.reply(
             pull_answer_frame(
                 request, code, result.status.name, answer, result.buffers, result.body_size
             )
         )
         return None
+
+    def _parted(self, header: PullMessageRequestHeader) -> GetResult | None:
+        """Send a reader back whose position comes from another epoch, and lies where this log went on differently.
+
+        A slave sends it to its master, which may know of epochs that this log has not got to.
+        """
+        topic, queue_id = header.topic, header.queue_id
+        assert header.epoch is not None
+        back_to = self._epochs.parting(header.epoch, header.consumer_group, topic, queue_id)
+        if back_to is None or header.queue_offset <= back_to:
+            return None
+        low, high = self._store.queue_bounds(topic, queue_id) or (0, 0)
+        if self._store.is_slave:
+            back_to = header.queue_offset
+        return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, back_to, low, high)
+
+    def _not_past_the_group(self, header: PullMessageRequestHeader, result: GetResult) -> int:
+        """Where a reader beyond the end goes on: what its group has not committed is not passed over."""
+        committed = self._offsets.query_offset(header.consumer_group, header.topic, header.queue_id)
+        if committed < 0:
+            return result.next_begin_offset
+        return max(result.min_offset, min(committed, result.next_begin_offset))
 
     def _ids_to_read(self, named: int) -> Collection[int]:
         return self._live_slaves.ids(named, max_physical_offset=self._store.max_physical_offset)

@@ -50,6 +50,11 @@ class StoreLookups:
     def _seen_end(self, queue: ConsumeQueue) -> int:
         return queue.first_ending_beyond(self.read_gate.end.value)
 
+    def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """The queue offset of the first message at or after an address, or that of the next one; 0 without a queue."""
+        queue = self.queue_table.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.first_at_or_after(physical_offset)
+
     def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[Entry]:
         """Entries of a queue as they are, at most `count`; fewer at its end and where a file of it ends."""
         queue = self.queue_table.by_key.get((topic, queue_id))

@@ -334,6 +334,7 @@ class Consumer(ConsumerPositions):
                 process_queue.max_offset,
                 nodes[queue],
                 *self._pulls.where_and_why(queue),
+                process_queue.counts.log_cuts,
             )
             for queue in nodes
             for process_queue in (self.assigned.queues[queue],)

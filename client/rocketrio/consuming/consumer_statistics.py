@@ -26,6 +26,8 @@ class QueueStatistics:
     """Why it went there."""
     pulls: dict[PullReason, int]
     """How many pulls went where they went for each reason."""
+    log_cuts: int
+    """Times that the log had become shorter than what was read, so that the queue went back."""
 
 
 @attrs.frozen

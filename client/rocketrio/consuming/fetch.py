@@ -3,6 +3,9 @@
 Invariant: only an answer of "not found" starts a queue from scratch; while nobody answers, it waits.
 Invariant: the bounds of a slave never move a consumer: it may be behind. A master's move it back only while the name
 servers list that master (master_check.py).
+Invariant: the bounds of a slave never move a consumer: it may be behind.
+Invariant: where the log became shorter a consumer goes back to what its group committed, never to the end of that
+moment, and never past what it has not worked on (docs/decisions/0036).
 Invariant: a member whose pull nobody answered asks where the group is before it pulls again: it may have been counted
 out, and others have had the queue.
 Answers to: PullMessageService, DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
@@ -18,9 +21,9 @@ from typing import Final, Literal, NoReturn, TypeAlias
 import attrs
 import trio
 
-from rocketrio.api import NOT_FOUND, Offset
+from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.master_check import is_master_still
-from rocketrio.consuming.offsets import OffsetStore
+from rocketrio.consuming.offsets import OffsetStore, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
 from rocketrio.consuming.pull_result import PullResult, PullStatus
@@ -101,7 +104,7 @@ class QueueFetcher:
                 continue
             try:
                 async with self.starts:
-                    offset = await self.start_offset()
+                    start = await self.start_offset()
             except Error as error:
                 logger.warning(
                     "no start offset yet queue=%s group=%s error=%s",
@@ -110,15 +113,17 @@ class QueueFetcher:
                 await trio.sleep(PULL_ERROR_PAUSE)
             else:
                 if process_queue.fetch_offset is None:  # Nobody called `seek` meanwhile.
-                    process_queue.start(offset)
+                    assert start.offset is not NOT_FOUND
+                    process_queue.start(start.offset)
+                    self.offsets.read_in(process_queue.queue, start.epoch)
 
-    async def start_offset(self) -> int:
+    async def start_offset(self) -> StoredOffset:
         """The committed offset, or where `start_from` says if there is none. Raises Error while nobody can tell."""
         queue = self.process_queue.queue
         # RocketMQ's rule for "last": a young queue, which may be new to everybody, is read from its beginning.
         stored = await self.offsets.read_offset(queue, zero_if_young=self.start_from == "last")
         if stored.offset is not NOT_FOUND:
-            return stored.offset
+            return stored
         if self.start_from != "first" and stored.is_from_slave:
             raise NotReachable(
                 f"the master of {queue} cannot be reached, and only it can tell where its end is",
@@ -128,7 +133,7 @@ class QueueFetcher:
         logger.info(
             "starts from scratch queue=%s group=%s offset=%d", queue, self.wrapper.group, offset
         )
-        return offset
+        return attrs.evolve(stored, offset=offset)
 
     async def _from_scratch(self, queue: MessageQueue) -> int:
         client = self.wrapper.client
@@ -161,20 +166,22 @@ class QueueFetcher:
                 continue
             if process_queue.is_locked and process_queue.may_be_behind:  # Still, and no `seek`.
                 process_queue.may_be_behind = False
-                if own is not None and stored is not NOT_FOUND and stored > own:
+                offset = stored.offset
+                if own is not None and offset is not NOT_FOUND and offset > own:
                     logger.info(
                         "others have come further queue=%s group=%s from=%d to=%d",
-                        process_queue.queue, self.wrapper.group, own, stored,
+                        process_queue.queue, self.wrapper.group, own, offset,
                     )  # fmt: skip
                     self.lost(process_queue)
-                    process_queue.start(stored)
+                    process_queue.start(offset)
+                    self.offsets.read_in(process_queue.queue, stored.epoch)
 
-    async def _where_the_group_is(self) -> tuple[Offset, int | None]:
+    async def _where_the_group_is(self) -> tuple[StoredOffset, int | None]:
         """What is stored, and what of ours it is compared with."""
         process_queue = self.process_queue
         if process_queue.needs_lock:
             stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)
-            return stored.offset, process_queue.done_offset
+            return stored, process_queue.done_offset
         # No claim: another member may own the queue by now, which the next rebalance says. What handlers have in work
         # they have, whoever else had it.
         committed = await self.offsets.committed(process_queue.queue)
@@ -194,6 +201,7 @@ class QueueFetcher:
         process_queue = self.process_queue
         max_bytes, reserved = await self._room()
         epoch, offset = process_queue.epoch, process_queue.fetch_offset
+        log_epoch = self.offsets.epoch(process_queue.queue)
         assert offset is not None
         process_queue.counts.last_pull = trio.current_time()
         try:
@@ -203,6 +211,7 @@ class QueueFetcher:
                 max_messages=self.max_messages,
                 max_bytes=max_bytes,
                 subscription=self.subscription,
+                epoch=log_epoch,
                 # The first one only looks: held at the end of a queue it would keep its reservation.
                 suspend_timeout=0.0 if process_queue.max_offset is None else SUSPEND_TIMEOUT,
             )
@@ -211,7 +220,13 @@ class QueueFetcher:
             ):
                 return 0.0
             # In here too: an answer whose messages cannot be read is a pull that failed.
-            return self._accept(result, offset) if process_queue.epoch == epoch else 0.0
+            if process_queue.epoch != epoch:
+                return 0.0
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                return await self._correct(result, offset)
+            if result.epoch is not None and result.epoch != log_epoch:
+                self.offsets.read_in(process_queue.queue, result.epoch)
+            return self._accept(result, offset)
         except Error as error:
             logger.warning(
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
@@ -243,8 +258,6 @@ class QueueFetcher:
 
     def _accept(self, result: PullResult, offset: int) -> float:
         process_queue = self.process_queue
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            return self._correct(result, offset)
         if result.status is PullStatus.NO_NEW_MSG and result.next_begin_offset < offset:
             result.next_begin_offset = offset  # Only OFFSET_ILLEGAL moves a consumer back.
         if process_queue.put(result):
@@ -261,21 +274,44 @@ class QueueFetcher:
         is_moved = result.status is PullStatus.OFFSET_ILLEGAL
         return is_moved and not result.is_from_slave and result.next_begin_offset < offset
 
-    def _correct(self, result: PullResult, offset: int) -> float:
-        process_queue = self.process_queue
+    async def _correct(self, result: PullResult, offset: int) -> float:
+        process_queue, queue = self.process_queue, self.process_queue.queue
         if result.is_from_slave:
             # Its log may be shorter than the master's, or begin later: wait for the master.
-            self.wrapper.leave_slave(process_queue.queue)
+            self.wrapper.leave_slave(queue)
             return NO_PROGRESS_PAUSE
-        logger.warning(
-            "offset corrected queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
-            process_queue.queue, self.wrapper.group, offset, result.next_begin_offset,
-            result.min_offset, result.max_offset,
-        )  # fmt: skip
         if result.next_begin_offset > offset:  # What lay there was deleted; what we hold was not.
+            logger.warning(
+                "offset corrected queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
+                queue, self.wrapper.group, offset, result.next_begin_offset,
+                result.min_offset, result.max_offset,
+            )  # fmt: skip
             process_queue.put(result)
             return 0.0
+        back_to = result.next_begin_offset
+        if result.epoch is None:  # An Apache broker's is the end of this moment.
+            epoch = process_queue.epoch
+            committed = await self.offsets.committed(queue)
+            if process_queue.epoch != epoch:  # A `seek` meanwhile.
+                return 0.0
+            if committed.offset is not NOT_FOUND:
+                back_to = min(back_to, committed.offset)
+        done = process_queue.done_offset
+        if done is not None:  # What we pulled and did not work on is fetched again.
+            back_to = min(back_to, done)
+        before = self.offsets.epoch(queue)
+        is_shorter = None not in (before, result.epoch) and before != result.epoch
+        logger.warning(
+            "%s queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
+            "the log became shorter" if is_shorter else "offset corrected",
+            queue, self.wrapper.group, offset, back_to, result.min_offset, result.max_offset,
+        )  # fmt: skip
         self.lost(process_queue)
-        process_queue.start(result.next_begin_offset)
-        self.offsets.reset_offset(process_queue.queue, result.next_begin_offset)
+        process_queue.start(back_to)
+        if is_shorter:
+            process_queue.counts.log_cuts += 1
+            self.offsets.cut(queue, back_to)
+        else:  # What is stored may lie beyond the end too.
+            self.offsets.reset_offset(queue, back_to)
+        self.offsets.read_in(queue, result.epoch)
         return 0.0

@@ -7,7 +7,7 @@ Unlike Java: offsets of queues that are away for a while are kept.
 
 import attrs
 
-from rocketrio.api import NOT_FOUND, Offset
+from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.offset_file import OffsetFile
 from rocketrio.consuming.offsets import StoredOffset
 from rocketrio.consuming.queue_claim import CommitRefused
@@ -22,12 +22,13 @@ class LocalFileOffsetStore:
     file: OffsetFile
     _table: dict[MessageQueue, int] = attrs.Factory(dict)
     _stored: dict[MessageQueue, int] = attrs.Factory(dict)
+    _epochs: dict[MessageQueue, str] = attrs.Factory(dict)
 
     @classmethod
     def load(cls, file: OffsetFile) -> "LocalFileOffsetStore":
         """With what the file holds. Raises ConfigError when it cannot be read."""
-        stored = file.read()
-        return cls(file, dict(stored), stored)
+        stored, epochs = file.read_all()
+        return cls(file, dict(stored), stored, epochs)
 
     @property
     def offset_table(self) -> dict[MessageQueue, int]:
@@ -36,11 +37,11 @@ class LocalFileOffsetStore:
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
         """A young queue is no matter of brokers here: what the file does not hold is not found."""
-        return StoredOffset(self._table.get(queue, NOT_FOUND), is_from_slave=False)
+        return StoredOffset(self._table.get(queue, NOT_FOUND), epoch=self._epochs.get(queue))
 
-    async def committed(self, queue: MessageQueue) -> Offset:
+    async def committed(self, queue: MessageQueue) -> StoredOffset:
         """What the file holds."""
-        return self._stored.get(queue, NOT_FOUND)
+        return StoredOffset(self._stored.get(queue, NOT_FOUND))
 
     def update_offset(self, queue: MessageQueue, offset: int) -> None:
         """Note progress; a lower offset than before is ignored."""
@@ -49,6 +50,21 @@ class LocalFileOffsetStore:
     def reset_offset(self, queue: MessageQueue, offset: int) -> None:
         """Go to an offset on purpose."""
         self._table[queue] = offset
+        self._epochs.pop(queue, None)
+
+    def epoch(self, queue: MessageQueue) -> str | None:
+        """The epoch of the log that the position comes from; None when no broker told it."""
+        return self._epochs.get(queue)
+
+    def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
+        """The position is one of this epoch of the log, as a broker said."""
+        if epoch is not None:
+            self._epochs[queue] = epoch
+
+    def cut(self, queue: MessageQueue, offset: int) -> None:
+        """The log became shorter: what is noted counts up to this offset only."""
+        if queue in self._table:
+            self._table[queue] = min(offset, self._table[queue])
 
     def lose(self, queue: MessageQueue) -> None:
         """Nobody else's progress is here."""
@@ -67,7 +83,7 @@ class LocalFileOffsetStore:
         """Write the file, if it has changed. Raises Error."""
         if self._table != self._stored:
             table = dict(self._table)
-            self.file.write(table)
+            self.file.write(table, self._epochs)
             self._stored = table
 
     async def persist_all(self, queues: list[MessageQueue]) -> list[Error]:

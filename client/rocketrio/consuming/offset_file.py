@@ -4,6 +4,9 @@
 
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:12}}
 
+Behind Java's table stands ours of the epochs that the offsets come from (`rocketrioEpochs`), if brokers told them: a
+member that starts again goes back too where the log became shorter meanwhile.
+
 Invariant: whoever reads finds one whole table: a new one is written beside it and takes its name.
 Answers to: LocalFileOffsetStore, OffsetSerializeWrapper.
 Unlike Java: the file is never half written. As in Java it is not synced: after a power cut messages may come again.
@@ -16,10 +19,12 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+import msgspec
 
-from rocketrio_protocol.commands.consumer import ResetOffsetBody
+from rocketrio_protocol import fastjson
 from rocketrio_protocol.errors import ConfigError, Error, ProtocolError
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.queue_tables import by_queue
 
 OFFSETS_FOLDER: Final = ".rocketmq_offsets"
 JAVA_INSTANCE: Final = "DEFAULT"
@@ -35,6 +40,16 @@ def default_offsets_path(client_id: str, group: str) -> Path:
     return Path.home() / OFFSETS_FOLDER / client_id / group / "offsets.json"
 
 
+class _Written(msgspec.Struct, rename="camel"):
+    offset_table: dict[MessageQueue, int]
+    rocketrio_epochs: dict[MessageQueue, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Read(msgspec.Struct, rename="camel"):
+    offset_table: dict[str, int] = {}
+    rocketrio_epochs: dict[str, str] = {}
+
+
 @attrs.frozen
 class OffsetFile:
     """One file and the one before."""
@@ -42,30 +57,39 @@ class OffsetFile:
     path: Path
 
     def read(self) -> dict[MessageQueue, int]:
-        """The table; empty without a file. Raises ConfigError when neither file can be read."""
+        """The offsets alone."""
+        offsets, _ = self.read_all()
+        return offsets
+
+    def read_all(self) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str]]:
+        """Offsets and their epochs; empty without a file. Raises ConfigError when neither file can be read."""
         problem: Exception | None = None
         for path in (self.path, self._backup):
             try:
                 text = path.read_bytes()
-                return ResetOffsetBody.from_json(text).offset_table
+                kept = fastjson.loads(text, _Read, what="offsets")
+                return by_queue(kept.offset_table), by_queue(kept.rocketrio_epochs)
             except FileNotFoundError:
                 continue
             except (OSError, ProtocolError) as error:
                 problem = error
                 logger.warning("offsets cannot be read path=%s error=%s", path, error)
         if problem is None:
-            return {}
+            return {}, {}
         raise ConfigError(
             f"the offsets in {self.path} cannot be read: {problem}",
             remedy="Repair the file, or remove it and its .bak to begin where start_from says",
         ) from problem
 
-    def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Replace the table. Raises Error when the disk will not."""
+    def write(
+        self, offsets: Mapping[MessageQueue, int], epochs: Mapping[MessageQueue, str]
+    ) -> None:
+        """Replace both tables. Raises Error when the disk will not."""
+        kept = _Written(dict(offsets), dict(epochs) or msgspec.UNSET)
         fresh = self.path.with_name(f"{self.path.name}.tmp")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_bytes(ResetOffsetBody(dict(offsets)).to_json())
+            fresh.write_bytes(fastjson.dumps(kept))
             if self.path.exists():
                 os.replace(self.path, self._backup)
             os.replace(fresh, self.path)

@@ -17,10 +17,9 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio.api import NOT_FOUND, ClaimedOffset, Offset
+from rocketrio.api import NOT_FOUND, ClaimedOffset
 from rocketrio.consuming.offsets import StoredOffset
 from rocketrio.consuming.queue_claim import CommitRefused, QueueClaim, StandingOffset
-from rocketrio.consuming.queue_questions import committed_offset
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.commands.offset import CommitOutcome
@@ -80,6 +79,23 @@ class RemoteBrokerOffsetStore:
         progress.wanted, progress.is_reset = offset, True
         self._claim(queue).seek()
 
+    def epoch(self, queue: MessageQueue) -> str | None:
+        """The epoch of the log that the position comes from; None when no broker told it."""
+        return self._claim(queue).epoch
+
+    def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
+        """The position is one of this epoch of the log, as a broker said."""
+        self._claim(queue).epoch = epoch
+
+    def cut(self, queue: MessageQueue, offset: int) -> None:
+        """The log became shorter: what is noted counts up to this offset only; no seek, the broker has cut its own."""
+        progress = self._table.get(queue)
+        if progress is None or progress.wanted <= offset:
+            return
+        progress.wanted, progress.is_reset = offset, False
+        # What is stored there now is for the next commit to find out.
+        progress.stored, progress.floor, progress.in_doubt = None, -1, True
+
     def lose(self, queue: MessageQueue) -> None:
         """Another member owns the queue now; what is still to be committed counts as late."""
         self._claim(queue).is_lost = True
@@ -108,9 +124,16 @@ class RemoteBrokerOffsetStore:
     def _claim(self, queue: MessageQueue) -> QueueClaim:
         return self._claims.setdefault(queue, QueueClaim())
 
-    async def committed(self, queue: MessageQueue) -> Offset:
+    async def committed(self, queue: MessageQueue) -> StoredOffset:
         """What the broker has stored for the group, or NOT_FOUND. Raises Error when none answers."""
-        return await committed_offset(self.client, self.group, queue)
+
+        async def ask(found: FindBrokerResult) -> StoredOffset:
+            told = await self.client.api.claim_queue(
+                found.addr, self.group, queue, None, zero_if_young=False, with_epoch=True
+            )
+            return StoredOffset(told.offset, found.is_slave, told.epoch)
+
+        return await self.client.ask_broker(queue, ask, insist_on_master=True)
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
         """Claim the queue; what the master knows, or a slave while no master can be reached; what `reset_offset` set.
@@ -120,7 +143,7 @@ class RemoteBrokerOffsetStore:
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
             claimed = await self._ask(found, queue, zero_if_young=zero_if_young)
-            return StoredOffset(claimed.offset, found.is_slave)
+            return StoredOffset(claimed.offset, found.is_slave, claimed.epoch)
 
         stored = await self.client.ask_broker(queue, ask, insist_on_master=True)
         known = self._table.get(queue)
@@ -139,7 +162,12 @@ class RemoteBrokerOffsetStore:
         self, found: FindBrokerResult, queue: MessageQueue, *, zero_if_young: bool = False
     ) -> ClaimedOffset:
         claimed = await self.client.api.claim_queue(
-            found.addr, self.group, queue, self.client.client_id, zero_if_young=zero_if_young
+            found.addr,
+            self.group,
+            queue,
+            self.client.client_id,
+            zero_if_young=zero_if_young,
+            with_epoch=True,
         )
         self._claim(queue).took(found.addr, claimed.ownership, claimed.generation)
         return claimed
@@ -178,8 +206,12 @@ class RemoteBrokerOffsetStore:
     async def _commit(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
     ) -> None:
-        wanted, claim = progress.wanted, self._claim(queue)
-        if found.is_slave and progress.stored == wanted and progress.stored_at == found.addr:
+        claim = self._claim(queue)
+        if (
+            found.is_slave
+            and progress.stored == progress.wanted
+            and progress.stored_at == found.addr
+        ):
             return  # Still in doubt: the master is to hear of it when it is back.
         if found.addr not in claim.ownerships and not claim.is_lost:
             await self._look(found, queue, progress)
@@ -191,6 +223,7 @@ class RemoteBrokerOffsetStore:
             return
         if progress.in_doubt and not progress.is_reset:
             await self._look(found, queue, progress)
+        wanted = progress.wanted
         if wanted <= progress.floor and not progress.is_reset:
             if wanted < progress.floor:
                 logger.info(
@@ -214,9 +247,10 @@ class RemoteBrokerOffsetStore:
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, ownership: str
     ) -> None:
         """Commit to a broker of ours, which decides by claim and generation what is newer."""
-        claim, wanted = self._claim(queue), progress.wanted
+        claim = self._claim(queue)
         while True:
-            times_forgotten = claim.times_forgotten
+            # Anew each time: meanwhile the log may have become shorter.
+            times_forgotten, wanted = claim.times_forgotten, progress.wanted
             answer = await self.client.api.update_consumer_offset(
                 found.addr,
                 self.group,
@@ -224,6 +258,7 @@ class RemoteBrokerOffsetStore:
                 wanted,
                 generation=claim.generation,
                 ownership=ownership,
+                epoch=claim.epoch,
                 seek=progress.is_reset,
             )
             if claim.times_forgotten != times_forgotten:
@@ -234,6 +269,12 @@ class RemoteBrokerOffsetStore:
                 refused = self.overruled(queue)
                 assert refused is not None
                 raise refused
+            if answer.outcome == CommitOutcome.CUT:
+                raise CommitRefused(
+                    f"offset {wanted} of group {self.group} on {queue} is not committed: the log became shorter, and "
+                    "other messages have the last offsets now",
+                    topic=queue.topic,
+                )
             if answer.outcome != CommitOutcome.UNCLAIMED or claim.is_lost:
                 break
             # Another member claimed the queue after us, or the broker was started anew: is it ours still?

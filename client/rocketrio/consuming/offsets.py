@@ -18,8 +18,10 @@ class StoredOffset:
     """What is stored for a group on a queue."""
 
     offset: Offset
-    is_from_slave: bool
+    is_from_slave: bool = False
     """A slave may know an older one, or none yet."""
+    epoch: str | None = None
+    """Of the log that the offset belongs to; None when no broker told it."""
 
 
 class OffsetStore(Protocol):
@@ -34,7 +36,7 @@ class OffsetStore(Protocol):
         """Take a queue over. Raises Error while nobody can tell."""
         ...
 
-    async def committed(self, queue: MessageQueue) -> Offset:
+    async def committed(self, queue: MessageQueue) -> StoredOffset:
         """What is stored now."""
         ...
 
@@ -44,6 +46,18 @@ class OffsetStore(Protocol):
 
     def reset_offset(self, queue: MessageQueue, offset: int) -> None:
         """Go to an offset on purpose."""
+        ...
+
+    def epoch(self, queue: MessageQueue) -> str | None:
+        """The epoch of the log that the position comes from; None when no broker told it."""
+        ...
+
+    def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
+        """The position is one of this epoch of the log, as a broker said."""
+        ...
+
+    def cut(self, queue: MessageQueue, offset: int) -> None:
+        """The log became shorter: what is noted counts up to this offset only."""
         ...
 
     def lose(self, queue: MessageQueue) -> None:

@@ -100,7 +100,7 @@ class ConsumerPositions(Live):
 
     async def committed(self, queue: MessageQueue) -> Offset:
         """What is stored for the group, or NOT_FOUND. Raises Error when no broker answers."""
-        return await self._offsets.committed(queue)
+        return (await self._offsets.committed(queue)).offset
 
     async def beginning_offsets(self) -> dict[MessageQueue, int | None]:
         """Offset of the oldest message of each assigned queue, asked of the brokers; None where unknown."""

@@ -80,10 +80,11 @@ class PullAPIWrapper:
         max_bytes: int = PULL_MAX_BYTES,
         subscription: Subscription = ALL,
         commit_offset: int | None = None,
+        epoch: str | None = None,
         suspend_timeout: float = SUSPEND_TIMEOUT,
         timeout: float | None = None,
     ) -> PullResult:
-        """Messages of `queue` from `offset` on.
+        """Messages of `queue` from `offset` on, which was read in this epoch of the log.
 
         When there are none the broker holds the request for `suspend_timeout` seconds (0: it answers at once).
         `commit_offset` is committed on the way if a master is asked. `timeout` bounds each attempt, by default five
@@ -117,6 +118,7 @@ class PullAPIWrapper:
                 subscription,
                 commit_offset,
                 self._hold(choice, suspend_timeout),
+                epoch,
             )
             try:
                 return await self._pull_from(found, queue, header, subscription, timeout)
@@ -199,6 +201,7 @@ class PullAPIWrapper:
         subscription: Subscription,
         commit_offset: int | None,
         suspend_timeout: float,
+        epoch: str | None,
     ) -> PullMessageRequestHeader:
         # The expression goes with every pull, so that a broker which has not had our heartbeat serves it too.
         sys_flag = PullSysFlag.SUBSCRIPTION
@@ -220,6 +223,7 @@ class PullAPIWrapper:
             expression_type=subscription.expression_type,
             max_msg_bytes=max_bytes,
             limited_by_bytes=True,
+            epoch=epoch,
         )
 
     async def _pull_from(

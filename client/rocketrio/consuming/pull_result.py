@@ -46,6 +46,8 @@ class PullResult:
     broker_name: str = ""
     level_age: float | None = None
     """Seconds since the slave that answered had everything its master had; None if it did not say so."""
+    epoch: str | None = None
+    """Of the log that `next_begin_offset` belongs to; None from a broker that does not say."""
     tags: frozenset[str] | None = None
     """Only these are wanted; None means all."""
     namespace: Namespace | None = None

@@ -3,7 +3,8 @@
 A broker of ours answers a claim with an ownership, which counts there until another member claims the queue, and with
 the generation of the group's offset. Commits carry both. An Apache broker answers without: then it is an Apache one.
 
-Invariant: the generation is the one that our position comes from, wherever we claim later: a reset is noticed.
+Invariant: generation and epoch are those that our position comes from, wherever we claim later: a reset is noticed, and
+that the log became shorter (docs/decisions/0036).
 Unlike Java: its commits say nothing of who sent them, and a late one lowers what the next owner stored.
 """
 
@@ -14,10 +15,12 @@ from rocketrio_protocol.message import MessageQueue
 
 
 class CommitRefused(Error):
-    """A commit that is out of date: an operator reset the group's offset, or another member has the queue now.
+    """A commit that is out of date: an operator reset the group's offset, another member has the queue now, or the log
+    became shorter than what was read.
 
     It was not stored, and the position in the queue is as it was. After a reset commits of the queue are dropped until
-    it is taken over again, which starts at the reset offset, or until `seek` says where to go on.
+    it is taken over again, which starts at the reset offset, or until `seek` says where to go on. After the log became
+    shorter the next pull goes back to where the group is.
     """
 
 
@@ -60,6 +63,8 @@ class QueueClaim:
     overruled: StandingOffset | None = None
     """What an operator's reset has put there; ours is dropped."""
 
+    epoch: str | None = None
+    """Of the log that our position comes from; None until a broker of ours told it, and after a seek."""
     times_forgotten: int = 0
 
     def took(self, addr: str, ownership: str | None, generation: str | None) -> None:
@@ -70,11 +75,12 @@ class QueueClaim:
 
     def forget(self) -> None:
         """As at the start, so that the next commit claims the queue as it is then."""
-        self.generation, self.overruled = None, None
+        self.generation, self.epoch, self.overruled = None, None, None
         self.ownerships.clear()
         self.times_forgotten += 1
 
     def seek(self) -> None:
         """The user went elsewhere, and after what happened until now."""
+        self.epoch = None
         if self.overruled is not None:
             self.generation, self.overruled = self.overruled.generation, None

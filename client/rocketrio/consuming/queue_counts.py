@@ -22,6 +22,8 @@ class QueueCounts:
     """Times that a message could not be handled."""
     handed_back: int = 0
     """Messages that went back to the group, or to the dead letters."""
+    log_cuts: int = 0
+    """Times that the log had become shorter than what was read of it."""
     last_pull: float | None = None
     """When the last pull began, by the clock of deadlines."""
 

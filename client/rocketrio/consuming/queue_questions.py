@@ -1,4 +1,4 @@
-"""Questions to brokers about queues, for whoever holds a client: where they begin and end, what a group committed."""
+"""Questions to brokers about queues, for whoever holds a client: where they begin and end."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -6,22 +6,12 @@ from datetime import datetime
 
 import trio
 
-from rocketrio.api import Offset
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageQueue
 
 logger = logging.getLogger("rocketrio.consumer")
-
-
-async def committed_offset(client: ClientInstance, group: str, queue: MessageQueue) -> Offset:
-    """What the broker has stored for the group, or NOT_FOUND. Raises Error when none answers."""
-
-    async def ask(found: FindBrokerResult) -> Offset:
-        return await client.api.query_consumer_offset(found.addr, group, queue, zero_if_young=False)
-
-    return await client.ask_broker(queue, ask, insist_on_master=True)
 
 
 async def begin_offset(client: ClientInstance, queue: MessageQueue) -> int:

@@ -10,7 +10,7 @@ what it did last, so what is remembered longest is forgotten first. To survive t
 
 Invariant: a row counts as done when its handler has returned, so a message that failed and comes again is no repeat.
 Invariant: of a row that came twice one message is with a handler at a time; the other waits for what becomes of it.
-Invariant: messages without a stamp are never dropped.
+Invariant: messages without a stamp are never dropped, also where a log that became shorter uses an offset again.
 """
 
 from collections import OrderedDict
@@ -177,9 +177,11 @@ def drop_repeated_rows(frame: "DataFrame", *, within: str | None = None) -> "Dat
     properties = col("properties")
     names = (SPARK_QUERY, SPARK_BATCH, SPARK_TASK, SPARK_ROW)
     said = [coalesce(properties[name], lit("")) for name in names]
+    # Where a log became shorter, offsets are used again for other messages: those were stored later.
+    place = [*_PLACE, *(["storeTimestamp"] if "storeTimestamp" in frame.columns else [])]
     stamp = when(
         properties[SPARK_ROW].isNotNull(), concat_ws("/", lit("row"), col("topic"), *said)
-    ).otherwise(concat_ws("/", lit("place"), *[col(name).cast("string") for name in _PLACE]))
+    ).otherwise(concat_ws("/", lit("place"), *[col(name).cast("string") for name in place]))
     stamped = frame.withColumn(_STAMP, stamp)
     if within is None:
         return stamped.dropDuplicates([_STAMP]).drop(_STAMP)

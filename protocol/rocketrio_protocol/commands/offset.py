@@ -22,6 +22,8 @@ class CommitOutcome(StrEnum):
     """What stands is this offset, or a higher one of the same generation."""
     RESET = "reset"
     """Dropped: an operator has reset the group's offset since its sender asked for it."""
+    CUT = "cut"
+    """Dropped: the log became shorter since its sender read that far, and other messages have those offsets now."""
     UNCLAIMED = "unclaimed"
     """Dropped: it would lower what stands, and its sender was not the last to claim the queue here."""
 
@@ -37,6 +39,8 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
     set_zero_if_not_found: bool | None = None
     claim: str | None = wire("rocketrioClaim", default=None)
     """The client that takes the queue over: its commits may go back after a seek, those of earlier owners no more."""
+    with_epoch: bool | None = wire("rocketrioWithEpoch", default=None)
+    """The answer shall name the epoch of the log."""
 
 
 @attrs.define
@@ -47,6 +51,8 @@ class QueryConsumerOffsetResponseHeader(Header):
     ownership: str | None = wire("rocketrioOwnership", default=None)
     """What commits are to carry as proof of the claim."""
     generation: str | None = wire("rocketrioGeneration", default=None)
+    epoch: str | None = wire("rocketrioEpoch", default=None)
+    """The epoch of the log that the offset belongs to (docs/decisions/0036)."""
 
 
 @attrs.define
@@ -65,6 +71,8 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
     """The consumer went there on purpose: the owner's commit counts also if it is lower."""
     reset: bool | None = wire("rocketrioReset", default=None)
     """An operator puts the group there: newer than what any client committed."""
+    epoch: str | None = wire("rocketrioEpoch", default=None)
+    """The epoch of the log that the position comes from: a log that became shorter since refuses what lies beyond."""
 
 
 @attrs.define

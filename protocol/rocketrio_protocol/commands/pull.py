@@ -27,7 +27,8 @@ class PullMessageRequestHeader(RequestHeader):
     """Read at most `max_msg_nums` messages of one queue from `queue_offset` on.
 
     `limited_by_bytes` is ours, and read past by Apache: the reader takes as many messages as the broker's limits by
-    bytes allow, where 32 from memory and 8 from disk are the limits by count (decision 0011).
+    bytes allow, where 32 from memory and 8 from disk are the limits by count (decision 0011). It marks a rocketrio
+    client, which is answered with the epoch of the log; its next pulls name that as `epoch` (decision 0036).
     """
 
     code: ClassVar = RequestCode.PULL_MESSAGE
@@ -44,6 +45,8 @@ class PullMessageRequestHeader(RequestHeader):
     expression_type: str | None = None
     max_msg_bytes: int | None = None
     limited_by_bytes: bool | None = wire("rocketrioLimitedByBytes", default=None)
+    epoch: str | None = wire("rocketrioEpoch", default=None)
+    """The epoch of the log that `queue_offset` comes from."""
 
 
 @attrs.define
@@ -65,3 +68,5 @@ class PullMessageResponseHeader(Header):
     min_offset: int
     max_offset: int
     level_millis: int | None = wire("rocketrioLevelMillis", default=None)
+    epoch: str | None = wire("rocketrioEpoch", default=None)
+    """The epoch of the log that `next_begin_offset` belongs to; for rocketrio clients."""

@@ -119,12 +119,12 @@ def test_file_of_java_is_read(tmp_path: Path) -> None:
 
 def test_file_before_counts_where_the_last_one_cannot_be_read(tmp_path: Path) -> None:
     file = OffsetFile(tmp_path / "offsets.json")
-    file.write({QUEUE: 5})
-    file.write({QUEUE: 9})
+    file.write({QUEUE: 5}, {QUEUE: "1.0.a"})
+    file.write({QUEUE: 9}, {})
     file.path.write_bytes(b"")
     assert file.read() == {QUEUE: 5}
     file.path.unlink()
-    assert file.read() == {QUEUE: 5}
+    assert file.read_all() == ({QUEUE: 5}, {QUEUE: "1.0.a"})
     (tmp_path / "offsets.json.bak").write_text("{")
     with pytest.raises(ConfigError, match="cannot be read"):
         file.read()

@@ -195,6 +195,15 @@ def test_repeats_are_not_known_without_a_map_of_properties(
         frame.transform(drop_repeated_rows)
 
 
+def test_an_offset_that_is_used_again_is_another_message(spark: SparkSession) -> None:
+    """A log became shorter, and what was stored later got the offsets of what is gone."""
+    frame = spark.sql(
+        "SELECT 'orders' AS topic, 'a' AS brokerName, 0 AS queueId, 7L AS queueOffset, map('k', 'v') AS properties,"
+        " timestamp_seconds(id) AS storeTimestamp FROM range(2)"
+    )
+    assert frame.transform(drop_repeated_rows).count() == 2
+
+
 def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW source AS SELECT cast(id AS string) AS body FROM range(7)"

@@ -1,0 +1,366 @@
+"""A log that became shorter under running members: each message that is acknowledged afterwards is delivered.
+
+    both brokers hold SHARED messages of the queue | the slave is cut off | LOST more are stored, handled and committed
+    the master dies, the slave is promoted | NEW messages get the offsets of the lost ones, and perhaps more
+
+With fewer new messages than lost ones the members' position lies beyond the queue's end, with more it is legal again.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.broker.store.faulty_disk import FaultyDisk
+from tests.cluster.support import COMMIT, SUBSCRIPTION, Caller, caller_of, messages
+from trio.testing import MockClock
+
+from rocketrio import (
+    ClientInstance,
+    CommitRefused,
+    Consumer,
+    MessageExt,
+    MessageQueue,
+    open_client,
+    open_consumer,
+)
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
+from rocketrio_protocol.topic_config import READ_WRITE
+
+TOPIC, GROUP = "orders", "billing"
+QUEUE = MessageQueue(TOPIC, "broker-a", 0)
+SHARED, LOST = 50, 30
+FEW, MANY = 10, 45
+DELIVERED_WITHIN = 60.0
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[EmbeddedCluster, Caller]]:
+    """An asynchronous pair with a topic of one queue."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as caller:
+        await make_topic(caller, cluster.master.broker.address)
+        await send(caller, cluster.master.broker, "shared", SHARED)
+        yield cluster, caller
+
+
+async def make_topic(caller: Caller, addr: str) -> None:
+    header = CreateTopicRequestHeader(TOPIC, "TBW102", 1, 1, READ_WRITE, "SINGLE_TAG", order=False)
+    assert (await caller.pool.call(addr, header)).code == ResponseCode.SUCCESS
+
+
+async def send(caller: Caller, broker: Broker, name: str, count: int) -> set[str]:
+    """Store messages; those that were acknowledged."""
+    stored = {f"{name}-{number}" for number in range(count)}
+    for body in sorted(stored):
+        assert (await caller.send(broker.address, body.encode())).code == ResponseCode.SUCCESS
+    return stored
+
+
+async def lose_the_end(
+    cluster: EmbeddedCluster, caller: Caller, handled: "Handled", new: int
+) -> set[str]:
+    """The story above; the new messages, which are all acknowledged."""
+    slave = cluster.slaves[0]
+    await handled.wait({f"shared-{number}" for number in range(SHARED)})
+    await trio.sleep(12)  # Committed, and known to the slave.
+    cluster.memory_network.partition(MASTER_HOST, slave.host)
+    lost = await send(caller, cluster.master.broker, "lost", LOST)
+    await handled.wait(lost)
+    await trio.sleep(6)  # Committed too.
+    await cluster.kill_master()
+    cluster.memory_network.heal()
+    await promote(slave.broker)
+    return await send(caller, slave.broker, "new", new)
+
+
+async def promote(broker: Broker) -> None:
+    await broker.role_service.change("async-master", 0)
+
+
+class Handled:
+    """What members of a group have handled."""
+
+    def __init__(self, *, seconds: float = 0.0) -> None:
+        """Each message takes so long."""
+        self.bodies: list[str] = []
+        self._seconds = seconds
+        self._more = trio.Event()
+
+    async def __call__(self, message: MessageExt) -> None:
+        await trio.sleep(self._seconds)
+        self.bodies.append(bytes(message.body).decode())
+        self._more.set()
+
+    async def wait(self, wanted: set[str], *, within: float = DELIVERED_WITHIN) -> None:
+        """Raises AssertionError for what is not handled in time."""
+        with trio.move_on_after(within):
+            while not wanted <= set(self.bodies):
+                self._more = trio.Event()
+                await self._more.wait()
+        assert not wanted - set(self.bodies)
+
+
+@asynccontextmanager
+async def members(
+    cluster: EmbeddedCluster,
+    handled: Handled,
+    *,
+    count: int = 1,
+    concurrency: int = 10,
+    **options: Any,
+) -> AsyncIterator[list[Consumer]]:
+    """Members of one group, each in a client of its own, whose handlers run."""
+    async with AsyncExitStack() as stack:
+        consumers = []
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        for _ in range(count):
+            client: ClientInstance = await stack.enter_async_context(
+                open_client(
+                    name_servers=cluster.name_servers,
+                    dial=cluster.dial,
+                    wall_clock=cluster.wall_clock,
+                )
+            )
+            consumer = await stack.enter_async_context(
+                open_consumer(TOPIC, group=GROUP, client=client, start_from="first", **options)
+            )
+            nursery.start_soon(partial(consumer.run, handled, concurrency=concurrency))
+            consumers.append(consumer)
+        yield consumers
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "alone",
+        "several",
+        "orderly",
+        "assigned",
+        "broadcasting",
+    ],
+)
+async def test_what_is_acknowledged_after_the_cut_is_delivered_to_running_members(
+    autojump_clock: MockClock, new: int, mode: str, tmp_path: Path
+) -> None:
+    options: dict[str, dict[str, Any]] = {
+        "several": {"count": 3},
+        "orderly": {"orderly": True},
+        "broadcasting": {"mode": "broadcasting", "offsets_path": tmp_path / "offsets.json"},
+        "assigned": {"queues": [QUEUE]},
+    }
+    handled = Handled()
+    async with (
+        pair() as (cluster, caller),
+        members(cluster, handled, **options.get(mode, {})) as consumers,
+    ):
+        stored = await lose_the_end(cluster, caller, handled, new)
+        await handled.wait(stored)
+        seen = [consumer.statistics().queues for consumer in consumers]
+        assert [queues[QUEUE].log_cuts for queues in seen if QUEUE in queues] == [1]
+
+
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+async def test_broadcasting_member_that_was_away_goes_back_by_its_file(
+    autojump_clock: MockClock, new: int, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"mode": "broadcasting", "offsets_path": tmp_path / "offsets.json"}
+    before, after = Handled(), Handled()
+    async with pair() as (cluster, caller):
+        slave = cluster.slaves[0]
+        async with members(cluster, before, **options):
+            await before.wait({f"shared-{number}" for number in range(SHARED)})
+            await trio.sleep(3)
+            cluster.memory_network.partition(MASTER_HOST, slave.host)
+            await before.wait(await send(caller, cluster.master.broker, "lost", LOST))
+        await cluster.kill_master()
+        cluster.memory_network.heal()
+        await promote(slave.broker)
+        stored = await send(caller, slave.broker, "new", new)
+        async with members(cluster, after, **options):
+            await after.wait(stored)
+        assert set(after.bodies) == stored
+
+
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+async def test_committed_offsets_beyond_the_cut_do_not_hide_new_messages(
+    autojump_clock: MockClock, new: int
+) -> None:
+    """The slave was told of progress that its log never had: a member that starts later reads the new messages too."""
+    handled = Handled()
+    async with pair() as (cluster, caller):
+        async with members(cluster, handled):
+            await handled.wait({"shared-0"})
+            await caller.commit(cluster.slaves[0].broker.address, SHARED + LOST)
+            stored = await lose_the_end(cluster, caller, handled, new)
+            await handled.wait(stored)
+            await trio.sleep(6)
+        assert await caller.committed(cluster.slaves[0].broker.address) == SHARED + new
+
+
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+async def test_a_member_that_never_commits_goes_back_too(
+    autojump_clock: MockClock, new: int
+) -> None:
+    handled = Handled()
+    async with (
+        pair() as (cluster, caller),
+        members(cluster, handled, auto_commit=False),
+    ):
+        await handled.wait({"shared-0"})
+        await handled.wait(await lose_the_end(cluster, caller, handled, new))
+
+
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+@pytest.mark.parametrize("auto_commit", [True, False], ids=["commits", "never commits"])
+@pytest.mark.parametrize("orderly", [False, True], ids=["side by side", "orderly"])
+async def test_what_a_member_had_pulled_and_not_handled_is_delivered(
+    autojump_clock: MockClock, orderly: bool, auto_commit: bool, new: int
+) -> None:
+    """It holds messages from both sides of the cut: none of the shared ones goes missing with the lost ones."""
+    handled = Handled(seconds=5.0)
+    async with (
+        pair() as (cluster, caller),
+        members(cluster, handled, orderly=orderly, auto_commit=auto_commit, concurrency=2),
+    ):
+        await handled.wait({"shared-0"})
+        slave = cluster.slaves[0]
+        cluster.memory_network.partition(MASTER_HOST, slave.host)
+        await send(caller, cluster.master.broker, "lost", LOST)
+        await trio.sleep(6)
+        await cluster.kill_master()
+        cluster.memory_network.heal()
+        await promote(slave.broker)
+        stored = await send(caller, slave.broker, "new", new)
+        await handled.wait(stored | {f"shared-{number}" for number in range(SHARED)}, within=600.0)
+
+
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+async def test_power_cut_of_a_lone_master(autojump_clock: MockClock, new: int) -> None:
+    """What was not synced is gone, the offsets are given again by the same broker."""
+    handled = Handled()
+    async with EmbeddedCluster(make_disk=FaultyDisk) as cluster, caller_of(cluster) as caller:
+        await make_topic(caller, cluster.master.broker.address)
+        await send(caller, cluster.master.broker, "shared", SHARED)
+        async with members(cluster, handled):
+            await handled.wait({"shared-0"})
+            await trio.sleep(20)
+            await send(caller, cluster.master.broker, "lost", LOST)
+            await trio.sleep(0.1)  # Handled, and not flushed.
+            before = len(handled.bodies)
+            await cluster.kill_master()
+            disk = cluster.master.disk
+            assert isinstance(disk, FaultyDisk)
+            cluster.master.disk = disk.after_cut(seed=7, kept=0.0)
+            master = await cluster.restart_master()
+            assert before == SHARED + LOST
+            assert master.store.next_queue_offset(TOPIC, 0) < SHARED + LOST
+            await handled.wait(await send(caller, master, "new", new))
+
+
+async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
+    autojump_clock: MockClock,
+) -> None:
+    """The member stands still, so that no pull tells it before."""
+    handled = Handled()
+    async with (
+        pair() as (cluster, caller),
+        members(cluster, handled, auto_commit=False) as (consumer,),
+    ):
+        await handled.wait({"shared-0"})
+        await consumer.commit({QUEUE: SHARED - 5})
+        await trio.sleep(12)
+        cluster.memory_network.partition(MASTER_HOST, cluster.slaves[0].host)
+        await handled.wait(await send(caller, cluster.master.broker, "lost", LOST))
+        consumer.pause()
+        await cluster.kill_master()
+        cluster.memory_network.heal()
+        new_master = cluster.slaves[0].broker
+        await promote(new_master)
+        stored = await send(caller, new_master, "new", MANY)
+        await trio.sleep(40)  # Its client has heard who the master is.
+        with pytest.raises(CommitRefused, match="the log became shorter"):
+            await consumer.commit({QUEUE: SHARED + LOST})
+        assert await caller.committed(new_master.address) == SHARED - 5
+        consumer.resume()
+        await handled.wait(stored)
+        await consumer.commit()
+        assert await caller.committed(new_master.address) == SHARED + MANY
+
+
+async def test_slave_that_has_not_heard_of_the_reader_s_epoch_sends_it_to_the_master(
+    autojump_clock: MockClock,
+) -> None:
+    """It may still hold what the master has lost."""
+    async with pair() as (cluster, caller):
+        await trio.sleep(3)
+        master, slave = cluster.master, cluster.slaves[0].broker
+        cluster.memory_network.partition(MASTER_HOST, cluster.slaves[0].host)
+        await master.kill()
+        await master.start()
+        await send(caller, master.broker, "new", 1)
+        told = await caller.pull(master.broker.address, SHARED, limited_by_bytes=True)
+        epoch = told.ext_fields["rocketrioEpoch"]
+        asked = {"limited_by_bytes": True, "epoch": epoch}
+        answer = await caller.pull(slave.address, SHARED - 1, **asked)
+        assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert answer.ext_fields["suggestWhichBrokerId"] == "0"
+        assert answer.ext_fields["nextBeginOffset"] == str(SHARED - 1)
+        assert "rocketrioEpoch" not in answer.ext_fields
+        cluster.memory_network.heal()
+        await trio.sleep(30)
+        answer = await caller.pull(slave.address, SHARED - 1, **asked)
+        assert answer.ext_fields["rocketrioEpoch"] == epoch
+        assert messages(answer)[-1].body == b"new-0"
+
+
+async def test_java_and_go_members_beyond_the_end_are_sent_to_what_their_group_committed(
+    autojump_clock: MockClock,
+) -> None:
+    """As they ask it: no field of ours goes in, none comes out, and their commit on the way hides nothing."""
+    async with pair() as (cluster, caller):
+        new_master = await fail_over(cluster, caller)
+        await caller.commit(new_master.address, SHARED - 5)
+        await send(caller, new_master, "new", FEW)
+        answer = await caller.pull(
+            new_master.address,
+            SHARED + LOST,
+            sys_flag=SUBSCRIPTION | COMMIT,
+            commit_offset=SHARED + LOST,
+        )
+        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+        assert answer.ext_fields == {
+            "suggestWhichBrokerId": "0",
+            "nextBeginOffset": str(SHARED - 5),
+            "minOffset": "0",
+            "maxOffset": str(SHARED + FEW),
+        }
+        assert await caller.committed(new_master.address) == SHARED - 5
+
+
+async def test_a_reader_without_commits_beyond_the_end_is_sent_to_the_end(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair() as (cluster, caller):
+        new_master = await fail_over(cluster, caller)
+        answer = await caller.pull(new_master.address, SHARED + LOST, group="nobody")
+        assert answer.ext_fields["nextBeginOffset"] == str(SHARED)
+
+
+async def fail_over(cluster: EmbeddedCluster, caller: Caller) -> Broker:
+    """The slave, which lacks the last messages, is the master."""
+    slave = cluster.slaves[0]
+    await trio.sleep(12)
+    cluster.memory_network.partition(MASTER_HOST, slave.host)
+    await send(caller, cluster.master.broker, "lost", LOST)
+    await cluster.kill_master()
+    cluster.memory_network.heal()
+    await promote(slave.broker)
+    return slave.broker
