@@ -291,7 +291,7 @@ class ProducerManager:
 
     def _forget(self, channel: ClientChannel) -> None:
         for client_id in self._producers_of.pop(channel).client_ids:
-            if self._channel_by_client_id[client_id] is channel:
+            if self._channel_by_client_id.get(client_id) is channel:
                 del self._channel_by_client_id[client_id]
 
     def scan_not_active(self, now: float) -> list[ClientChannel]:
