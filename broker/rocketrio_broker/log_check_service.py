@@ -215,6 +215,7 @@ class LogCheckService:
         finished = self._finished_at
         status = LogCheckStatus(
             is_running=self._is_running,
+            is_slave=self._store.is_slave,
             finished_age=None if finished is None else trio.current_time() - finished,
         )
         if (current := self._pass) is not None:

@@ -27,6 +27,7 @@ class LogCheckStatus(msgspec.Struct, rename="camel", kw_only=True):
     """Everything before it is checked."""
     end: int = 0
     """Where the log ended when the pass began."""
+    is_slave: bool = False
     master_addr: str | None = None
     """The master whose log was compared with a slave's; None where none was."""
     compared_bytes: int = 0

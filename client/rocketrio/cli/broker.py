@@ -241,6 +241,8 @@ def _check_text(address: str, status: LogCheckStatus) -> str:
     ]
     if status.master_addr is not None:
         lines.append(f"  compared with {status.master_addr}: {status.compared_bytes:,} bytes")
+    elif status.is_slave:
+        lines.append("  not compared: it follows no rocketrio master now")
     lines += [f"  {one.physical_offset}: {one.problem}" for one in status.problems]
     left = status.problem_count - len(status.problems)
     return "\n".join([*lines, f"  and {left} more"] if left else lines)
