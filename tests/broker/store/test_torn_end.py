@@ -4,10 +4,13 @@ from pathlib import Path
 
 import pytest
 from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, stored
+from tests.broker.store.test_apache_directories import APACHE
+from tests.golden.golden import unpack_store
 
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.message_codec import RecordStatus, scan_record
 from rocketrio_protocol.properties import can_be_properties
 
 FILE_SIZE = SMALL.mapped_file_size_commit_log
@@ -168,6 +171,32 @@ async def test_real_directory_is_cut_the_same(tmp_path: Path) -> None:
         assert offsets(store) == (first_end, 1)
     (kept,) = (tmp_path / "cut").iterdir()
     assert kept.stat().st_size == end - first_end - 17
+
+
+@pytest.mark.parametrize("run", ["4.9.7", "5.3.3"])
+async def test_killed_directory_of_apaches_stays_whole_with_nul_in_properties(
+    run: str, tmp_path: Path
+) -> None:
+    """In every record but the last: as a Java client may have sent them."""
+    root = unpack_store(run, "master", tmp_path)  # type: ignore[arg-type]
+    path = root / "commitlog" / f"{0:020d}"
+    log = bytearray(path.read_bytes())
+    at, last, odd = 0, 0, 0
+    while (record := scan_record(log, at, len(log))).status is RecordStatus.RECORD:
+        last, at = at, at + record.size
+        if record.properties and (place := log.find(b"\1", at - len(record.properties), at)) > 0:
+            log[place + 1] = 0
+            odd += 1
+    end = at
+    log[last:end] = path.read_bytes()[last:end]
+    path.write_bytes(log)
+    assert odd > 20
+    async with opened(InlineDisk(), APACHE, root=root) as store:
+        assert store.max_physical_offset == end
+        found = store.commit_log.read(0, end)
+        assert found is not None
+        assert bytes(found) == log[:end]
+    assert not (root / "cut").exists()
 
 
 @pytest.mark.parametrize(
