@@ -14,6 +14,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
@@ -164,6 +165,32 @@ async def test_slave_whose_end_a_crash_tore_is_no_second_history(
             await pair.level()
             assert pair.master.broker.store.writable
             assert await problems(pair) == []
+
+
+async def test_copies_of_the_same_records_are_no_second_history(
+    autojump_clock: MockClock, secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slave does not mend its end: it stays out, and its master goes on."""
+    async with pair_of(**MONEY, **secret) as pair:
+        (slave,) = pair.cluster.slaves
+        await pair.send(*NAMES)
+        await pair.level()
+        await slave.broker.store.checkpoint()
+        end = slave.broker.store.max_physical_offset
+        await slave.kill()
+        damage(slave, end - 1, b"x")
+
+        async def decide_nothing(*_: object) -> Damage:
+            await trio.lowlevel.checkpoint()
+            return Damage.UNDECIDED
+
+        monkeypatch.setattr(TornEnd, "compare", decide_nothing)
+        await slave.start()
+        await trio.sleep(60)
+        assert slave.broker.slave is not None
+        assert slave.broker.slave.client.state is HAClientState.DIVERGED
+        assert pair.master.broker.store.writable
+        assert await problems(pair) == []
 
 
 @pytest.mark.parametrize("role", ["async-master", "sync-master"])

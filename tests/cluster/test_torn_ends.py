@@ -144,6 +144,26 @@ async def test_damage_that_is_not_in_the_last_record_is_mended_too(
         assert await pair.read(pair.master.broker) == names
 
 
+@pytest.mark.parametrize("who", ["master", "slave"])
+@pytest.mark.parametrize(("place", "byte"), [(24, b"\x7f"), (27, b"\xc8"), (27, b"\0")])
+async def test_queue_that_a_damaged_head_misled_is_whole_again(
+    autojump_clock: MockClock, who: str, place: int, byte: bytes
+) -> None:
+    """In the queue offset: recovery takes a gap for true, and the queue loses what lay before or behind it."""
+    async with pair_of(**MONEY) as pair:
+        names = [f"{number:06d}" for number in range(30)]
+        await pair.send(*names)
+        await pair.level()
+        member = pair.master if who == "master" else pair.cluster.slaves[0]
+        before = log_bytes(member.broker.store)
+        await member.kill()
+        damage(member, 27 * (len(before) // len(names)) + place, byte)
+        await member.start()
+        await pair.level()
+        assert log_bytes(member.broker.store) == before
+        assert await pair.read(member.broker) == names
+
+
 async def test_what_only_the_torn_log_has_is_kept(autojump_clock: MockClock) -> None:
     """An asynchronous master is ahead of its slave; the slave has the torn record, and nothing behind it."""
     async with pair_of() as pair:
