@@ -79,6 +79,19 @@ class HAClientRuntimeInfo(msgspec.Struct, rename="camel", kw_only=True):
     rocketrio_tables_problem: str | None = None
 
 
+class BeyondBoundary(msgspec.Struct, rename="camel", kw_only=True):
+    """What a slave has that its master lacks, and does not cut off without being asked."""
+
+    start: int
+    end: int
+    messages: int
+    topics: dict[str, int] = {}
+    """Messages of each topic."""
+    is_counted_whole: bool = True
+    """Whether all of it was counted; otherwise there are more messages."""
+    why_kept: str | None = None
+
+
 class LastWait(msgspec.Struct, rename="camel", kw_only=True):
     """What the last send that had to wait has waited for."""
 
@@ -123,6 +136,13 @@ class OwnStatus(msgspec.Struct, rename="camel", kw_only=True):
     answered: dict[str, int] = {}
     """How often sends that waited were answered with each status since the start."""
     last_wait: LastWait | None = None
+    member: str | None = None
+    """The name of its data directory."""
+    epoch: int | None = None
+    """The number of the last epoch in its log; None where none is known."""
+    epoch_id: str | None = None
+    epoch_start: int | None = None
+    beyond: BeyondBoundary | None = None
     last_problem: str | None = None
     """What last went wrong with a slave, or for a slave; None when nothing did."""
     problems: list[str] = []

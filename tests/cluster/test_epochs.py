@@ -12,6 +12,8 @@ from rocketrio_broker.embedded import Member
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.store.epochs import EPOCH_FILE
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
+from rocketrio_protocol.ha_status import HARuntimeInfo
 
 OK = ResponseCode.SUCCESS
 
@@ -86,6 +88,13 @@ async def test_asynchronous_master_that_returns_waits_and_counts(autojump_clock:
         assert state(old.broker) is HAClientState.BEYOND
         assert "20 messages" in problem(old.broker)
         assert "orders 20" in problem(old.broker)
+        answer = await pair.caller.pool.call(old.broker.address, GetBrokerHAStatusRequestHeader())
+        told = HARuntimeInfo.from_json(answer.body).rocketrio
+        assert told is not None
+        assert told.beyond is not None
+        assert (told.beyond.messages, told.beyond.topics) == (20, {"orders": 20})
+        assert "before any slave" in (told.beyond.why_kept or "")
+        assert (told.epoch, told.epoch_id) == (1, old.broker.store.epochs.lines[0].id)
         assert not kept_files(old)
         await pair.configure(old.broker, b"haDivergentTail=cut\n")
         await pair.level(new, old)

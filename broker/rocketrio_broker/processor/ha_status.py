@@ -11,6 +11,7 @@ import attrs
 
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.ha import HAService
+from rocketrio_broker.ha.beyond import Beyond
 from rocketrio_broker.ha.connection import HAConnectionStatistics
 from rocketrio_broker.ha.gate_keeper import GateStatistics
 from rocketrio_broker.ha.level_clock import LevelClock
@@ -23,6 +24,7 @@ from rocketrio_broker.store.record_search import store_timestamp_from
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.ha_status import (
+    BeyondBoundary,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
@@ -115,6 +117,8 @@ class HAStatusProcessor:
         transfer = self._ha_service.group_transfer.statistics()
         gate = self._gate()
         waits = self._waiting.statistics()
+        epoch = store.epochs.lines[-1] if store.epochs.lines else None
+        slave = self._slave()
         return OwnStatus(
             role=config.role,
             broker_id=config.broker_id,
@@ -135,6 +139,11 @@ class HAStatusProcessor:
             answered={status_name(code): count for code, count in waits.answered.items()},
             last_wait=_last_wait(waits),
             last_problem=last_problem,
+            member=store.epochs.member or None,
+            epoch=None if epoch is None else epoch.number,
+            epoch_id=None if epoch is None else epoch.id,
+            epoch_start=None if epoch is None else epoch.start,
+            beyond=None if slave is None else _beyond(slave.log.beyond),
             problems=[*store.problems(), *self._log_problems()],
         )
 
@@ -238,6 +247,19 @@ class _Rates:
 def status_name(code: ResponseCode) -> str:
     """What a send was answered, as people say it."""
     return PUT_OK if code == ResponseCode.SUCCESS else code.name
+
+
+def _beyond(beyond: Beyond | None) -> BeyondBoundary | None:
+    if beyond is None:
+        return None
+    return BeyondBoundary(
+        start=beyond.start,
+        end=beyond.end,
+        messages=beyond.messages,
+        topics=beyond.topics,
+        is_counted_whole=beyond.is_counted_whole,
+        why_kept=beyond.why_kept,
+    )
 
 
 def _last_wait(waits: WaitingStatistics) -> LastWait | None:

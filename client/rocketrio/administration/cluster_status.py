@@ -16,6 +16,7 @@ import attrs
 from rocketrio.administration.admin_values import BrokerDescription
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.ha_status import (
+    BeyondBoundary,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
@@ -82,6 +83,10 @@ class BrokerStatus:
     """Readers see what ends at or before it; None where they see all that is stored, or where it does not say."""
     shown_by: str | None = None
     """What that goes by: `slaves`, `disk`, `nobody` or `master` (rocketrio_protocol.ha_status.OwnStatus)."""
+    epoch: str | None = None
+    """The last epoch in its log, as `3/07f1…`: brokers of one history have the same; None where none is known."""
+    beyond: BeyondBoundary | None = None
+    """What a slave has that its master lacks, and an operator has to decide about."""
     configured: str | None = None
     """Role and id of its settings, as `async-master 0`; it may hold others, which an order or its return gave it."""
 
@@ -181,6 +186,8 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         shown_physical_offset=own.shown_offset if own else None,
         shown_by=own.shown_by if own else None,
         configured=_configured(one),
+        epoch=_epoch(one),
+        beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
     )
 
 
@@ -219,6 +226,8 @@ def _slave_status(
         shown_physical_offset=own.shown_offset if own else None,
         shown_by=own.shown_by if own else None,
         configured=_configured(one),
+        epoch=_epoch(one),
+        beyond=one.ha.rocketrio.beyond if one.ha and one.ha.rocketrio else None,
     )
 
 
@@ -273,6 +282,11 @@ def _end(one: BrokerAnswers) -> int | None:
     if one.ha.master:
         return one.ha.master_commit_log_max_offset
     return one.ha.ha_client_runtime_info.max_offset
+
+
+def _epoch(one: BrokerAnswers) -> str | None:
+    own = one.ha and one.ha.rocketrio
+    return f"{own.epoch}/{own.epoch_id}" if own and own.epoch is not None else None
 
 
 def _configured(one: BrokerAnswers) -> str | None:

@@ -39,7 +39,7 @@ ResendTo: TypeAlias = Literal["group", "topic"]
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group that every broker has for those who only look."""
 LOOK_MAX_MESSAGES: Final = 1000
-_OF_THE_LAST_TIME: Final = frozenset(
+OF_THE_LAST_TIME: Final = frozenset(
     {
         *FIELD_PROPERTIES,
         PROPERTY_REAL_TOPIC,
@@ -127,7 +127,7 @@ class DeadLetters:
         properties = {
             name: value
             for name, value in message.properties.items()
-            if name not in _OF_THE_LAST_TIME
+            if name not in OF_THE_LAST_TIME
         }
         topic = message.topic
         if to == "group":

@@ -1,4 +1,4 @@
-"""`rocketrio broker role|hand-over|settings|verify`."""
+"""`rocketrio broker role|hand-over|settings|verify|cut`."""
 
 import sys
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from rocketrio.cli.common import (
     print_table,
     run,
 )
+from rocketrio.cli.cut import cut
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.log_check import LogCheckStatus
 
@@ -32,7 +33,11 @@ def broker() -> None:
       rocketrio broker hand-over broker-a
       rocketrio broker settings 10.0.0.2:10911 slaveReadEnable=true
       rocketrio broker verify broker-a
+      rocketrio broker cut list /var/lib/rocketrio
     """
+
+
+broker.add_command(cut)
 
 
 @broker.command()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -53,6 +54,8 @@ def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
             "shown_physical_offset": one.shown_physical_offset,
             "shown_by": one.shown_by,
             "configured": one.configured,
+            "epoch": one.epoch,
+            "beyond": None if one.beyond is None else msgspec.structs.asdict(one.beyond),
             "answered": None if one.answered is None else dict(one.answered),
         }
         for one in statuses

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import click
 import trio
@@ -138,7 +138,7 @@ def run(
         fail("interrupted")
 
 
-def fail(text: str) -> None:
+def fail(text: str) -> NoReturn:
     """End with one line on standard error and exit code 1."""
     click.echo(f"error: {' '.join(text.split())}", err=True)
     sys.exit(1)

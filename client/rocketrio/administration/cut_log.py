@@ -1,0 +1,153 @@
+"""Reads what brokers put aside: ends of logs that were cut off, in the folder `cut` of a data directory.
+
+    cut/<address, 20 digits>-<time in ms>.log     raw bytes of the log from that address on
+
+Invariant: everything readable is found, whatever is damaged; damage is passed over record by record, and reported.
+Invariant: nothing here changes a file.
+Answers to: nothing; Apache's brokers keep nothing of what they truncate.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from rocketrio.administration.dead_letters import OF_THE_LAST_TIME
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.message import Message, MessageExt
+from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2, RecordStatus, scan_record
+from rocketrio_protocol.topic_names import (
+    DEAD_LETTER_PREFIX,
+    NOT_SENDABLE_TOPICS,
+    RETRY_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+)
+
+CUT_FOLDER: Final = "cut"
+PROPERTY_CUT_FROM: Final = "rocketrioCutFrom"
+"""Of a message that was sent again: the file that it was read from, and its address in the log of that time."""
+
+_NAME: Final = re.compile(r"(\d{20})-(\d+)\.log")
+_MAGIC_AT: Final = 4
+_MAGICS: Final = tuple(magic.to_bytes(4, signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+
+
+@attrs.frozen
+class CutFile:
+    """One end of a log that was put aside."""
+
+    path: Path
+    start: int
+    """The address of its first byte."""
+    cut_at: datetime
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+
+@attrs.frozen
+class CutRecord:
+    """One readable record."""
+
+    address: int
+    message: MessageExt
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether brokers wrote it for themselves or a group: it is not sent again."""
+        topic = self.message.topic
+        return (
+            topic in SYSTEM_TOPICS
+            or topic in NOT_SENDABLE_TOPICS
+            or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX, SYSTEM_TOPIC_PREFIX))
+        )
+
+
+@attrs.frozen
+class CutDamage:
+    """Bytes that are no record."""
+
+    address: int
+    size: int
+    problem: str
+
+
+def cut_files(directory: Path) -> list[CutFile]:
+    """What was put aside in a data directory, oldest first. Raises ConfigError where there is no such directory."""
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} is not a directory: name a broker's data directory")
+    folder = directory / CUT_FOLDER
+    found = [
+        _cut_file(path, match)
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _NAME.fullmatch(path.name))
+    ]
+    return sorted(found, key=lambda file: (file.cut_at, file.start))
+
+
+def cut_file(directory: Path, name: str) -> CutFile:
+    """One of them by its name. Raises ConfigError naming those that there are."""
+    files = cut_files(directory)
+    for file in files:
+        if file.path.name == name:
+            return file
+    names = ", ".join(file.path.name for file in files) or "none"
+    raise ConfigError(f"{directory / CUT_FOLDER} has no file {name}; there are: {names}")
+
+
+def _cut_file(path: Path, match: re.Match[str]) -> CutFile:
+    return CutFile(path, int(match[1]), datetime.fromtimestamp(int(match[2]) / 1000, UTC))
+
+
+def read_records(file: CutFile) -> Iterator[CutRecord | CutDamage]:
+    """All records in order, and what lies between that is none. Raises OSError."""
+    data = file.path.read_bytes()
+    at, end = 0, len(data)
+    while at < end:
+        found = scan_record(data, at, end)
+        if found.status is RecordStatus.RECORD and found.physical_offset == file.start + at:
+            yield CutRecord(file.start + at, MessageExt(data, at, found.size))
+            at += found.size
+        elif found.status is RecordStatus.PADDING:
+            at += found.size
+        else:
+            after = _next_record(data, at + 1, file.start)
+            if data[at:after].strip(b"\0"):
+                problem = found.problem or "it is not whole, or of another place of the log"
+                yield CutDamage(file.start + at, after - at, problem)
+            at = after
+
+
+def _next_record(data: bytes, at: int, start: int) -> int:
+    """Where the next whole record begins that says it lies there; the end of the file without one."""
+    while True:
+        places = [place for magic in _MAGICS if (place := data.find(magic, at + _MAGIC_AT)) >= 0]
+        if not places:
+            return len(data)
+        at = min(places) - _MAGIC_AT
+        found = scan_record(data, at, len(data))
+        if found.status is RecordStatus.RECORD and found.physical_offset == start + at:
+            return at
+        at += 1
+
+
+def message_again(file: CutFile, record: CutRecord) -> Message:
+    """The message as it is sent again: with its properties, and one that says where it was cut from."""
+    message = record.message
+    properties = {
+        name: value for name, value in message.properties.items() if name not in OF_THE_LAST_TIME
+    }
+    properties[PROPERTY_CUT_FROM] = f"{file.path.name}@{record.address}"
+    return Message(
+        message.topic,
+        message.body,
+        keys=message.keys,
+        tags=message.tags,
+        properties=properties,
+        flag=message.flag,
+    )

@@ -1,0 +1,217 @@
+"""`rocketrio broker cut list|show|resend`."""
+
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from rocketrio.administration.cut_log import (
+    CutDamage,
+    CutFile,
+    CutRecord,
+    cut_file,
+    cut_files,
+    message_again,
+    read_records,
+)
+from rocketrio.cli.common import fail, json_option, namesrv_option, print_json, print_table, run
+from rocketrio.producing.produce import open_producer
+from rocketrio_protocol.errors import ConfigError, Error
+
+_DIRECTORY: Final = click.Path(path_type=Path)
+_SHOWN: Final = ("address", "topic", "queue", "offset", "keys", "stored", "bytes")
+
+
+@click.group()
+def cut() -> None:
+    """See what brokers cut off their logs, and send it again.
+
+    A broker that follows a master again first puts aside what only it has, in the folder `cut` of its data directory.
+    Run these on its machine: DIRECTORY is that data directory. The broker may run meanwhile; nothing is changed there.
+
+    \b
+    Examples:
+      rocketrio broker cut list /var/lib/rocketrio
+      rocketrio broker cut show /var/lib/rocketrio 00000000000000012500-1795392000000.log
+      rocketrio broker cut resend /var/lib/rocketrio 00000000000000012500-1795392000000.log --dry-run
+    """
+
+
+@cut.command("list")
+@click.argument("directory", type=_DIRECTORY)
+@json_option
+def list_command(directory: Path, as_json: bool) -> None:
+    """Show which ends of the log were put aside in DIRECTORY."""
+    rows = []
+    for file in _files(directory):
+        records, damage = _read(file)
+        topics = Counter(record.message.topic for record in records)
+        rows.append(
+            {
+                "file": file.path.name,
+                "address": file.start,
+                "cut_at": file.cut_at.astimezone().isoformat(timespec="seconds"),
+                "size": file.size,
+                "messages": len(records),
+                "damaged": len(damage),
+                "topics": dict(topics.most_common()),
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        ("file", "cut", "bytes", "messages", "damaged", "topics"),
+        (
+            (
+                row["file"],
+                row["cut_at"],
+                row["size"],
+                row["messages"],
+                row["damaged"],
+                ", ".join(f"{name} {count}" for name, count in _topics(row)),
+            )
+            for row in rows
+        ),
+    )
+
+
+@cut.command("show")
+@click.argument("directory", type=_DIRECTORY)
+@click.argument("file")
+@json_option
+def show_command(directory: Path, file: str, as_json: bool) -> None:
+    """Show the messages in FILE, a name that `list` shows; exit code 1 if part of it is damaged."""
+    records, damage = _read(_file(directory, file))
+    if as_json:
+        for record in records:
+            print_json(_record_json(record))
+    else:
+        print_table(_SHOWN, map(_row, records))
+    _tell_damage(damage)
+
+
+@cut.command("resend")
+@click.argument("directory", type=_DIRECTORY)
+@click.argument("file")
+@click.option(
+    "--from", "first", type=click.IntRange(0), default=0,
+    help="Begin at this address, where an earlier resend ended.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@namesrv_option
+def resend_command(
+    directory: Path,
+    file: str,
+    first: int,
+    dry_run: bool,
+    namesrv: tuple[str, ...],
+    verbose: int,
+) -> None:
+    """Send the messages in FILE again, one after the other, in the order of the log.
+
+    Each keeps its id, keys, tags and properties, and gets `rocketrioCutFrom`: FILE and its address. What brokers wrote
+    for themselves (retries, delays, transactions) is passed over and counted. Sent twice, a message is there twice: if
+    this command ends early it says with which --from it goes on.
+    """
+    cut_off = _file(directory, file)
+    records, damage = _read(cut_off)
+    chosen = [record for record in records if record.address >= first]
+    wanted = [record for record in chosen if not record.is_internal]
+    passed_over = len(chosen) - len(wanted)
+
+    async def work() -> None:
+        sent, problem = 0, None
+        if not dry_run:
+            async with open_producer(name_servers=namesrv) as producer:
+                for record in wanted:
+                    try:
+                        await producer.send(message_again(cut_off, record))
+                    except Error as error:
+                        problem = f"the message at {record.address} was not sent again: {error}"
+                        break
+                    sent += 1
+        if problem is not None:
+            left = wanted[sent].address
+            fail(f"sent again: {sent}; {problem}. Go on with --from {left}")
+        verb = f"would be sent: {len(wanted)}" if dry_run else f"sent again: {sent}"
+        click.echo(f"{verb}; passed over, as they are brokers' own: {passed_over}")
+        _tell_damage(damage)
+
+    run(work, verbose=verbose)
+
+
+def _files(directory: Path) -> list[CutFile]:
+    try:
+        return cut_files(directory)
+    except ConfigError as error:
+        fail(str(error))
+
+
+def _file(directory: Path, name: str) -> CutFile:
+    try:
+        return cut_file(directory, name)
+    except ConfigError as error:
+        fail(str(error))
+
+
+def _read(file: CutFile) -> tuple[list[CutRecord], list[CutDamage]]:
+    records: list[CutRecord] = []
+    damage: list[CutDamage] = []
+    try:
+        for found in read_records(file):
+            if isinstance(found, CutRecord):
+                records.append(found)
+            else:
+                damage.append(found)
+    except OSError as error:
+        fail(f"{file.path} cannot be read: {error.strerror}")
+    return records, damage
+
+
+def _tell_damage(damage: list[CutDamage]) -> None:
+    for one in damage:
+        click.echo(f"damaged: {one.size} bytes at {one.address}: {one.problem}", err=True)
+    if damage:
+        fail(f"{sum(one.size for one in damage)} bytes are no messages; all others were read")
+
+
+def _topics(row: dict[str, Any]) -> list[tuple[str, int]]:
+    return list(row["topics"].items())
+
+
+def _stored(record: CutRecord) -> str:
+    time = datetime.fromtimestamp(record.message.store_timestamp_ms / 1000)
+    return time.astimezone().isoformat(timespec="milliseconds")
+
+
+def _row(record: CutRecord) -> tuple[object, ...]:
+    message = record.message
+    return (
+        record.address,
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.keys,
+        _stored(record),
+        len(message.body),
+    )
+
+
+def _record_json(record: CutRecord) -> dict[str, Any]:
+    message = record.message
+    return {
+        "address": record.address,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "message_id": message.message_id,
+        "keys": message.keys,
+        "tags": message.tags,
+        "store_timestamp_ms": message.store_timestamp_ms,
+        "properties": message.properties,
+        "size": len(message.body),
+        "internal": record.is_internal,
+    }
