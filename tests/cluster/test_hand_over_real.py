@@ -1,0 +1,117 @@
+"""Broker processes change places under load: by a stop of the master's process, and when one dies in the middle."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from tests.cluster.load import Load, numbers_in, ready
+from tests.interop.commit_log import digest, wait_caught_up
+from tests.interop.ours import OurBroker, OurNameServer
+
+from rocketrio import Admin, Error, open_admin, open_client
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+SETTINGS = ("ha_hand_over_on_stop=true", "slave_timeout=1")
+LIMIT = 30.0
+
+
+@attrs.define
+class Pair:
+    name_server: OurNameServer
+    first: OurBroker
+    second: OurBroker
+
+    async def roles(self, admin: Admin) -> dict[str, str]:
+        """Address to role, of those that can be asked."""
+        return {one.address: one.role for one in await admin.status() if one.state}
+
+    async def wait_roles(self, admin: Admin, master: OurBroker, slave: OurBroker) -> None:
+        wanted = {master.address: "sync-master", slave.address: "slave"}
+        with trio.fail_after(LIMIT):
+            while await self.roles(admin) != wanted:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with (
+        OurNameServer(tmp_path / "namesrv") as names,
+        OurBroker(tmp_path / "a", names.address, role="sync-master", settings=SETTINGS) as first,
+        OurBroker(
+            tmp_path / "b", names.address, role="slave", broker_id=1, settings=SETTINGS
+        ) as second,
+    ):
+        yield Pair(names, first, second)
+
+
+async def test_stopped_master_hands_over_and_comes_back_as_slave(pair: Pair) -> None:
+    first, second = pair.first, pair.second
+    load = Load(first.address)
+    async with (
+        open_client(name_servers=[pair.name_server.address]) as client,
+        open_admin(client=client) as admin,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(load.run)
+        await trio.sleep(2)
+        assert await trio.to_thread.run_sync(first.stop) == 0
+        by_first = set(load.acknowledged)
+        assert len(by_first) > 100
+        load.addr = second.address
+        # Its settings say sync-master; what it holds is the slave's role.
+        await ready(first)
+        await pair.wait_roles(admin, second, first)
+        with trio.fail_after(LIMIT):
+            while len(load.acknowledged) < len(by_first) + 100:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    end = await trio.to_thread.run_sync(lambda: wait_caught_up(second.address, first.address))
+    assert digest(first.store, end) == digest(second.store, end)
+    assert numbers_in(first.store) >= load.acknowledged
+
+
+@pytest.mark.parametrize("who", ["master", "follower"])
+@pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.04, 0.08])
+async def test_process_that_is_killed_in_the_middle_leaves_one_master(
+    pair: Pair, who: str, after: float
+) -> None:
+    first, second = pair.first, pair.second
+    victim = first if who == "master" else second
+    load = Load(first.address)
+    async with (
+        open_client(name_servers=[pair.name_server.address]) as client,
+        open_admin(client=client) as admin,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(load.run)
+        await trio.sleep(1)
+
+        async def hand_over() -> None:
+            try:
+                await admin.hand_over("broker-a")
+            except Error as error:
+                print(f"{who} killed after {after}: {error}")
+
+        async with trio.open_nursery() as orders:
+            orders.start_soon(hand_over)
+            await trio.sleep(after)
+            victim.kill()
+        await ready(victim)
+        found: dict[str, str] = {}
+        with trio.fail_after(LIMIT):
+            while sorted(found.values()) != ["slave", "sync-master"]:
+                await trio.sleep(0.2)
+                found = await pair.roles(admin)
+        master = first if found[first.address] == "sync-master" else second
+        slave = second if master is first else first
+        load.addr, before = master.address, len(load.acknowledged)
+        with trio.fail_after(LIMIT):
+            while len(load.acknowledged) < before + 50:  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+    end = await trio.to_thread.run_sync(lambda: wait_caught_up(master.address, slave.address))
+    assert digest(slave.store, end) == digest(master.store, end)
+    assert numbers_in(slave.store) >= load.acknowledged
