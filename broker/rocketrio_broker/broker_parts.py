@@ -108,7 +108,7 @@ class BrokerParts:
             log_end=lambda: store.max_physical_offset,
         )
         store.watch_unread(lambda gone: count_unread(self.consumer_offsets.table, gone))
-        self._reader_epochs = ReaderEpochs(store, self.consumer_offsets)
+        self.reader_epochs = ReaderEpochs(store, self.consumer_offsets)
         self.deleted_topics = DeletedTopics(store.dispatcher, self.consumer_offsets)
         self.delay_offsets = DelayOffsets(
             file("delayOffset.json"), log_end=lambda: store.max_physical_offset
@@ -180,7 +180,7 @@ class BrokerParts:
             level_clock=self.level_clock,
             pull_offsets=self.pull_offsets,
             leadership=self.leadership,
-            epochs=self._reader_epochs,
+            epochs=self.reader_epochs,
         )
         self._consumer_table = consumer_processors(
             store,
@@ -274,7 +274,7 @@ class BrokerParts:
             level_clock=self.level_clock,
             absence=self.absence,
             leadership=self.leadership,
-            epochs=self._reader_epochs,
+            epochs=self.reader_epochs,
         )
         end_transaction = EndTransactionProcessor(
             self.store, self._decisions, config=self.config, waiting=self.waiting_answers

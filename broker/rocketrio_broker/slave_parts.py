@@ -75,6 +75,7 @@ def slave_replication(
         gate=parts.store.read_gate,
         connected=client.connected,
         own_name=lambda: (parts.config.broker.broker_id, client.local_addr),
+        epoch=lambda: parts.reader_epochs.current,
         period=config.slave_sync_period,
     )
     return SlaveReplication(

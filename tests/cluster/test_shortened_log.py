@@ -295,6 +295,28 @@ async def test_commit_of_what_is_gone_is_refused_and_moves_no_group(
         assert await caller.committed(new_master.address) == SHARED + MANY
 
 
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+async def test_slave_that_comes_later_does_not_bring_progress_on_what_is_gone(
+    autojump_clock: MockClock, new: int
+) -> None:
+    """Both lost power; the master is back first, and the slave's table tells of messages that neither has."""
+    async with pair() as (cluster, caller):
+        await caller.commit(cluster.master.broker.address, SHARED - 5)
+        await trio.sleep(12)
+        slave = cluster.slaves[0]
+        cluster.memory_network.partition(MASTER_HOST, slave.host)
+        await caller.commit(slave.broker.address, SHARED + LOST)
+        await slave.kill()
+        await cluster.master.kill()
+        cluster.memory_network.heal()
+        master = await cluster.master.start()
+        await send(caller, master, "new", new)
+        await slave.start()
+        await trio.sleep(40)
+        assert await caller.committed(master.address) == SHARED
+        assert await caller.committed(slave.broker.address) == SHARED
+
+
 async def test_slave_that_has_not_heard_of_the_reader_s_epoch_sends_it_to_the_master(
     autojump_clock: MockClock,
 ) -> None:

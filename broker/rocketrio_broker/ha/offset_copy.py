@@ -2,6 +2,8 @@
 
 A master of ours sends versions: both tables are joined. What is newer here, committed while clients could not reach
 the master, is told to it (15 with a generation), so that it also arrives if the master could not ask when it came back.
+It names the epoch in which both tables were last equal: what lies beyond its end at the master counts messages that
+were lost (docs/decisions/0036).
 
 An Apache master sends plain offsets: what fell between two looks was lowered by somebody entitled, and is lowered
 here. After any gap in between (`contact`) it may have been restarted with less than it had: then it lowers nothing.
@@ -10,7 +12,7 @@ Invariant: what was committed here while the master was away stays, unless a res
 Unlike Java: Apache's slave takes whatever the master has, and never tells it anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -26,8 +28,16 @@ TELL_LIMIT: Final = 500
 class OffsetCopy:
     """One slave's memory of what it saw at its master."""
 
-    def __init__(self, consumer_offsets: ConsumerOffsetManager) -> None:
+    def __init__(
+        self,
+        consumer_offsets: ConsumerOffsetManager,
+        *,
+        epoch: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`epoch` is the last one of this broker's log, as readers name it."""
         self._consumer_offsets = consumer_offsets
+        self._epoch = epoch
+        self._equal_in = epoch()
         self._seen: Mapping[TopicAndGroup, Mapping[int, int]] | None = None
         self._contact: object = None
         self.is_versioned = False
@@ -50,7 +60,10 @@ class OffsetCopy:
             self._seen = None
             master = OffsetTable.from_body(body)
             offsets.join(master)
-            return self._newer_here(master)
+            newer = self._newer_here(master)
+            if not newer:
+                self._equal_in = self._epoch()
+            return newer
         now = offsets_by_key(body)
         before = self._seen if contact == self._contact else None
         offsets.observe(before or {}, now)
@@ -61,7 +74,12 @@ class OffsetCopy:
         newer = self._consumer_offsets.table.newer_than(master)
         return [
             UpdateConsumerOffsetRequestHeader(
-                group, topic, queue_id, version.offset, str(version.generation)
+                group,
+                topic,
+                queue_id,
+                version.offset,
+                str(version.generation),
+                epoch=self._equal_in,
             )
             for (topic, group), queue_id, version in islice(newer, TELL_LIMIT)
         ]

@@ -88,18 +88,20 @@ class SlaveSynchronize:
         gate: ReadGate,
         connected: Watermark,
         own_name: Callable[[], tuple[int, str | None]] | None = None,
+        epoch: Callable[[], str | None] = lambda: None,
         period: float = SYNC_PERIOD,
     ) -> None:
         """`master` is where the master answers requests; `connected` grows when replication connects to it.
 
         `flushed` is how much of the log this disk has, `gate` how much of it is confirmed.
+        `epoch` is the last one of our log, as readers name it.
         `own_name` is what the master is told: our id, and the address of our end of the replication stream.
         """
         self._call = call
         self._master = master
         self._topics = topics
         self._groups = groups
-        self._offset_copy = OffsetCopy(consumer_offsets)
+        self._offset_copy = OffsetCopy(consumer_offsets, epoch=epoch)
         self._delay_offset_file = delay_offset_file
         self._flushed = flushed
         self._gate = gate

@@ -89,7 +89,7 @@ class OffsetProcessor:
             version = self._consumer_offsets.query_version(group, topic, queue_id)
             answer.generation = str(version.generation)
             answer.ownership = self._consumer_offsets.claim(group, topic, queue_id, header.claim)
-        if header.with_epoch:
+        if header.with_epoch or header.claim is not None:
             answer.epoch = self._epochs.current
         if known < 0:
             return request.response(
@@ -135,13 +135,19 @@ class OffsetProcessor:
             )
 
     def _is_parted(self, header: offset.UpdateConsumerOffsetRequestHeader) -> bool:
-        """Whether the position comes from an earlier epoch, and lies where this log went on differently."""
-        if header.epoch is None or header.epoch == self._epochs.current or self._store.is_slave:
+        """Whether a member's position comes from another epoch, and lies where this log went on differently."""
+        if header.ownership is None:
             return False
-        parting = self._epochs.parting(
+        parting = self._parting(header)
+        return parting is not None and header.commit_offset > parting
+
+    def _parting(self, header: offset.UpdateConsumerOffsetRequestHeader) -> int | None:
+        """Up to which offset a sender of another epoch knows this log; None for one of the last epoch."""
+        if header.epoch is None or header.epoch == self._epochs.current or self._store.is_slave:
+            return None
+        return self._epochs.parting(
             header.epoch, header.consumer_group, header.topic, header.queue_id
         )
-        return parting is not None and header.commit_offset > parting
 
     def _versioned_commit(self, header: offset.UpdateConsumerOffsetRequestHeader) -> Commit | None:
         """A commit of our own clients, operators and slaves; None for a plain one."""
@@ -151,15 +157,34 @@ class OffsetProcessor:
             return None
         generation = Generation.parse(header.generation)
         if header.ownership is None:
-            # A slave tells what it has. Beyond our end it knows of messages that we lost, or of another topic.
-            end = self._store.next_queue_offset(header.topic, header.queue_id)
-            return Commit(min(header.commit_offset, end) if end else NO_OFFSET, generation)
+            return self._told_by_a_slave(header, generation)
         is_owner = self._consumer_offsets.is_owner(
             header.consumer_group, header.topic, header.queue_id, header.ownership
         )
         return Commit(
             header.commit_offset, generation, is_owner=is_owner, is_seek=bool(header.seek)
         )
+
+    def _told_by_a_slave(
+        self, header: offset.UpdateConsumerOffsetRequestHeader, generation: Generation
+    ) -> Commit:
+        """What a slave has is progress, up to where its log and this one part.
+
+        Beyond that it knows of messages that were lost here, or of another topic. That opens a generation, so that the
+        slave does not tell the same again when this queue is as long.
+        """
+        end = self._store.next_queue_offset(header.topic, header.queue_id)
+        if not end:
+            return Commit(NO_OFFSET, generation)
+        parting = self._parting(header)
+        limit = end if parting is None else min(parting, end)
+        if header.commit_offset <= limit:
+            return Commit(header.commit_offset, generation)
+        stands = self._consumer_offsets.query_version(
+            header.consumer_group, header.topic, header.queue_id
+        )
+        newest = max(stands.generation, generation)
+        return Commit(max(limit, stands.offset), newest.lowered())
 
     def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.SearchOffsetRequestHeader)

@@ -129,7 +129,13 @@ class RemoteBrokerOffsetStore:
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
             told = await self.client.api.claim_queue(
-                found.addr, self.group, queue, None, zero_if_young=False, with_epoch=True
+                found.addr,
+                self.group,
+                queue,
+                None,
+                zero_if_young=False,
+                # An Apache broker is asked as ever.
+                with_epoch=self._claim(queue).generation is not None,
             )
             return StoredOffset(told.offset, found.is_slave, told.epoch)
 
@@ -167,7 +173,6 @@ class RemoteBrokerOffsetStore:
             queue,
             self.client.client_id,
             zero_if_young=zero_if_young,
-            with_epoch=True,
         )
         self._claim(queue).took(found.addr, claimed.ownership, claimed.generation)
         return claimed

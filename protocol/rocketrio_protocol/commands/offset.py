@@ -40,7 +40,7 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
     claim: str | None = wire("rocketrioClaim", default=None)
     """The client that takes the queue over: its commits may go back after a seek, those of earlier owners no more."""
     with_epoch: bool | None = wire("rocketrioWithEpoch", default=None)
-    """The answer shall name the epoch of the log."""
+    """The answer shall name the epoch of the log, as it does where the queue is claimed."""
 
 
 @attrs.define
