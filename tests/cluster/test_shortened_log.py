@@ -29,8 +29,11 @@ from rocketrio import (
 )
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
+from rocketrio_broker.processor.pull import PullMessageProcessor
+from rocketrio_broker.reader_epochs import ReaderEpochs
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
+from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.topic_config import READ_WRITE
 
 TOPIC, GROUP = "orders", "billing"
@@ -315,6 +318,47 @@ async def test_slave_that_comes_later_does_not_bring_progress_on_what_is_gone(
         await trio.sleep(40)
         assert await caller.committed(master.address) == SHARED
         assert await caller.committed(slave.broker.address) == SHARED
+
+
+async def test_member_asks_an_apache_master_where_its_group_is(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names no epoch, and the end of that moment as next offset."""
+    monkeypatch.setattr(ReaderEpochs, "current", None)
+    monkeypatch.setattr(
+        PullMessageProcessor,
+        "_not_past_the_group",
+        lambda _self, _header, result: result.next_begin_offset,
+    )
+    handled = Handled()
+    async with (
+        pair() as (cluster, caller),
+        members(cluster, handled, auto_commit=False) as (consumer,),
+    ):
+        await handled.wait({"shared-0"})
+        await consumer.commit({QUEUE: SHARED})
+        await handled.wait(await lose_the_end(cluster, caller, handled, FEW))
+
+
+async def test_master_that_has_not_taken_over_vouches_for_no_position(
+    autojump_clock: MockClock,
+) -> None:
+    """Its log may have lost its end, and has no epoch yet that says so."""
+    async with pair() as (cluster, caller):
+        master = cluster.master.broker
+        beyond = UpdateConsumerOffsetRequestHeader(GROUP, TOPIC, 0, SHARED + 1)
+        master.parts.leadership.stand_aside()
+        answer = await caller.pull(master.address, SHARED, limited_by_bytes=True)
+        assert "rocketrioEpoch" not in answer.ext_fields
+        refused = await caller.pool.call(master.address, beyond)
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        await caller.commit(master.address, SHARED)
+        assert await caller.committed(master.address) == SHARED
+        master.parts.leadership.lead()
+        answer = await caller.pull(master.address, SHARED, limited_by_bytes=True)
+        assert "rocketrioEpoch" in answer.ext_fields
+        # What is committed to a master that leads is believed.
+        assert (await caller.pool.call(master.address, beyond)).code == ResponseCode.SUCCESS
 
 
 async def test_slave_that_has_not_heard_of_the_reader_s_epoch_sends_it_to_the_master(
