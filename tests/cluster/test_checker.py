@@ -5,6 +5,11 @@ from typing import Any
 import attrs
 import pytest
 from tests.cluster.histories.checker import check
+from tests.cluster.histories.checker_readers import (
+    SLAVE_TIMEOUT,
+    acknowledged_messages_are_delivered,
+    readers_see_what_is_confirmed,
+)
 from tests.cluster.histories.events import (
     Committed,
     Event,
@@ -29,10 +34,12 @@ from tests.cluster.histories.events import (
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
+from tests.cluster.histories.violation import Violation
 
 from rocketrio_broker.ha.client import HAClientState
 
 FIRST, SECOND = b"first", b"second"
+MODE = Mode("sync", "sync-master", 1, 0.5, reads_at_slaves=False)
 SIZE = 100
 """Of each record of these logs."""
 
@@ -57,6 +64,19 @@ def sent(at: float, body: bytes, offset: int, **changes: Any) -> list[Event]:
 
 def received(at: float, body: bytes, offset: int) -> Event:
     return Received(at=at, consumer="consumer-0", queue_id=0, queue_offset=offset, body=body)
+
+
+def pulled(at: float, body: bytes, offset: int, **changes: Any) -> Event:
+    event = Pulled(
+        at=at,
+        reader="auditor",
+        broker=0,
+        queue_id=0,
+        messages=((offset, body),),
+        end_offset=offset * SIZE + 50,
+        held_by=((0, 200, 200), (1, 200, 200)),
+    )
+    return attrs.evolve(event, **changes)
 
 
 def seen(at: float, broker: int, offset: int, queue_id: int = 0) -> Event:
@@ -85,7 +105,14 @@ def restarted(
         MemberStarted(
             at=at + 1, broker=0, role=role, log_end=kept, kept=kept, others=others, offsets=offsets
         ),
-        ReignBegan(at=at + 1, broker=0, kept=kept, others=others, offsets=offsets),
+        ReignBegan(
+            at=at + 1,
+            broker=0,
+            kept=kept,
+            others=others,
+            offsets=offsets,
+            queue_ends=(kept // SIZE, 0, 0, 0),
+        ),
     ]
 
 
@@ -190,7 +217,8 @@ def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
     [
         ("out of order", sent(10.0, b"late", 0)),
         ("read and never sent", [received(10.0, b"nobody's", 2)]),
-        ("two messages at one place", [received(10.0, SECOND, 0)]),
+        ("two messages at one place", [pulled(10.0, SECOND, 0)]),
+        ("received and never pulled", [received(10.0, SECOND, 0)]),
         ("created and gone", [TopicCreated(at=10.0, topic="late")]),
         ("a second master took a write", [RivalAnswered(at=10.0, code=0)]),
         ("there were two masters", [RivalEnded(at=10.0, log_end=100, is_listed=False)]),
@@ -276,7 +304,7 @@ def test_offset_may_fall_where_somebody_lowered_it() -> None:
         steps: list[Event] = [
             Lowered(at=10.0, who="operator", queue_id=MOVABLE_QUEUE, offset=offset, outcome="done")
         ]
-        messages = [event for event in RIGHT if isinstance(event, Received | SendStarted)]
+        messages = [event for event in RIGHT if isinstance(event, Received | Pulled | SendStarted)]
         again = [event for event in messages if isinstance(event, Received)]
         return [
             *(attrs.evolve(event, queue_id=MOVABLE_QUEUE) for event in messages),
@@ -327,3 +355,49 @@ def test_tail_that_a_slave_still_had_is_missed() -> None:
     assert broken([*RIGHT, *cut], left, ahead, flush="async") == {"a slave still had the tail"}
     silent = attrs.evolve(ahead, replication="following")
     assert "a slave is not level" in broken([*RIGHT, *cut], left, silent, flush="async")
+
+
+def test_acknowledged_message_that_nobody_is_handed_is_told() -> None:
+    """Also at a place that was used before, by a message that was lost, and which members have passed."""
+    third = b"third"
+    left = state(0, queues=(((0, FIRST), (1, third)), (), (), ()))
+    again = [*RIGHT, *tail_cut(slave_end=100), *sent(40.0, third, 1)]
+    handed = [pulled(41.0, third, 1), received(41.0, third, 1)]
+    assert _undelivered(RIGHT, state(0)) == []
+    assert _undelivered([event for event in RIGHT if event != received(3.0, SECOND, 1)], state(0))
+    assert _undelivered(again, left)
+    assert _undelivered([*again, *handed], left) == []
+
+
+def _undelivered(events: list[Event], master: BrokerState) -> list[Violation]:
+    schedule = Schedule(1, MODE, (), (), 0, 25.0, (), 25.0)
+    story = Story(schedule, History(1, events), FinalState((master,), came_to_rest=True))
+    return list(acknowledged_messages_are_delivered(story))
+
+
+def test_offset_that_falls_below_the_end_of_a_shorter_log_is_told() -> None:
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    ends: dict[str, Any] = {"master": left, "slave": attrs.evolve(left, broker=1), "flush": "async"}
+    cut = [*RIGHT, *tail_cut(slave_end=100)]
+    assert broken([*cut, seen(32.0, 0, 1)], **ends) == set()
+    assert broken([*cut, seen(32.0, 0, 0)], **ends) == {"offset went back"}
+
+
+def test_unconfirmed_message_that_is_shown_is_told() -> None:
+    """A slave is behind: what it lacks is not shown until the own disk stands in for it."""
+    behind = (0, 300, 300), (1, 200, 200)
+    early = pulled(5.9, b"late", 2, held_by=behind)
+    late = attrs.evolve(early, at=3.0 + SLAVE_TIMEOUT)
+    assert _shown(early) == {"shown before it was confirmed"}
+    assert _shown(late) == set()
+    unsafe = attrs.evolve(late, held_by=((0, 300, 200), (1, 200, 200)))
+    assert _shown(unsafe) == {"shown before it was confirmed"}
+    assert _shown(early, role="async-master") == set()
+
+
+def _shown(event: Event, **mode: Any) -> set[str]:
+    schedule = Schedule(1, attrs.evolve(MODE, **mode), (), (), 0, 25.0, (), 25.0)
+    first = pulled(3.0, FIRST, 0, held_by=((0, 200, 200), (1, 100, 100)))
+    second = pulled(3.5, FIRST, 0)
+    story = Story(schedule, History(1, [first, second, event]), FinalState((), came_to_rest=True))
+    return {violation.invariant for violation in readers_see_what_is_confirmed(story)}

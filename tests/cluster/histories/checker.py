@@ -12,8 +12,9 @@ Invariant: an excuse is a fault in the history that explains the loss, never a k
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from tests.cluster.histories.checker_offsets import can_ask, check_offsets
+from tests.cluster.histories.checker_offsets import SETTLED, can_ask, check_offsets
 from tests.cluster.histories.checker_passing import check_passing
+from tests.cluster.histories.checker_readers import readers_see_what_is_confirmed
 from tests.cluster.histories.events import (
     Event,
     MemberEnded,
@@ -31,12 +32,14 @@ from tests.cluster.histories.events import (
 from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
     any_divergent,
+    end_of,
     first_tail_loss,
     may_be_divergent,
     may_be_lost,
     more_than_the_master,
     reigns,
     tail_losses,
+    was_down,
 )
 from tests.cluster.histories.uses.check_handling import check_ledger, check_notices, check_retries
 from tests.cluster.histories.uses.check_parked import check_delayed, check_transactions
@@ -130,7 +133,7 @@ def _waits_ahead(story: Story, slave: BrokerState) -> bool:
 def new_master_got_the_whole_log(story: Story) -> Iterator[Violation]:
     """What a slave that could be asked had beyond it, a master has when it serves: one that came back, or a new one."""
     for began, ended, number in more_than_the_master(story):
-        if can_ask(story, ended.at, began):
+        if can_ask(story, ended.at, began) and not was_down(story, number, began.at):
             yield Violation("a slave still had the tail", f"broker {number}", began)
 
 
@@ -185,14 +188,20 @@ def readers_see_what_a_master_appended(story: Story) -> Iterator[Violation]:
     divergent = {
         state.broker for state in story.final.brokers if may_be_divergent(story, state.broker)
     }
+    pulled: set[tuple[int, int, bytes]] = set()
     for event in story.history.events:
         if isinstance(event, SendStarted):
             sent.update((event.queue_id, body) for body in event.bodies)
         for queue_id, offset, body in _read(event):
-            if isinstance(event, Pulled) and event.broker in divergent:
-                continue
             if (queue_id, body) not in sent:
                 yield Violation("read and never sent", f"{queue_id}/{offset} {body!r}", event)
+            if isinstance(event, Received):  # A member hands out what it pulled, maybe long before.
+                if (queue_id, offset, body) not in pulled:
+                    yield Violation("received and never pulled", f"{queue_id}/{offset}", event)
+                continue
+            pulled.add((queue_id, offset, body))
+            if isinstance(event, Pulled) and event.broker in divergent:
+                continue
             before, at = places.setdefault((queue_id, offset), (body, event.at))
             if before != body and not any(loss.lies_between(at, event.at) for loss in losses):
                 yield Violation("two messages at one place", f"{before!r} and {body!r}", event)
@@ -270,6 +279,11 @@ def created_topics_are_there(story: Story) -> Iterator[Violation]:
             and began.at >= created.at
             and not can_ask(story, created.at, began)
             for began, ended in reigns(story)
+        ) or any(
+            # Its table is gone with the process or disk that had it, before slaves copied it.
+            (was_down(story, ended.broker, began.at) or end_of(story, ended) == "wiped")
+            and 0 <= ended.at - created.at <= SETTLED
+            for began, ended in reigns(story)
         )
         if created.topic not in names and not was_not_heard_of:
             yield Violation("created and gone", "", created)
@@ -285,6 +299,8 @@ def started_members_have_what_they_must(story: Story) -> Iterator[Violation]:
             end = ended[event.broker]
             least = end.flushed if end.how == "power cut" else end.log_end
             # A slave may have been cut in a record; a master appends whole ones.
+            if end.how in ("torn end", "wiped"):
+                continue
             if event.kept < least and "slave" not in (end.role, event.role):
                 yield Violation("came back with less", f"{least} before, by {end.how}", event)
 
@@ -297,6 +313,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     queues_keep_the_order_of_sends,
     readers_see_what_a_master_appended,
     the_group_skips_nothing,
+    readers_see_what_is_confirmed,
     check_offsets,
     check_passing,
     check_delayed,

@@ -44,11 +44,12 @@ def offsets_rise_in_memory(story: Story) -> Iterator[Violation]:
     """While a broker runs its offsets fall only where somebody entitled lowered them."""
     seen: dict[tuple[int, int], int] = {}
     lowest_allowed: dict[int, int] = {}
-    first_loss = first_tail_loss(story)
+    shorter = {loss.started for loss in tail_losses(story)}
     for event in story.history.events:
-        if event.at >= first_loss:
-            return  # Queues may end before what was committed; consumers then seek to their ends.
         match event:
+            case ReignBegan(at=at, queue_ends=ends) if at in shorter:
+                for queue_id, end in enumerate(ends):  # What was committed beyond them is void.
+                    lowest_allowed[queue_id] = min(end, lowest_allowed.get(queue_id, end))
             case Lowered(queue_id=queue_id, offset=offset):
                 lowest_allowed[queue_id] = min(offset, lowest_allowed.get(queue_id, offset))
             case MemberEnded(broker=broker):
@@ -81,7 +82,7 @@ def offsets_survive_restarts(story: Story) -> Iterator[Violation]:
                 for queue_id, offset in offsets:
                     seen.setdefault((broker, queue_id), []).append((event.at, offset))
             case MemberEnded(broker=broker, how=how, offsets=offsets):
-                if _has_bad_disk(story, event):
+                if _has_bad_disk(story, event) or how == "wiped":
                     continue
                 least[broker] = dict(offsets) if how == "stop" else _settled(seen, event)
             case MemberStarted(broker=broker, offsets=offsets):
@@ -151,7 +152,10 @@ def confirmed_commits_are_somewhere(story: Story) -> Iterator[Violation]:
     """When a commit is confirmed a broker has it, or had it: one that ended since may have forgotten it."""
     highest: dict[int, int] = {}
     lowered: set[int] = set()
+    first_loss = first_tail_loss(story)
     for event in story.history.events:
+        if event.at >= first_loss:
+            return  # What lies beyond the end of a queue is no offset of a message that is there.
         seen: tuple[tuple[int, int], ...] = ()
         if isinstance(event, OffsetsSeen | MemberEnded | MemberStarted):
             seen = event.offsets

@@ -27,6 +27,12 @@ class ScheduledDisk(FaultyDisk):
         self.is_full = is_full
         self.used = _FULL_RATIO if is_full else 0.0
 
+    def tear(self, log: Path, file_size: int, end: int, size: int) -> None:
+        """Zeros over the last bytes of a log that ends at `end`, as far as they are in its last file."""
+        start = (end - 1) // file_size * file_size
+        begin = max(start, end - size)
+        self.files[log / f"{start:020d}"].pwrite(bytes(end - begin), begin - start)
+
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         if self.seconds:
             await trio.sleep(self.seconds)

@@ -83,6 +83,10 @@ class Pulled(Event):
     queue_id: int
     messages: tuple[tuple[int, bytes], ...]
     """Queue offset and body."""
+    end_offset: int = 0
+    """An address inside the last record."""
+    held_by: tuple[tuple[int, int, int], ...] = ()
+    """At this moment: each broker, where its log ends, and how far it is on its disk."""
 
 
 # ------------------------------------------------------------------------------------------------- offsets
@@ -177,7 +181,8 @@ class MemberEnded(Event):
     broker: int
     role: str
     how: str
-    """`stop`, `kill` (as -9: written bytes stay) or `power cut` (what was not synced may be lost)."""
+    """`stop`, `kill` (as -9: written bytes stay), `power cut` (what was not synced may be lost), `torn end` (as kill,
+    and the last bytes of the log are zeros) or `wiped` (as kill, and the disk is empty)."""
     log_end: int
     flushed: int
     offsets: tuple[tuple[int, int], ...]
@@ -215,6 +220,8 @@ class ReignBegan(Event):
     others: tuple[tuple[int, int, int], ...]
     """Before it was started or told: all brokers, where their logs end, and how far they are on their disks."""
     offsets: tuple[tuple[int, int], ...]
+    queue_ends: tuple[int, ...] = ()
+    """By queue id of the plain topic."""
 
 
 @attrs.frozen(kw_only=True)

@@ -8,7 +8,7 @@ from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import FaultBegan, FaultEnded, now
 from tests.cluster.histories.rival import RivalMaster, hides_a_master
 from tests.cluster.histories.schedule import Fault
-from tests.cluster.histories.world import World
+from tests.cluster.histories.world import ScheduledClock, World
 
 
 async def inject_faults(world: World, rival: RivalMaster) -> None:
@@ -56,7 +56,7 @@ async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerato
         return
     _note(world, fault)
     seed = world.schedule.seed * 100 + number
-    await world.end(member, fault.kind, seed=seed, kept=fault.amount)
+    await world.end(member, fault.kind, seed=seed, kept=fault.amount, torn=int(fault.amount))
     yield True
     await world.start(member)
 
@@ -72,6 +72,16 @@ async def _name_server_down(world: World, fault: Fault, number: int) -> AsyncGen
     yield True
     await world.cluster.restart_name_server()
     world.name_server_is_running = True
+
+
+@asynccontextmanager
+async def _clock(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
+    clock = world.cluster.wall_clock
+    assert isinstance(clock, ScheduledClock)
+    _note(world, fault)
+    clock.ahead = fault.amount
+    yield True
+    clock.ahead = 0.0
 
 
 @asynccontextmanager
@@ -123,6 +133,9 @@ _APPLIED = {
     "kill": _member_down,
     "power cut": _member_down,
     "stop": _member_down,
+    "torn end": _member_down,
+    "wiped": _member_down,
+    "clock": _clock,
     "slow disk": _disk,
     "full disk": _disk,
     "name server down": _name_server_down,

@@ -12,7 +12,7 @@ import attrs
 import trio
 from tests.cluster.histories.events import Pulled, now
 from tests.cluster.histories.schedule import QUEUES
-from tests.cluster.histories.world import FILL, TOPIC, World
+from tests.cluster.histories.world import BODY_AT, FILL, TOPIC, World
 from tests.cluster.support import SUBSCRIPTION
 
 from rocketrio import ClientInstance, Error, PullResult, open_client
@@ -65,6 +65,8 @@ class RecordingAPI(ClientAPI):
 
 def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body) -> None:
     """What a broker answered to a pull."""
+    messages = decode_messages(body)
+    last = messages[-1]
     world.history.add(
         Pulled(
             at=now(),
@@ -72,9 +74,10 @@ def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body)
             broker=world.number(addr.rpartition(":")[0]),
             queue_id=queue_id,
             messages=tuple(
-                (message.queue_offset, message.body.rstrip(FILL))
-                for message in decode_messages(body)
+                (message.queue_offset, message.body.rstrip(FILL)) for message in messages
             ),
+            end_offset=last.physical_offset + BODY_AT + len(last.body),
+            held_by=world.log_ends(),
         )
     )
 

@@ -113,6 +113,14 @@ class RivalMaster:
 
 def hides_a_master(fault: Fault) -> bool:
     """Whoever is master: it may be another one before the fault is over."""
-    if fault.kind in ("kill", "stop", "power cut", "silence", "name server down"):
+    if fault.kind in (
+        "kill",
+        "stop",
+        "power cut",
+        "torn end",
+        "wiped",
+        "silence",
+        "name server down",
+    ):
         return not fault.who.startswith(("consumer", "producer"))
     return bool(fault.other) and "name server" in (fault.who, fault.other)

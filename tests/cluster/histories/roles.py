@@ -17,7 +17,7 @@ import trio
 from tests.cluster.histories.events import Note, now
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.rival import RivalMaster
-from tests.cluster.histories.schedule import Switch
+from tests.cluster.histories.schedule import Failover, Switch
 from tests.cluster.histories.world import World
 
 from rocketrio import Admin, Error, open_admin
@@ -38,7 +38,10 @@ async def switch_masters(world: World, rival: RivalMaster) -> None:
         for switch in world.schedule.switches:
             await trio.sleep_until(switch.at)
             async with rival.out_of_the_way():
-                await _switch(world, admin, switch)
+                if isinstance(switch, Failover):
+                    await _fail_over(world, admin, switch)
+                else:
+                    await _switch(world, admin, switch)
 
 
 async def _switch(world: World, admin: Admin, switch: Switch) -> None:
@@ -54,6 +57,29 @@ async def _switch(world: World, admin: Admin, switch: Switch) -> None:
         new = old
     await _order(world, admin, new, world.schedule.mode.role)
     world.begin_reign(new, others)
+
+
+async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
+    """What happens by hand and by an init system that restarts what ended: the first comes back as it is set."""
+    old, new = world.cluster.master, world.member(failover.to)
+    if world.master is not old or not old.is_running or not new.is_running:
+        return
+    network = world.cluster.memory_network
+    if failover.cut_off:
+        network.partition(old.host, new.host)
+        await trio.sleep(failover.cut_off)
+    others = world.log_ends()
+    how = "torn end" if failover.torn else "kill"
+    await world.end(old, how, torn=failover.torn)
+    network.reconnect(old.host, new.host)
+    await trio.sleep(failover.promoted_after)
+    await _order(world, admin, new, world.schedule.mode.role)
+    world.begin_reign(new, others)
+    await trio.sleep(failover.back_after)
+    await world.start(old)
+    _note(world, f"{old.host} is back as {old.broker.role}")
+    await trio.sleep(failover.mended_after)
+    await _order(world, admin, old, "slave")
 
 
 async def _has_all(world: World, new: Member) -> bool:

@@ -23,8 +23,12 @@ PAIR_FAULTS = Literal["partition", "one way", "delay", "cut", "half close"]
 HOST_FAULTS = Literal["silence"]
 OTHER_FAULTS = Literal["name server down"]
 MISTAKES = Literal["rival"]
+DAMAGE = Literal["torn end", "wiped"]
+CLOCK_FAULTS = Literal["clock"]
 Use = Literal["delayed", "transactions", "ledger", "retries", "static", "broadcast"]
-FaultKind = BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS | MISTAKES
+FaultKind = (
+    BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS | MISTAKES | DAMAGE | CLOCK_FAULTS
+)
 
 _WEIGHTS: Final[dict[str, int]] = {"kill": 4, "stop": 2, "power cut": 2, "partition": 3}
 
@@ -40,7 +44,8 @@ class Fault:
     """A member: `master`, `slave-1`, `name server`, `producer-0`, `consumer-0`; brokers by what they are at first."""
     other: str = ""
     amount: float = 0.0
-    """Seconds of a delay or of a slow disk; after a power cut the share of unsynced changes that stayed."""
+    """Seconds of a delay, of a slow disk, or that the clocks are ahead; after a power cut the share of unsynced changes
+    that stayed; of a torn end the bytes that are zeros then."""
 
     def __str__(self) -> str:
         words = [self.kind, self.who, self.other, f"amount={self.amount:g}" if self.amount else ""]
@@ -66,6 +71,29 @@ class Switch:
     to: str
     is_careful: bool
     """The operator waits until it has all that the old one had."""
+
+
+@attrs.frozen
+class Failover:
+    """The master is killed, another becomes master, and the first comes back as what it was: as master."""
+
+    at: float
+    to: str
+    cut_off: float
+    """Seconds before the kill in which the next master hears nothing from this one."""
+    promoted_after: float
+    """Seconds after the kill."""
+    back_after: float
+    """Seconds after the promotion, less than clients keep a route."""
+    mended_after: float
+    """Seconds after its return until the operator makes it a slave."""
+    torn: int = 0
+    """Bytes at its end that are zeros when it comes back."""
+
+    @property
+    def ends(self) -> float:
+        """When it is over, unless brokers take long to start."""
+        return self.at + self.promoted_after + self.back_after + self.mended_after
 
 
 @attrs.frozen
@@ -98,11 +126,16 @@ class Schedule:
     resets: tuple[float, ...]
     """When an operator resets the movable queue."""
     faults_end: float
-    switches: tuple[Switch, ...] = ()
+    switches: tuple[Switch | Failover, ...] = ()
     remakes: tuple[float, ...] = ()
     """When the passing topic is deleted and made anew; without any there is none."""
     uses: tuple[Use, ...] = ()
     """What is done beside the plain topic, see `uses/names.py`."""
+
+    @property
+    def clocks_jump(self) -> bool:
+        """By a clock that is ahead everything is due earlier."""
+        return any(fault.kind == "clock" for fault in self.faults)
 
     def __str__(self) -> str:
         lines = [f"seed {self.seed}: {self.mode}"]
@@ -140,6 +173,18 @@ def make_schedule(seed: int) -> Schedule:
     uses = _uses(random.Random(f"uses {seed}"))
     if uses:
         faults += _faults_of_users(random.Random(f"users {seed}"), length, mode.slaves)
+    switches: tuple[Switch | Failover, ...] = _switches(
+        random.Random(f"switches {seed}"), length, mode.slaves
+    )
+    damage = _damage(random.Random(f"damage {seed}"), length, mode.slaves)
+    failover = _failover(random.Random(f"failover {seed}"), length, mode.slaves)
+    if failover is not None:
+        switches, damage = (failover,), []
+        faults = _undisturbed(faults, failover.at, failover.ends)
+    elif any(fault.kind == "wiped" for fault in damage):
+        switches = ()
+        faults = _undisturbed(faults, damage[0].at, damage[0].at + damage[0].lasts)
+    faults += damage
     visits = [_visits(rng, length) for _ in range(consumer_count)]
     resets = sorted(round(rng.uniform(5, length), 3) for _ in range(rng.choice((0, 0, 1, 2))))
     return Schedule(
@@ -151,7 +196,7 @@ def make_schedule(seed: int) -> Schedule:
         sending_ends=length,
         resets=tuple(resets),
         faults_end=length,
-        switches=_switches(random.Random(f"switches {seed}"), length, mode.slaves),
+        switches=switches,
         remakes=_remakes(random.Random(f"remakes {seed}"), length),
         uses=uses,
     )
@@ -204,6 +249,49 @@ def _switches(rng: random.Random, length: float, slaves: int) -> tuple[Switch, .
             round(rng.uniform(FIRST_FAULT, length - 10), 3) for _ in range(rng.choice((0, 0, 1, 4)))
         )
     )
+
+
+def _damage(rng: random.Random, length: float, slaves: int) -> list[Fault]:
+    """A torn end, an empty disk, or clocks that jump, in some runs."""
+    kind = rng.choice((None, None, None, None, "torn end", "wiped", "clock"))
+    at, lasts = round(rng.uniform(6, length - 14), 3), round(rng.uniform(0.3, 6.0), 3)
+    if kind is None:
+        return []
+    if kind == "clock":
+        return [Fault(at, lasts, kind, "clocks", amount=rng.choice((-5.0, 30.0, 3600.0)))]
+    who = rng.choice(("master", *(f"slave-{number + 1}" for number in range(slaves))))
+    amount = float(rng.choice((1, 17, 40, 300))) if kind == "torn end" else 0.0
+    return [Fault(at, lasts, kind, who, amount=amount)]
+
+
+def _failover(rng: random.Random, length: float, slaves: int) -> Failover | None:
+    if rng.random() < 0.6:
+        return None
+    return Failover(
+        at=round(rng.uniform(8, length - 16), 3),
+        to=f"slave-{rng.randint(1, slaves)}",
+        cut_off=rng.choice((0.0, 0.0, 0.3, 3.0)),
+        promoted_after=rng.choice((0.1, 1.0)),
+        back_after=rng.choice((0.3, 1.0, 4.0)),
+        mended_after=rng.choice((3.0, 8.0)),
+        torn=rng.choice((0, 0, 0, 17)),
+    )
+
+
+def _undisturbed(faults: list[Fault], begins: float, ends: float) -> list[Fault]:
+    """Without those of brokers, and of what shows them each other, in this time and shortly before or after.
+
+    Two masters that cannot know of each other, and the loss of every copy, are beyond what is promised.
+    """
+    clients = ("consumer", "producer", "user", "payer")
+    return [
+        fault
+        for fault in faults
+        if fault.at > ends + 10
+        or fault.at + fault.lasts + 15 < begins
+        or fault.who.startswith(clients)
+        or fault.other.startswith(clients)
+    ]
 
 
 def _fault(rng: random.Random, length: float, slaves: int, consumers: int, producers: int) -> Fault:

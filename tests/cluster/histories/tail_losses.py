@@ -8,7 +8,7 @@ it had (ha_divergent_tail is cut in these clusters), or waits, saying so, while 
 from collections.abc import Iterator
 
 import attrs
-from tests.cluster.histories.events import ReignBegan, ReignEnded
+from tests.cluster.histories.events import MemberEnded, MemberStarted, ReignBegan, ReignEnded
 from tests.cluster.histories.story import Story
 
 
@@ -45,17 +45,45 @@ def any_divergent(story: Story) -> bool:
     return any(may_be_divergent(story, state.broker) for state in story.final.brokers)
 
 
-def lost_by_master(story: Story, started: float, end_offset: int) -> bool:
-    """Whether a message that was sent at this time, and ends there, went with a tail."""
-    return any(
-        ended.at >= started and began.kept <= end_offset for began, ended in _shorter_reigns(story)
-    )
-
-
 def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_offset: int) -> bool:
-    """Whether what was answered went with a tail that no slave could give back, and the disk was not promised."""
-    is_promised = waits and status == "SEND_OK" and story.schedule.mode.flush == "sync"
-    return not is_promised and lost_by_master(story, started, end_offset)
+    """Whether what was answered went with a tail that no slave could give back, and the answer promised no more.
+
+    What is on the master's disk does not outlive that disk, nor the word of an operator that a slave without it is
+    the master now; what is in a slave's log does.
+    """
+    is_safe = waits and status == "SEND_OK"
+    mode = story.schedule.mode
+    for began, ended in _shorter_reigns(story):
+        if ended.at < started or began.kept > end_offset:
+            continue
+        how = end_of(story, ended)
+        is_without = began.broker != ended.broker and was_down(story, ended.broker, began.at)
+        if is_without or how in ("torn end", "wiped"):
+            is_promised = is_safe and mode.role == "sync-master"
+        else:
+            is_promised = is_safe and mode.flush == "sync"
+        if not is_promised:
+            return True
+    return False
+
+
+def end_of(story: Story, ended: ReignEnded) -> str:
+    """How the broker of a reign that ended went down, or nothing if it did not."""
+    for event in story.history.events:
+        if isinstance(event, MemberEnded) and (event.at, event.broker) == (ended.at, ended.broker):
+            return event.how
+    return ""
+
+
+def was_down(story: Story, broker: int, at: float) -> bool:
+    """Whether a broker could give nothing away at a time."""
+    is_down = False
+    for event in story.history.events:
+        if event.at > at:
+            break
+        if isinstance(event, MemberEnded | MemberStarted) and event.broker == broker:
+            is_down = isinstance(event, MemberEnded)
+    return is_down
 
 
 def more_than_the_master(story: Story) -> Iterator[tuple[ReignBegan, ReignEnded, int]]:

@@ -28,6 +28,7 @@ from rocketrio import open_admin, open_client
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 TOPIC: Final = "orders"
 GROUP: Final = "billing"
@@ -49,13 +50,26 @@ START_LIMIT: Final = 60.0
 """Seconds a broker may take to come up; longer is a fault of ours."""
 
 
+LOG_FILE_SIZE: Final = 16_384
+
+
+class ScheduledClock(VirtualWallClock):
+    """The clock of all hosts, which may be ahead for a while."""
+
+    ahead = 0.0
+    """Seconds."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.ahead * 1000)
+
+
 def open_cluster(schedule: Schedule) -> EmbeddedCluster:
     """Brokers with files so small that a run crosses the ends of many."""
     mode = schedule.mode
     store = StoreConfig(
         flush_disk_type=mode.flush,
         flush_interval_commit_log=mode.flush_interval,
-        mapped_file_size_commit_log=16_384,
+        mapped_file_size_commit_log=LOG_FILE_SIZE,
         mapped_file_size_consume_queue=2000,
         max_hash_slot_num=20,
         max_index_num=100,
@@ -75,6 +89,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         broker_name=BROKER_NAME,
         store=store,
         make_disk=ScheduledDisk,
+        wall_clock=ScheduledClock(),
         seed=schedule.seed,
         slave_read_enable=mode.reads_at_slaves,
         slave_sync_period=SLAVE_SYNC_PERIOD,
@@ -236,8 +251,10 @@ class World:
 
     # ------------------------------------------------------------------------------- ends and starts
 
-    async def end(self, member: Member, how: str, *, seed: int = 0, kept: float = 1.0) -> None:
-        """Take a running broker down."""
+    async def end(
+        self, member: Member, how: str, *, seed: int = 0, kept: float = 1.0, torn: int = 0
+    ) -> None:
+        """Take a running broker down; `kept` of a power cut and the `torn` bytes say what its disk is then."""
         self.look_at_offsets()
         number, store = self.number(member.host), member.broker.store
         log_end, flushed = store.max_physical_offset, store.flushed.value
@@ -252,19 +269,22 @@ class World:
                 offsets=self.offsets(member),
             )
         )
-        self._ends[number] = (flushed if how == "power cut" else log_end), flushed
+        left = {"power cut": flushed, "torn end": log_end - torn, "wiped": 0}.get(how, log_end)
+        self._ends[number] = left, min(left, flushed)
         self._logs[number] = whole_log(store)[1]
         self.end_reign(member)
         if how == "stop":
             await member.stop()
             return
         await member.kill()
-        if how == "power cut":
-            assert isinstance(member.disk, ScheduledDisk)
-            cut = member.disk.after_cut(seed, kept)
-            cut.seconds = member.disk.seconds
-            cut.fill(member.disk.is_full)
-            member.disk = cut
+        disk = member.disk
+        assert isinstance(disk, ScheduledDisk)
+        if how == "torn end" and log_end:
+            disk.tear(member.config.data / "commitlog", LOG_FILE_SIZE, log_end, torn)
+        if how in ("power cut", "wiped"):
+            member.disk = found = disk.after_cut(seed, kept) if how == "power cut" else type(disk)()
+            found.seconds = disk.seconds
+            found.fill(disk.is_full)
 
     async def start(self, member: Member) -> None:
         """Bring a broker back; one that cannot start now, as its disk is full, is tried again."""
@@ -295,7 +315,7 @@ class World:
                 offsets=self.offsets(member),
             )
         )
-        if not member.broker.config.is_slave:
+        if not member.broker.config.is_slave and not self.has_master:
             self.begin_reign(member, others)
         self.look_at_offsets()
 
@@ -319,7 +339,17 @@ class World:
         kept = _common_size(self._reign_log, whole_log(member.broker.store)[1])
         offsets = self.offsets(member)
         self.history.add(
-            ReignBegan(at=now(), broker=number, kept=kept, others=others, offsets=offsets)
+            ReignBegan(
+                at=now(),
+                broker=number,
+                kept=kept,
+                others=others,
+                offsets=offsets,
+                queue_ends=tuple(
+                    (member.broker.store.queue_bounds(TOPIC, queue_id) or (0, 0))[1]
+                    for queue_id in range(QUEUES)
+                ),
+            )
         )
 
 

@@ -117,7 +117,7 @@ def retries_follow_failures(story: Story) -> Iterator[Violation]:
             may_come = earliest.get((event.body, event.times), 0.0 if not event.times else None)
             if may_come is None:
                 yield Violation("tried again without a failure", "", event)
-            elif event.at < may_come - ROUNDING:
+            elif event.at < may_come - ROUNDING and not story.schedule.clocks_jump:
                 yield Violation("tried again too early", f"due at {may_come}", event)
         elif event.outcome == "failed":
             level = event.level or FIRST_RETRY_LEVEL + event.times

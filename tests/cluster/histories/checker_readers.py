@@ -1,0 +1,77 @@
+"""Whether readers get all that was acknowledged, and whether a synchronous master's readers see only what is confirmed.
+
+Invariant: nothing here is excused by a log that became shorter: a group that is running reads on from its committed
+offsets, and misses nothing that was acknowledged afterwards at places used before.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from tests.cluster.histories.events import (
+    Lowered,
+    MemberEnded,
+    MemberStarted,
+    Pulled,
+    Received,
+    ReignBegan,
+    SendAnswered,
+)
+from tests.cluster.histories.schedule import MOVABLE_QUEUE
+from tests.cluster.histories.story import Story
+from tests.cluster.histories.tail_losses import tail_losses
+from tests.cluster.histories.violation import Violation, events_of
+
+SLAVE_TIMEOUT: Final = 3.0
+"""Seconds without progress of slaves after which a master's own disk stands in for them (`slave_timeout`)."""
+
+
+def acknowledged_messages_are_delivered(story: Story) -> Iterator[Violation]:
+    """What was acknowledged and is still there was handed to somebody of the group, who runs until the end."""
+    there = [dict(queue) for queue in story.final.brokers[0].queues]
+    received = {(event.queue_id, event.body) for event in events_of(story, Received)}
+    # A reset to what a slave had committed may pass over messages at places that were used again.
+    may_skip = bool(tail_losses(story)) and bool(events_of(story, Lowered))
+    for answer in events_of(story, SendAnswered):
+        queue_id = answer.queue_id
+        if queue_id == MOVABLE_QUEUE and may_skip:
+            continue
+        for index, body in enumerate(answer.bodies):
+            is_there = there[queue_id].get(answer.queue_offset + index) == body
+            if is_there and (queue_id, body) not in received:
+                yield Violation("acknowledged and undelivered", f"{body!r}", answer)
+
+
+def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
+    """A synchronous master shows what a slave has too, or what is on a disk when no slave moves."""
+    if story.schedule.mode.role != "sync-master":
+        return
+    master, confirmed = 0, 0
+    moved_after, looked_at = 0.0, 0.0  # slaves got further at some time after the look before
+    down: set[int] = set()
+    for event in story.history.events:
+        match event:
+            case MemberEnded(broker=broker, role=role, log_end=log_end):
+                down.add(broker)
+                if role == "slave":
+                    confirmed = max(confirmed, log_end)
+            case MemberStarted(broker=broker):
+                down.discard(broker)
+            case ReignBegan(at=at, broker=master, kept=kept):
+                confirmed, moved_after = min(confirmed, kept), at
+            case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
+                ends = sorted(end for number, end, _ in held_by if number not in down)
+                if len(ends) > 1 and ends[-2] > confirmed:
+                    confirmed, moved_after = ends[-2], looked_at
+                looked_at = event.at
+                if (
+                    isinstance(event, SendAnswered)
+                    or event.broker != master
+                    or len(held_by) <= story.schedule.mode.slaves
+                ):
+                    continue  # One that is starting serves before it can be seen how far it is.
+                flushed = {number: flushed for number, _, flushed in held_by}[event.broker]
+                is_on_disk = event.at >= moved_after + SLAVE_TIMEOUT and flushed > event.end_offset
+                if confirmed <= event.end_offset and not is_on_disk:
+                    yield Violation("shown before it was confirmed", "", event)
+            case _:
+                pass
