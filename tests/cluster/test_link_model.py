@@ -1,0 +1,29 @@
+"""The model of the link on a few hundred walks: with all rules none misses anything, without one of them soon one does.
+
+`python -m tests.cluster.link_model` walks on, and also without the rules that it takes thousands of walks to miss.
+"""
+
+import pytest
+from tests.cluster.link_model import Walk, walks_until_missed
+
+WALKS = 100
+
+
+def test_walks_with_all_rules_miss_nothing() -> None:
+    walks = [Walk(seed) for seed in range(WALKS)]
+    for walk in walks:
+        walk.run()
+    assert sum(walk.cuts for walk in walks) > 5
+    assert sum(len(walk.answered) for walk in walks) > 100
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "a cut asks what was promised",
+        "an epoch has an id",
+        "answers that wait for no slave are noted",
+    ],
+)
+def test_walks_without_a_rule_miss_something(rule: str) -> None:
+    assert walks_until_missed(rule, WALKS) is not None
