@@ -5,6 +5,8 @@
 # make interop-short  the main ones of those, with 5.3.3: ten minutes
 # make soak    fault schedules for ten minutes, Spark drivers killed over and over, then the Spark tests on the other PySpark
 #              versions (450 MB each)
+# make faults  brokers as processes that are killed, stopped, torn, parted and cut from power, for ten minutes; as root with
+#              networks and file systems of their own
 # make bench   the benchmarks, one JSON object a line
 # make check   format, lint, types
 PYTHON ?= python3
@@ -15,7 +17,7 @@ PYTEST := $(RUN) -m pytest -q
 PYTEST_ON_ALL_CORES := $(PYTEST) -n auto
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test quick slow real spark interop interop-short soak bench check format clean
+.PHONY: demo test quick slow real spark interop interop-short soak faults bench check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -56,6 +58,9 @@ soak: $(INSTALLED)
 	$(RUN) -m tests.cluster.soak
 	$(RUN) -m tests.spark.exactly_once --lives 20
 	$(RUN) -m tests.spark.versions
+
+faults: $(INSTALLED)
+	$(RUN) -m tests.faults.campaign --minutes 10
 
 bench: $(INSTALLED)
 	$(RUN) benchmarks/run.py

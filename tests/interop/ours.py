@@ -24,16 +24,19 @@ class OurNameServer(Server):
 
     home: Path
     port: int = attrs.field(factory=free_port)
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+    """A command that runs it elsewhere, `ip netns exec ...`."""
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         self.process = Process.start(
             "our name server",
-            [*COMMAND, "namesrv", "--listen", self.address],
+            [*self.prefix, *COMMAND, "namesrv", "--listen", self.address],
             log=self.home / "out.log",
             cwd=self.home,
         )
@@ -56,10 +59,13 @@ class OurBroker(Server):
     port: int = attrs.field(factory=lambda: free_port(-2, 1))
     settings: tuple[str, ...] = ()
     """Further ones, each `key=value`."""
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+    """A command that runs it elsewhere, `ip netns exec ...`."""
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -68,12 +74,13 @@ class OurBroker(Server):
         self.process = Process.start(
             f"our {self.role}",
             [
+                *self.prefix,
                 *COMMAND,
                 "run",
                 *("--config", config),
                 *("--namesrv", self.name_server),
                 *("--listen", self.address),
-                *("--ha-listen", f"127.0.0.1:{self.port + 1}"),
+                *("--ha-listen", f"{self.host}:{self.port + 1}"),
                 *("--cluster", self.cluster),
                 *("--name", self.name),
                 *("--id", str(self.broker_id)),

@@ -1,0 +1,269 @@
+"""Faults on real processes for as long as it is told to: `python -m tests.faults.campaign`, or `make faults`.
+
+    --minutes M     for how long (default 10)
+    --seed N        the first round's seed; a round is a mode, a story and its times
+    --rounds N      how many at most
+    --story NAME    this one alone
+    --keep DIR      leave logs and data there
+
+As root every host has a network of its own, and the story "power cut" its file systems in image files; otherwise the
+stories that need neither are played on the loopback address. The exit status is 1 when a promise was broken.
+"""
+
+import argparse
+import contextlib
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Final, get_args
+
+import attrs
+import trio
+from tests.cluster.load import ready, stopped
+from tests.faults.lab import Lab, Mode, Network, is_root, open_lab
+from tests.faults.workload import Workload, verdict, working
+
+from rocketrio import Error, open_admin
+
+NETWORK_VARIABLE: Final = "ROCKETRIO_FAULTS_NETWORK"
+WARM_UP: Final = 2.0
+AFTERWARDS: Final = 4.0
+"""Seconds of load after a story."""
+ORDER_LIMIT: Final = 30.0
+
+Story = Callable[[Lab, random.Random], Awaitable[None]]
+
+
+async def order(lab: Lab, number: int, role: str, broker_id: int) -> None:
+    """What an operator types until it is done."""
+    with trio.fail_after(ORDER_LIMIT):
+        while True:
+            try:
+                async with open_admin(name_servers=[lab.names.address]) as admin:
+                    await admin.change_role(lab.brokers[number].address, role, broker_id)
+                    return
+            except Error:
+                await trio.sleep(0.2)
+
+
+async def back(lab: Lab, number: int) -> None:
+    """A dead broker is started again, as it is set."""
+    await ready(lab.brokers[number])
+
+
+# ------------------------------------------------------------------------------------------------- stories
+
+
+async def return_as_master(lab: Lab, rng: random.Random) -> None:
+    """Killed, replaced, and back as master before clients have looked at their routes again."""
+    lab.brokers[0].kill()
+    await order(lab, 1, lab.role, 0)
+    await trio.sleep(rng.uniform(0.2, 1.5))
+    await back(lab, 0)
+    await trio.sleep(rng.uniform(2.0, 6.0))
+
+
+async def torn_end(lab: Lab, rng: random.Random) -> None:
+    """The last bytes are zeros, or anything, when it comes back."""
+    lab.brokers[0].kill()
+    lab.tear(0, rng.choice((1, 5, 17, 60, rng.randrange(1, 1024), rng.randrange(1, 20_000))), rng)
+    await back(lab, 0)
+
+
+async def pause(lab: Lab, rng: random.Random) -> None:
+    """SIGSTOP, and it goes on as if nothing had been."""
+    with stopped(lab.brokers[rng.randrange(2)]):
+        await trio.sleep(rng.uniform(1.0, 8.0))
+
+
+async def kills(lab: Lab, rng: random.Random) -> None:
+    """Both, one after the other."""
+    for number in rng.sample((0, 1), 2):
+        lab.brokers[number].kill()
+        await trio.sleep(rng.uniform(0.0, 2.0))
+        await back(lab, number)
+        await trio.sleep(rng.uniform(0.0, 2.0))
+
+
+async def wiped(lab: Lab, rng: random.Random) -> None:
+    """One comes back with an empty disk."""
+    number = rng.randrange(2)
+    lab.brokers[number].kill()
+    lab.wipe(number)
+    await back(lab, number)
+
+
+async def partition(lab: Lab, rng: random.Random) -> None:
+    """The pair cannot reach each other for a while."""
+    assert lab.network is not None
+    lab.network.part("b0", "b1")
+    await trio.sleep(rng.uniform(1.0, 8.0))
+    lab.network.join("b0", "b1")
+
+
+async def shortened(lab: Lab, rng: random.Random) -> None:
+    """The slave is cut off, the master dies, and the slave becomes master without what it lacks."""
+    assert lab.network is not None
+    lab.network.part("b0", "b1")
+    await trio.sleep(rng.uniform(0.5, 4.0))
+    lab.brokers[0].kill()
+    lab.network.join("b0", "b1")
+    await order(lab, 1, lab.role, 0)
+    await trio.sleep(rng.uniform(0.5, 3.0))
+    await back(lab, 0)
+    await trio.sleep(2.0)
+
+
+async def power_cut(lab: Lab, rng: random.Random) -> None:
+    """Of the master, or of both at once."""
+    assert lab.volumes is not None
+    numbers = rng.choice(((0,), (0, 1)))
+    for number in numbers:
+        lab.volumes[number].cut_power(lab.brokers[number])
+    for number in numbers:
+        await back(lab, number)
+
+
+@attrs.frozen
+class Plot:
+    """A story, and what it may cost in which modes."""
+
+    play: Story
+    needs: str = ""
+    """`network` or `volume`."""
+    loses_in: tuple[Mode, ...] = ()
+    """Where what was acknowledged may be gone afterwards."""
+    goes_back_in: tuple[Mode, ...] = ()
+    """Where offsets of the last seconds may be forgotten."""
+
+
+PLOTS: Final[dict[str, Plot]] = {
+    "return as master": Plot(return_as_master, loses_in=("async", "async-sync")),
+    "torn end": Plot(torn_end, loses_in=("async", "async-sync")),
+    "pause": Plot(pause),
+    "kills": Plot(kills),
+    "wiped": Plot(wiped, loses_in=("async", "async-sync"), goes_back_in=("async", "async-sync")),
+    "partition": Plot(partition, needs="network"),
+    "shortened": Plot(
+        shortened, "network", loses_in=("async", "async-sync"), goes_back_in=("async", "async-sync")
+    ),
+    "power cut": Plot(
+        power_cut, "volume", loses_in=("async", "sync-mem"), goes_back_in=get_args(Mode)
+    ),
+}
+
+
+# -------------------------------------------------------------------------------------------------- rounds
+
+
+def play(
+    home: Path, mode: Mode, name: str, seed: int, network: Network | None
+) -> tuple[str, list[str]]:
+    """One round; what was counted, and what is wrong."""
+    plot, rng = PLOTS[name], random.Random(f"{seed} {mode} {name}")
+    with open_lab(home, mode, network=network, on_volumes=plot.needs == "volume") as lab:
+        workload, stored, problem = trio.run(_play, lab, plot, rng)
+    seen = workload.seen
+    problems = [problem] if problem else []
+    problems += verdict(
+        seen,
+        stored,
+        may_lose=mode in plot.loses_in,
+        may_go_back=mode in plot.goes_back_in,
+    )
+    counted = (
+        f"acknowledged={len(seen.acknowledged)} in_doubt={len(seen.in_doubt)} unsafe={len(seen.unsafe)}"
+        f" gone={len(seen.acknowledged - stored)} longest_gap={seen.longest_gap:.1f}"
+    )
+    return counted, problems
+
+
+async def _play(lab: Lab, plot: Plot, rng: random.Random) -> tuple[Workload, set[bytes], str]:
+    problem = ""
+    async with working(lab.names.address) as workload:
+        await trio.sleep(WARM_UP)
+        try:
+            await plot.play(lab, rng)
+        except Exception as error:  # What the lab itself cannot do is told as any other problem.
+            problem = f"the story broke off: {error!r}"
+        before = len(workload.seen.acknowledged)
+        await trio.sleep(AFTERWARDS)
+        with trio.move_on_after(ORDER_LIMIT):  # Until routes are looked at again.
+            while len(workload.seen.acknowledged) <= before:  # noqa: ASYNC110
+                await trio.sleep(0.5)
+        if len(workload.seen.acknowledged) <= before:
+            problem = problem or "no send was acknowledged afterwards"
+        await workload.stop_sending()
+        await workload.drain()
+        stored = await workload.stored()
+    return workload, stored, problem
+
+
+def main(arguments: list[str]) -> int:
+    options = _options(arguments)
+    network = Network(os.environ[NETWORK_VARIABLE]) if NETWORK_VARIABLE in os.environ else None
+    if network is None and is_root() and not options.loopback:
+        # Again, as a host of the network.
+        with Network.made(f"rrf{os.getpid()}") as made:
+            return subprocess.call(
+                [*made.prefix("client"), sys.executable, "-m", "tests.faults.campaign", *arguments],
+                env={**os.environ, NETWORK_VARIABLE: made.name},
+            )
+    logging.disable(logging.CRITICAL)
+    can = {"", *(("network",) if network else ()), *(("volume",) if is_root() else ())}
+    names = [
+        name for name, plot in PLOTS.items() if plot.needs in can and options.story in (None, name)
+    ]
+    begin, broken, count = time.monotonic(), 0, 0
+    while time.monotonic() < begin + options.minutes * 60 and count < options.rounds:
+        seed = options.seed + count
+        name, mode = names[seed % len(names)], random.Random(seed).choice(get_args(Mode))
+        with _home(options.keep, seed) as home:
+            started = time.monotonic()
+            counted, problems = play(home, options.mode or mode, name, seed, network)
+        count += 1
+        broken += bool(problems)
+        took = time.monotonic() - started
+        print(
+            f"seed={seed} mode={options.mode or mode} story={name!r} {counted} seconds={took:.0f}",
+            flush=True,
+        )
+        for problem in problems:
+            print(f"    BROKEN: {problem}", flush=True)
+    print(f"rounds={count} broken={broken} seconds={time.monotonic() - begin:.0f}", flush=True)
+    return 1 if broken else 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.campaign")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long at most")
+    parser.add_argument("--rounds", type=int, default=10_000, help="how many at most")
+    parser.add_argument("--seed", type=int, default=0, help="of the first round")
+    parser.add_argument("--story", choices=list(PLOTS), help="this one alone")
+    parser.add_argument("--mode", choices=list(get_args(Mode)), help="this one alone")
+    parser.add_argument("--keep", type=Path, help="leave logs and data in this folder")
+    parser.add_argument("--loopback", action="store_true", help="no networks, as without root")
+    return parser.parse_args(arguments)
+
+
+@contextlib.contextmanager
+def _home(kept: Path | None, seed: int) -> Iterator[Path]:
+    if kept is not None:
+        yield kept / str(seed)
+        return
+    home = Path(tempfile.mkdtemp(prefix="rocketrio-faults-"))
+    try:
+        yield home
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,173 @@
+"""What uses the pair while it breaks, and the verdict: numbered messages, two groups, and everything they were told.
+
+Invariant: a send without an answer is in doubt; it may be there or not, and is judged by neither.
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from rocketrio import Error, Message, SendStatus, open_admin, open_consumer, open_producer
+
+TOPIC: Final = "orders"
+QUEUES: Final = 4
+GROUPS: Final = ("g1", "g2")
+MEMBERS: Final = 2
+PRODUCERS: Final = 3
+SEND_PAUSE: Final = 0.01
+SEND_TIMEOUT: Final = 3.0
+DRAIN_LIMIT: Final = 60.0
+"""Seconds after the last send: clients look at routes every 30 s."""
+LOOK_PERIOD: Final = 0.5
+
+
+@attrs.define
+class Seen:
+    """What the clients of one round were told."""
+
+    acknowledged: set[bytes] = attrs.Factory(set)
+    unsafe: set[bytes] = attrs.Factory(set)
+    """Stored, but not as safely as asked for."""
+    in_doubt: set[bytes] = attrs.Factory(set)
+    handled: dict[str, set[bytes]] = attrs.Factory(lambda: {group: set() for group in GROUPS})
+    went_back: list[str] = attrs.Factory(list)
+    last_answer: float = 0.0
+    longest_gap: float = 0.0
+    """Seconds between two answers."""
+
+
+@attrs.define
+class Workload:
+    """Senders and members on one pair."""
+
+    name_server: str
+    seen: Seen = attrs.Factory(Seen)
+    _sending: trio.CancelScope = attrs.Factory(trio.CancelScope)
+    _sent: trio.Event = attrs.Factory(trio.Event)
+
+    async def run(self) -> None:
+        """Everything, until cancelled; `stop_sending` ends the senders alone."""
+        async with trio.open_nursery() as nursery:
+            for group in GROUPS:
+                for _ in range(MEMBERS):
+                    nursery.start_soon(self._consume, group)
+            nursery.start_soon(self._watch_offsets)
+            with self._sending:
+                async with trio.open_nursery() as senders:
+                    for number in range(PRODUCERS):
+                        senders.start_soon(self._produce, number)
+            self._sent.set()
+
+    async def stop_sending(self) -> None:
+        self._sending.cancel()
+        await self._sent.wait()
+
+    async def _produce(self, number: int) -> None:
+        seen, count = self.seen, 0
+        async with open_producer(
+            group="senders", name_servers=[self.name_server], timeout=SEND_TIMEOUT
+        ) as producer:
+            seen.last_answer = trio.current_time()
+            while True:
+                body = b"%d.%d" % (number, count)
+                count += 1
+                seen.in_doubt.add(body)
+                try:
+                    # With keys and tags: a torn end is in the properties more often than not.
+                    message = Message(TOPIC, body, tags="k", keys=[body.decode()])
+                    result = await producer.send(message)
+                except Error:
+                    await trio.sleep(0.1)
+                    continue
+                seen.in_doubt.discard(body)
+                is_safe = result.status == SendStatus.SEND_OK
+                (seen.acknowledged if is_safe else seen.unsafe).add(body)
+                now = trio.current_time()
+                seen.longest_gap = max(seen.longest_gap, now - seen.last_answer)
+                seen.last_answer = now
+                await trio.sleep(SEND_PAUSE)
+
+    async def _consume(self, group: str) -> None:
+        while True:
+            try:
+                async with open_consumer(
+                    TOPIC,
+                    group=group,
+                    name_servers=[self.name_server],
+                    start_from="first",
+                    auto_commit_interval=1.0,
+                ) as consumer:
+                    async for message in consumer:
+                        self.seen.handled[group].add(message.body)
+            except Error:
+                await trio.sleep(0.5)
+
+    async def _watch_offsets(self) -> None:
+        """Committed offsets, as a fresh reader would get them, never fall but to the end of a shorter queue."""
+        highest: dict[tuple[str, int], int] = {}
+        async with open_admin(name_servers=[self.name_server]) as admin:
+            while True:
+                await trio.sleep(LOOK_PERIOD)
+                for group in GROUPS:
+                    try:
+                        queues = await admin.offsets(TOPIC, group)
+                    except Error:
+                        continue
+                    for one in queues:
+                        key = group, one.queue.queue_id
+                        before, now, end = highest.get(key, 0), one.committed, one.max_offset
+                        if now is None or end is None:
+                            continue
+                        if now < min(before, end):
+                            self.seen.went_back.append(f"{key}: {before} to {now} of {end}")
+                        highest[key] = now
+
+    async def drain(self) -> None:
+        """Returns once both groups have all that was acknowledged, or it takes too long."""
+        with trio.move_on_after(DRAIN_LIMIT):
+            while any(self.seen.acknowledged - handled for handled in self.seen.handled.values()):  # noqa: ASYNC110
+                await trio.sleep(LOOK_PERIOD)
+
+    async def stored(self) -> set[bytes]:
+        """Every message that a new reader finds."""
+        found: set[bytes] = set()
+        async with open_consumer(
+            TOPIC, group="auditors", name_servers=[self.name_server], start_from="first"
+        ) as consumer:
+            while True:
+                batch = []
+                with trio.move_on_after(2.0):
+                    batch = await consumer.receive_batch(1000)
+                if not batch:
+                    return found
+                found.update(message.body for message in batch)
+
+
+def verdict(seen: Seen, stored: set[bytes], *, may_lose: bool, may_go_back: bool) -> Iterator[str]:
+    """What is wrong, in words; nothing is best."""
+    lost = seen.acknowledged - stored
+    if lost and not may_lose:
+        yield f"{len(lost)} acknowledged messages are gone, such as {sorted(lost)[:5]}"
+    for group, handled in seen.handled.items():
+        missing = (seen.acknowledged & stored) - handled
+        if missing:
+            yield f"{len(missing)} acknowledged messages never came to {group}: {sorted(missing)[:5]}"
+    if seen.went_back and not may_go_back:
+        yield f"committed offsets went back {len(seen.went_back)} times: {seen.went_back[:5]}"
+    if not seen.acknowledged:
+        yield "nothing was acknowledged at all"
+
+
+@asynccontextmanager
+async def working(name_server: str) -> AsyncGenerator[Workload]:
+    """A topic, and everybody at work for as long as the block."""
+    async with open_admin(name_servers=[name_server]) as admin:
+        await admin.create_topic(TOPIC, queues=QUEUES)
+    workload = Workload(name_server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(workload.run)
+        yield workload
+        nursery.cancel_scope.cancel()
