@@ -1,0 +1,131 @@
+"""Rules taken away one at a time, and after how many seeds the checker misses each: `python -m tests.cluster.mutants`.
+
+    --seeds N       give a rule up after so many (default 300)
+    --only NAME     this one alone
+
+A mutant replaces one function of a broker or client by one that does without the rule. The exit status is 1 when one
+of them was not caught.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import pytest
+from tests.cluster.histories.checker import check
+from tests.cluster.soak import HASH_SEED, run_guarded
+
+from rocketrio.consuming import fetch
+from rocketrio_broker.ha.missing_tail import MissingTail
+from rocketrio_broker.ha.torn_end import Damage, TornEnd
+from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.queue_locks import QueueLocks
+from rocketrio_broker.schedule import _Arrivals
+from rocketrio_broker.store import recovery
+from rocketrio_broker.store.read_gate import ReadGate
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _answering(value: Any) -> Callable[..., Any]:
+    async def answer(*_: object, **__: object) -> Any:
+        return value
+
+    return answer
+
+
+def show_everything(patch: pytest.MonkeyPatch) -> None:
+    """Readers of a synchronous master see what no slave has."""
+    patch.setattr(ReadGate, "begin", lambda gate, _: gate.open())
+
+
+def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
+    """A former master moves its readers, and they believe it."""
+    patch.setattr(Leadership, "stand_aside", lambda self, *_, **__: self._change("leads", None, ""))
+    patch.setattr(fetch, "is_master_still", _answering(True))
+
+
+def keep_torn_ends(patch: pytest.MonkeyPatch) -> None:
+    """A last record whose properties are torn is taken for whole."""
+    patch.setattr(recovery, "_end_before_torn", lambda log, walk: walk.position)
+    patch.setattr(TornEnd, "compare", _answering(Damage.NONE))
+
+
+def ask_no_slave(patch: pytest.MonkeyPatch) -> None:
+    """A master takes writes without what its slaves have of its log."""
+    patch.setattr(MissingTail, "fetch", _answering(None))
+
+
+def forget_locks(patch: pytest.MonkeyPatch) -> None:
+    """A broker grants locks in its first seconds that members may hold of its former run."""
+    patch.setattr(QueueLocks, "is_unknown", lambda *_: False)
+    patch.setattr(QueueLocks, "load", lambda _: None)
+
+
+def trust_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """Delayed messages wait for as long as the clock was ahead."""
+    patch.setattr(_Arrivals, "note", lambda *_: None)
+
+
+MUTANTS: Final[dict[str, Patch]] = {
+    "readers see what is confirmed": show_everything,
+    "a master that stands aside leads nobody": lead_beside_a_master,
+    "a torn end ends the log": keep_torn_ends,
+    "a new master asks its slaves": ask_no_slave,
+    "a broker's first seconds grant no lock": forget_locks,
+    "delays outlive a clock that was ahead": trust_the_clock,
+}
+
+
+@attrs.frozen
+class Caught:
+    """How a mutant was seen."""
+
+    seeds: int
+    promises: tuple[str, ...]
+
+
+def seeds_until_caught(mutant: Patch, limit: int, first: int = 0) -> Caught | None:
+    """Run seeds until one breaks a promise; None when none of them does."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutant(patch)
+        for seed in range(first, first + limit):
+            broken = {violation.invariant for violation in check(run_guarded(seed))}
+            if broken:
+                return Caught(seed - first + 1, tuple(sorted(broken)))
+    return None
+
+
+def main(arguments: list[str]) -> int:
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        os.environ["PYTHONHASHSEED"] = HASH_SEED
+        os.execv(sys.executable, [sys.executable, "-m", "tests.cluster.mutants", *arguments])
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.mutants")
+    parser.add_argument("--seeds", type=int, default=300, help="give a rule up after so many")
+    parser.add_argument("--only", choices=list(MUTANTS), help="this one alone")
+    options = parser.parse_args(arguments)
+    logging.disable(logging.CRITICAL)
+    escaped = 0
+    for name, mutant in MUTANTS.items():
+        if options.only not in (None, name):
+            continue
+        begin = time.monotonic()
+        caught = seeds_until_caught(mutant, options.seeds)
+        seconds = time.monotonic() - begin
+        if caught is None:
+            escaped += 1
+            print(f"without {name!r}: not caught by {options.seeds} seeds ({seconds:.0f} s)")
+        else:
+            told = ", ".join(caught.promises)
+            print(f"without {name!r}: seed {caught.seeds} breaks {told} ({seconds:.0f} s)")
+        sys.stdout.flush()
+    return 1 if escaped else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
