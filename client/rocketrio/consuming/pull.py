@@ -2,6 +2,7 @@
 
 Invariant: a commit travels with a pull only to a master.
 Invariant: each address is tried once a call, and the route is fetched anew at most once.
+Invariant: a former master that answers as a slave is believed only while the route still names it.
 Invariant: a master that refuses for another one's sake is replaced within the call, once the route names that one.
 Invariant: a connection on which a pull waits is watched (silence.py): a silent one costs two seconds, not a timeout.
 Answers to: PullAPIWrapper.
@@ -135,6 +136,15 @@ class PullAPIWrapper:
                     queue, offset, found.addr, error.what,
                 )  # fmt: skip
 
+    async def _check_still_master(self, found: FindBrokerResult, queue: MessageQueue) -> None:
+        """A slave has answered for the master: what lies at a position there may be other than what was read before.
+
+        Raises NotReachable if the name servers list another master by now, or none.
+        """
+        await self.client.refresh_topic_route(queue.topic, max_age=ROUTE_MAX_AGE)
+        if self.client.routing.find_broker_address_in_publish(queue.broker_name) != found.addr:
+            raise NotReachable("The former master is a slave now", broker_addr=found.addr)
+
     def _has_moved(self, found: FindBrokerResult, queue: MessageQueue) -> bool:
         """Whether the route names another master by now than the one that was asked."""
         master = self.client.routing.find_broker_address_in_publish(queue.broker_name)
@@ -257,6 +267,8 @@ class PullAPIWrapper:
         finally:
             watched.waiting -= 1
         client.mark_reachable(addr)
+        if result.level_age is not None and not found.is_slave:
+            await self._check_still_master(found, queue)
         client.routing.update_pull_from_which_node(
             queue, result.suggest_which_broker_id, self.group
         )

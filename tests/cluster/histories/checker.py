@@ -14,7 +14,10 @@ from typing import Final
 
 from tests.cluster.histories.checker_offsets import SETTLED, can_ask, check_offsets
 from tests.cluster.histories.checker_passing import check_passing
-from tests.cluster.histories.checker_readers import readers_see_what_is_confirmed
+from tests.cluster.histories.checker_readers import (
+    acknowledged_messages_are_delivered,
+    readers_see_what_is_confirmed,
+)
 from tests.cluster.histories.events import (
     Event,
     MemberEnded,
@@ -313,6 +316,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     queues_keep_the_order_of_sends,
     readers_see_what_a_master_appended,
     the_group_skips_nothing,
+    acknowledged_messages_are_delivered,
     readers_see_what_is_confirmed,
     check_offsets,
     check_passing,

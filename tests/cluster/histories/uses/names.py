@@ -53,11 +53,11 @@ class Kept:
 _KEPT: Final[dict[Use, tuple[Kept, ...]]] = {
     "delayed": (Kept(REMINDERS, QUEUES_OF_USE),),
     "transactions": (Kept(PAYMENTS, QUEUES_OF_USE), Kept(TRANS_CHECK_MAX_TIME_TOPIC, 1)),
-    "ledger": (Kept(LEDGER, QUEUES_OF_USE, CLERKS), Kept(dead_letter_topic(CLERKS), 1)),
+    "ledger": (Kept(LEDGER, QUEUES_OF_USE, CLERKS), Kept(dead_letter_topic(CLERKS), QUEUES_OF_USE)),
     "retries": (
         Kept(TASKS, QUEUES_OF_USE, WORKERS),
-        Kept(retry_topic(WORKERS), 1, WORKERS),
-        Kept(dead_letter_topic(WORKERS), 1),
+        Kept(retry_topic(WORKERS), QUEUES_OF_USE, WORKERS),
+        Kept(dead_letter_topic(WORKERS), QUEUES_OF_USE),
     ),
     "static": (Kept(ROUNDS, QUEUES_OF_USE, REGULARS),),
     "broadcast": (Kept(NOTICES, QUEUES_OF_USE),),
