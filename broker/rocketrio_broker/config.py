@@ -223,7 +223,9 @@ class BrokerConfig:
         validators.in_(("serve", "wait")),
     )
     ha_return_wait: float = _field(
-        10.0, "Seconds such a broker tries to reach a slave that cannot be asked.", _positive
+        10.0,
+        "Seconds such a broker tries to reach a slave that cannot be asked, and an empty sync-master waits for one.",
+        _positive,
     )
     ha_return_role: Literal["follow", "stand-aside"] = _field(
         "follow",

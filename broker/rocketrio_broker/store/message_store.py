@@ -375,6 +375,7 @@ class MessageStore(StoreLookups):
         The queues `built_anew` are made again from the whole log: damaged records misled them.
         """
         self._replicated.truncate_to(physical_offset, built_anew)
+        self.doubtful_end = min(self.doubtful_end, physical_offset)
 
     async def cut_tail(
         self,
@@ -395,6 +396,7 @@ class MessageStore(StoreLookups):
     def start_over(self) -> None:
         """Forget everything, to copy another log from its first byte; blocks."""
         self._replicated.start_over()
+        self.doubtful_end = 0
 
     # --- waiting -----------------------------------------------------------------------------
 

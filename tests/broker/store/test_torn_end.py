@@ -156,6 +156,22 @@ async def test_nothing_is_cut_where_it_cannot_be_kept(monkeypatch: pytest.Monkey
         assert kept == records[-1][:-17]
 
 
+async def test_what_was_written_after_the_crash_is_not_in_doubt() -> None:
+    disk = MemoryDisk()
+    records = await written(disk, PROPERTIES, PROPERTIES)
+    end = sum(map(len, records))
+    async with opened(disk) as store:
+        assert store.doubtful_end == end
+        stored(store.append(put_of(b"new")))
+        assert store.doubtful_end == end
+        store.truncate_to(len(records[0]))
+        stored(store.append(put_of(b"in its place", properties=PROPERTIES * 3)))
+        assert store.doubtful_end == len(records[0])
+        assert store.max_physical_offset > end
+    async with opened(disk) as store:
+        assert store.doubtful_end == 0
+
+
 async def test_real_directory_is_cut_the_same(tmp_path: Path) -> None:
     async with opened(InlineDisk(), root=tmp_path) as store:
         stored(store.append(put_of(b"first", properties=PROPERTIES)))
