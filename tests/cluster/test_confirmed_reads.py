@@ -338,9 +338,12 @@ async def test_delayed_messages_are_delivered_once_they_are_confirmed(
         # Its progress is stored when the delivery is confirmed, not before.
         await trio.sleep(30)
         assert not offsets.has_unwritten
+        assert (await pair.send(b"later", properties="DELAY\x011\x02"))[0] == ResponseCode.SUCCESS
         pair.part()
-        await pair.send(b"later", properties="DELAY\x011\x02")
-        header = UpdateBrokerConfigRequestHeader()
-        await pair.caller.pool.call(pair.addr, header, b"haUnconfirmedReads=serve\n")
-        await trio.sleep(SLAVE_TIMEOUT)
-        await pair.caller.pool.call(pair.addr, header, b"haUnconfirmedReads=wait\n")
+        await trio.sleep(30)
+        assert offsets.offset_table == {1: 2}
+        assert store.next_queue_offset("orders", 0) == 3
+        assert offsets.has_unwritten
+        pair.network.heal()
+        await trio.sleep(30)
+        assert not offsets.has_unwritten

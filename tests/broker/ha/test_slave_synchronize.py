@@ -128,6 +128,7 @@ class World:
         self.delay_file = config_file("delayOffset.json", self.disk)
         self.address = MasterAddress(master)
         self.connected, self.flushed = Watermark(), Watermark()
+        self.gate = ReadGate()
         self.synchronize = SlaveSynchronize(
             call=self.master.call,
             master=self.address,
@@ -136,7 +137,7 @@ class World:
             consumer_offsets=self.offsets,
             delay_offset_file=self.delay_file,
             flushed=self.flushed,
-            gate=ReadGate(),
+            gate=self.gate,
             connected=self.connected,
         )
 
@@ -293,6 +294,21 @@ async def test_delay_offsets_wait_for_the_log_they_hold_for(autojump_clock: Mock
         world.flushed.advance(2000)
         await trio.sleep(11)
         assert read(world.disk, world.delay_file.path) == second
+
+
+async def test_delay_offsets_wait_until_their_log_is_confirmed(autojump_clock: MockClock) -> None:
+    code = RequestCode.GET_ALL_DELAY_OFFSET
+    body = b'{"offsetTable":{1:4}}'
+    async with running({**bodies(), code: body}, master=None) as world:
+        world.gate.told(900)
+        world.flushed.advance(1000)
+        world.master.fields[code] = {"rocketrioLogEnd": "1000"}
+        world.address.update(MASTER)
+        await trio.sleep(30)
+        assert not world.disk.exists(world.delay_file.path)
+        world.gate.told(1000)
+        await trio.sleep(11)
+        assert read(world.disk, world.delay_file.path) == body
 
 
 async def test_master_without_delay_offsets_is_no_failure(autojump_clock: MockClock) -> None:

@@ -334,3 +334,18 @@ async def test_real_disk_end_to_end(tmp_path: Path) -> None:
             with pytest.raises(StoreLockedError):
                 async with opened(InlineDisk(), config, root=tmp_path):
                     pytest.fail("two stores on one directory")
+
+
+async def test_readers_of_a_log_that_was_cut_see_no_more_than_was_left(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with opened(MemoryDisk()) as store:
+        ends = [stored(store.append(put_of())).end_offset for _ in range(3)]
+        store.read_gate.told(ends[2])
+        store.truncate_to(ends[0])
+        stored(store.append(put_of()))
+        assert store.queue_bounds("orders", 0) == (0, 1)
+        assert store.read_gate.end.value == ends[0]
+        store.read_gate.open()
+        store.truncate_to(ends[0])
+        assert not store.read_gate.is_gating

@@ -217,6 +217,20 @@ async def test_progress_waits_for_slaves_that_could_take_over(autojump_clock: Mo
         assert offsets(producer) == (1, 1)
 
 
+@pytest.mark.slow
+async def test_progress_waits_until_the_log_is_confirmed(autojump_clock: MockClock) -> None:
+    async with producing() as producer:
+        gate = producer.cluster.master.broker.store.read_gate
+        await producer.end(await producer.send(b"x"), COMMIT)
+        gate.told(producer.cluster.master.broker.store.max_physical_offset)
+        await producer.end(await producer.send(b"y"), COMMIT)
+        await trio.sleep(5 * ROUND)
+        assert offsets(producer) == (-1, -1)
+        gate.open()
+        await trio.sleep(3 * ROUND)
+        assert offsets(producer) == (2, 2)
+
+
 @attrs.define
 class Behind:
     """A slave that does not come on."""

@@ -155,3 +155,17 @@ def test_progress_beyond_the_queues_is_cut() -> None:
     halves.send()
     halves.restart(50, 70)
     assert halves.ledger.progress() == (1, 0)
+
+
+def test_nobody_is_asked_about_what_is_not_confirmed() -> None:
+    halves = Halves()
+    halves.send()
+    halves.store.read_gate.told(halves.store.max_physical_offset)
+    halves.send()
+    halves.clock.now += 2 * TIMEOUT_MS
+    halves.look()
+    assert list(halves.ledger.open) == [0]
+    assert halves.ledger.progress()[0] == 0
+    halves.store.read_gate.open()
+    halves.look()
+    assert list(halves.ledger.open) == [0, 1]
