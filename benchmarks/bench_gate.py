@@ -154,11 +154,11 @@ def turn(name_server: str, kind: Kind) -> Figures:
 
 
 def bench(rounds: int, only: str | None) -> None:
-    """Both roles, or the one with this in its name."""
+    """Both roles, or one."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-gate-")))
         for role in ("sync", "async"):
-            if only is not None and only not in role:
+            if only not in (None, role):
                 continue
             kinds = [kind for kind in KINDS if kind.role == role]
             with ExitStack() as pairs:
