@@ -468,7 +468,9 @@ class RoleService:
         )
 
     def _set_gate(self) -> None:
-        if self._config.broker.gates_readers:
+        if self._config.broker.is_slave:
+            self._parts.gate_keeper.follow()
+        elif self._config.broker.gates_readers:
             self._parts.gate_keeper.begin()
         else:
             self._parts.gate_keeper.leave_open()

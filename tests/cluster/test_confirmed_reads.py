@@ -17,6 +17,7 @@ from tests.cluster.test_synchronous_replication import (
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST
+from rocketrio_broker.store.read_gate import EVERYTHING
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -282,6 +283,46 @@ async def test_what_was_not_shown_before_kill_is_not_shown_after_it(
         assert pulled.code == ResponseCode.PULL_NOT_FOUND
         pair.network.heal()
         assert (await held_pull(pair, 1))[0] == [b"second"]
+
+
+async def test_slaves_show_what_their_master_says_is_confirmed(autojump_clock: MockClock) -> None:
+    async with synchronous(slaves=2, in_sync_slaves=2, slave_read_enable=True) as pair:
+        slave = pair.members.slaves[0].broker
+        pair.part(OTHER_HOST)
+        with trio.move_on_after(1):
+            await pair.send(b"second")
+        assert slave.store.next_queue_offset("orders", 0) == 2
+        assert bodies(await pair.caller.pull(slave.address, 0)) == [b"first"]
+        waiting = await pair.caller.pull(slave.address, 1)
+        assert waiting.code == ResponseCode.PULL_NOT_FOUND
+        with trio.fail_after(5):
+            pulled = await pair.caller.pull(slave.address, 1, suspend=10, sys_flag=HELD)
+        assert bodies(pulled) == [b"second"]
+        # It shows no more when it comes back, before it hears from its master.
+        pair.members.memory_network.heal()
+        await trio.sleep(10)
+        pair.part(OTHER_HOST)
+        with trio.move_on_after(1):
+            await pair.send(b"third")
+        await pair.members.kill_master()
+        await trio.sleep(2)
+        await pair.members.slaves[0].kill()
+        slave = await pair.members.slaves[0].start()
+        assert slave.store.next_queue_offset("orders", 0) == 3
+        shown = bodies(await pair.caller.pull(slave.address, 0))
+        assert shown in ([b"first"], [b"first", b"second"])
+
+
+async def test_an_open_gate_is_told_to_slaves_too(autojump_clock: MockClock) -> None:
+    async with synchronous(slave_read_enable=True) as pair:
+        slave = pair.members.slaves[0].broker
+        assert slave.store.read_gate.is_gating
+        header = ChangeBrokerRoleRequestHeader("async-master", 0)
+        await pair.caller.pool.call(pair.addr, header, timeout=60)
+        await pair.send(b"second")
+        with trio.fail_after(10):
+            await slave.store.read_gate.end.wait_reached(EVERYTHING)
+        assert bodies(await pair.caller.pull(slave.address, 0)) == [b"first", b"second"]
 
 
 async def test_what_was_shown_stays_when_another_takes_over(autojump_clock: MockClock) -> None:
