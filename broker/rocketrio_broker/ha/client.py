@@ -342,8 +342,7 @@ class HAClient:
         check = self._check
         if check is None:
             self._append(part, master)
-            if part.confirmed is not None and part.confirmed != self._store.read_gate.end.value:
-                self._store.read_gate.told(part.confirmed)
+            self._hear_gate(part)
             return
         if part.physical_offset != check.position:
             raise self._resync.misplaced(check, part.physical_offset, master)
@@ -363,6 +362,12 @@ class HAClient:
             self._end_check()
             rest = attrs.evolve(part, physical_offset=check.position, body=part.body[taken:])
             self._append(rest, master)
+            self._hear_gate(part)
+
+    def _hear_gate(self, part: TransferPart) -> None:
+        """Show readers as much as the master does."""
+        if part.confirmed is not None and part.confirmed != self._store.read_gate.end.value:
+            self._store.read_gate.told(part.confirmed)
 
     def _wait_for_more(self, check: HistoryCheck, master: str) -> None:
         problem = self._resync.nothing_more(check, master)
