@@ -255,6 +255,9 @@ def cluster(
         {**dict(settings), "cluster_name": cluster_name, "broker_name": broker_name},
     )
 
+    # Its master waits for no slave that may have its log: there is none.
+    is_new = not any(data.glob(f"{broker_name}-*"))
+
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
             name_server = await _start_name_server(stack, listen, data / "namesrv")
@@ -272,7 +275,8 @@ def cluster(
                     role=role if broker_id == MASTER_ID else "slave",
                     data=data / f"{broker_name}-{broker_id}",
                 )
-                _say_ready(await stack.enter_async_context(open_broker(config)))
+                broker = await stack.enter_async_context(open_broker(config, is_first=is_new))
+                _say_ready(broker)
             await stop.wait()
 
     _run(serve, log_level)

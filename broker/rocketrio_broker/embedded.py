@@ -177,7 +177,7 @@ class EmbeddedCluster:
         self._base = BrokerConfig(
             cluster_name=cluster_name, broker_name=broker_name, store=store, **settings
         )
-        self.is_new = root is None or not root.exists()
+        self.is_new = root is None or not any((*root.glob("master"), *root.glob("slave-*")))
         """Whether no member has run before: an empty master has lost nothing."""
         self._slave_count = slaves
         self._role = role

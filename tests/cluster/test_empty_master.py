@@ -206,6 +206,13 @@ async def test_new_pair_takes_writes_at_once(autojump_clock: MockClock, role: An
         assert (await caller.send(cluster.master.broker.address, b"x")).code == 0
 
 
+def test_new_cluster_in_a_folder_is_told_from_one_that_ran_before(tmp_path: Path) -> None:
+    assert EmbeddedCluster(root=tmp_path).is_new
+    assert EmbeddedCluster(root=tmp_path / "yet to be made").is_new
+    (tmp_path / "slave-1").mkdir()
+    assert not EmbeddedCluster(root=tmp_path).is_new
+
+
 async def test_new_pair_of_two_machines_waits_for_the_slave_only(
     autojump_clock: MockClock,
 ) -> None:
