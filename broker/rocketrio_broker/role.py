@@ -52,7 +52,7 @@ SECOND_LOOK_LIMIT: Final = 1.0
 """Seconds for the second look for other masters: brokers that are alive have answered by then."""
 
 FORMER_FOLLOWS_LIMIT: Final = 1.0
-"""Seconds a master waits, after a hand-over, for enough slaves to be there for its sends."""
+"""Seconds a master waits, after a hand-over or a change of its mode, for enough slaves to be there for its sends."""
 
 FORMER_LEAVES_LIMIT: Final = 3.0
 """Seconds for the former master, after a hand-over, to leave the name servers' lists."""
@@ -263,6 +263,13 @@ class RoleService:
         if self._takes_writes:
             self._store.take_writes()
         logger.info("role changed role=%s", after.role)
+        if self._group_transfer.is_required:
+            # Rocketrio slaves connect again for the new epoch: sends get SLAVE_NOT_AVAILABLE until they have.
+            before = self._group_transfer.connections()
+            with trio.move_on_after(FORMER_FOLLOWS_LIMIT):
+                while before & self._group_transfer.connections():  # noqa: ASYNC110
+                    await trio.sleep(FORMER_PAUSE)
+            await self._wait_for_slaves()
 
     async def _follow(self) -> None:
         self._takes_writes = False
@@ -357,8 +364,7 @@ class RoleService:
         return None
 
     async def _wait_for_slaves(self) -> None:
-        """The former master follows now: sends that wait for slaves would get SLAVE_NOT_AVAILABLE before."""
-        self._claims = True
+        """Wait, for a limited time, until sends that wait for slaves would be answered PUT_OK."""
         if self._group_transfer.is_required:
             with trio.move_on_after(FORMER_FOLLOWS_LIMIT):
                 await self._group_transfer.replicated.wait_reached(self._store.max_physical_offset)

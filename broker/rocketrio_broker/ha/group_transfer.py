@@ -102,6 +102,10 @@ class GroupTransferService:
             self.last_slave,
         )
 
+    def connections(self) -> frozenset[str]:
+        """The connections that count."""
+        return frozenset(self._slave_ack_offsets)
+
     def tell(self, waiting: WaitsForSlaves) -> None:
         """Tell these, from now on, whenever slaves have more."""
         self._waiting = waiting
