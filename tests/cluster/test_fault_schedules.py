@@ -22,11 +22,13 @@ from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.ha import connection
 from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.link_security import LinkSecurity
 from rocketrio_broker.ha.missing_tail import MissingTail
 from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.resync import Resync
+from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.slave_tables import SlaveTables
 from rocketrio_broker.offset_version import Version
 from rocketrio_broker.route_info_manager import RouteInfoManager
@@ -37,6 +39,7 @@ from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.replicated_log import ReplicatedLog
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.ha_exchange import Welcome
 from rocketrio_protocol.remoting.ports import Transport
 
 ROOT = Path(__file__).parents[2]
@@ -282,8 +285,17 @@ def test_slave_that_follows_whatever_comes_is_seen(monkeypatch: pytest.MonkeyPat
     def trusting(resync: Resync) -> HistoryCheck:
         return HistoryCheck(resync._log, resync._log.max_offset)
 
+    async def says_no(*_: object) -> bool:
+        return False
+
+    async def believes(resync: Resync, welcome: Welcome, _: str) -> None:
+        await resync._store.epochs.adopt(welcome.epochs)
+
     monkeypatch.setattr(MissingTail, "fetch", asks_nobody)
     monkeypatch.setattr(Resync, "begin", trusting)
+    monkeypatch.setattr(Resync, "take_welcome", believes)
+    monkeypatch.setattr(connection, "common_boundary", lambda *_: None)
+    monkeypatch.setattr(SecondHistory, "_is_other_history", says_no)
     assert "logs differ" in broken_promises(schedule_of(POWER_CUT, mode="async"))
 
 
