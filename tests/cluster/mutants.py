@@ -20,13 +20,9 @@ import pytest
 from tests.cluster.histories.checker import check
 from tests.cluster.soak import HASH_SEED, run_guarded
 
-from rocketrio.consuming import fetch
 from rocketrio_broker.ha.missing_tail import MissingTail
-from rocketrio_broker.ha.torn_end import Damage, TornEnd
-from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.schedule import _Arrivals
-from rocketrio_broker.store import recovery
 from rocketrio_broker.store.read_gate import ReadGate
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -42,18 +38,6 @@ def _answering(value: Any) -> Callable[..., Any]:
 def show_everything(patch: pytest.MonkeyPatch) -> None:
     """Readers of a synchronous master see what no slave has."""
     patch.setattr(ReadGate, "begin", lambda gate, _: gate.open())
-
-
-def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
-    """A former master moves its readers, and they believe it."""
-    patch.setattr(Leadership, "stand_aside", lambda self, *_, **__: self._change("leads", None, ""))
-    patch.setattr(fetch, "is_master_still", _answering(True))
-
-
-def keep_torn_ends(patch: pytest.MonkeyPatch) -> None:
-    """A last record whose properties are torn is taken for whole."""
-    patch.setattr(recovery, "_end_before_torn", lambda log, walk: walk.position)
-    patch.setattr(TornEnd, "compare", _answering(Damage.NONE))
 
 
 def ask_no_slave(patch: pytest.MonkeyPatch) -> None:
@@ -74,8 +58,6 @@ def trust_the_clock(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: Final[dict[str, Patch]] = {
     "readers see what is confirmed": show_everything,
-    "a master that stands aside leads nobody": lead_beside_a_master,
-    "a torn end ends the log": keep_torn_ends,
     "a new master asks its slaves": ask_no_slave,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,

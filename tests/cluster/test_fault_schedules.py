@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.histories.checker import check
 from tests.cluster.histories.chosen import broken_promises, schedule_of, switching
 from tests.cluster.histories.events import ReignBegan, RivalAnswered, RivalEnded
-from tests.cluster.histories.schedule import Fault, Switch, make_schedule
+from tests.cluster.histories.schedule import Failover, Fault, Switch, make_schedule
 from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
 from tests.cluster.histories.violation import events_of
@@ -30,9 +30,10 @@ from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.resync import Resync
 from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.slave_tables import SlaveTables
+from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.offset_version import Version
 from rocketrio_broker.route_info_manager import RouteInfoManager
-from rocketrio_broker.store import dispatch, flush
+from rocketrio_broker.store import dispatch, flush, recovery
 from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
@@ -266,6 +267,26 @@ def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> Non
     assert tail_losses(ended)
     assert may_be_divergent(ended, 1)
     assert ended.final.brokers[1].log == ended.final.brokers[0].log
+
+
+def test_torn_end_that_is_taken_for_whole_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    torn = schedule_of(Fault(12.0, 1.0, "torn end", "master", amount=17.0))
+    assert broken_promises(torn) == set()
+
+    async def finds_nothing(*_: object) -> Damage:
+        return Damage.NONE
+
+    monkeypatch.setattr(recovery, "_end_before_torn", lambda _, walk: walk.position)
+    monkeypatch.setattr(TornEnd, "compare", finds_nothing)
+    assert broken_promises(torn) == {"a slave still had the tail"}
+
+
+def test_failovers_break_nothing() -> None:
+    """The former master comes back as master at once; with a slave that was cut off the log became shorter."""
+    failover = Failover(10.0, "slave-1", 0.0, 0.1, 0.3, 8.0)
+    shortened = attrs.evolve(failover, cut_off=3.0)
+    assert broken_promises(switching(failover)) == set()
+    assert broken_promises(switching(shortened)) == set()
 
 
 def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

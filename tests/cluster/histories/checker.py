@@ -276,6 +276,7 @@ def strangers_get_nothing(story: Story) -> Iterator[Violation]:
 def created_topics_are_there(story: Story) -> Iterator[Violation]:
     """Their file is synced before a request for one is answered, and a new master asks the last one for its table."""
     names = {text.split()[0] for text in story.final.brokers[0].topics}
+    cut_off = max((getattr(one, "cut_off", 0.0) for one in story.schedule.switches), default=0.0)
     for created in events_of(story, TopicCreated):
         was_not_heard_of = any(
             began.broker != ended.broker
@@ -285,7 +286,7 @@ def created_topics_are_there(story: Story) -> Iterator[Violation]:
         ) or any(
             # Its table is gone with the process or disk that had it, before slaves copied it.
             (was_down(story, ended.broker, began.at) or end_of(story, ended) == "wiped")
-            and 0 <= ended.at - created.at <= SETTLED
+            and 0 <= ended.at - created.at <= SETTLED + cut_off
             for began, ended in reigns(story)
         )
         if created.topic not in names and not was_not_heard_of:

@@ -4,7 +4,7 @@ from typing import Literal
 
 import attrs
 from tests.cluster.histories.checker import check
-from tests.cluster.histories.schedule import Fault, Mode, Schedule, Switch, Visit
+from tests.cluster.histories.schedule import Failover, Fault, Mode, Schedule, Switch, Visit
 from tests.cluster.histories.story import run_story
 
 
@@ -33,7 +33,7 @@ def schedule_of(*faults: Fault, mode: Literal["sync", "async"] = "sync") -> Sche
     )
 
 
-def switching(*switches: Switch) -> Schedule:
+def switching(*switches: Switch | Failover) -> Schedule:
     """The same with changes of the master, and no fault."""
     return attrs.evolve(schedule_of(), switches=switches)
 
