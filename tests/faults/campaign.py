@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -208,6 +209,8 @@ async def _play(lab: Lab, plot: Plot, rng: random.Random) -> tuple[Workload, set
 
 def main(arguments: list[str]) -> int:
     options = _options(arguments)
+    # Whoever ends it leaves no namespace behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     network = Network(os.environ[NETWORK_VARIABLE]) if NETWORK_VARIABLE in os.environ else None
     if network is None and is_root() and not options.loopback:
         # Again, as a host of the network.
