@@ -227,20 +227,22 @@ class BrokerParts:
             self.stats,
         )
 
+    def delayed_messages(self) -> ScheduleMessageService:
+        """Return the service that delivers delayed messages, for a master that takes writes."""
+        return ScheduleMessageService(
+            self.store,
+            levels=self._delay_levels,
+            offsets=self.delay_offsets,
+            disk=self._disk,
+            wall_clock=self.wall_clock,
+            flush_interval=self.config.broker.flush_delay_offset_interval,
+        )
+
     def leading_services(self) -> Sequence[Service]:
-        """What runs while the broker is a master that takes writes."""
-        broker = self.config.broker
+        """Return what a master has started before it takes writes: they judge by what these have loaded."""
         return (
             self.absence,
             self.gate_keeper,
-            ScheduleMessageService(
-                self.store,
-                levels=self._delay_levels,
-                offsets=self.delay_offsets,
-                disk=self._disk,
-                wall_clock=self.wall_clock,
-                flush_interval=broker.flush_delay_offset_interval,
-            ),
             TransactionCheckService(
                 self.store,
                 self.ledger,

@@ -384,14 +384,15 @@ class RoleService:
         is_new_log = store.commit_log.is_empty
         if self._epoch_role != self._config.broker.role:
             await self._insist_on_epoch()
-        self._decide()
-        self._takes_writes = True
-        store.take_writes()
-        logger.info("writes are taken offset=%d", store.max_physical_offset)
-        self._settle()
         async with trio.open_nursery() as nursery:
             for service in self._parts.leading_services():
                 await nursery.start(service.run)
+            self._decide()
+            self._takes_writes = True
+            store.take_writes()
+            logger.info("writes are taken offset=%d", store.max_physical_offset)
+            self._settle()
+            await nursery.start(self._parts.delayed_messages().run)
             nursery.start_soon(self._gather_again)
             if is_new_log:
                 nursery.start_soon(self._watch_new_log)

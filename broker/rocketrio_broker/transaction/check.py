@@ -98,16 +98,16 @@ class TransactionCheckService:
         self.statistics = TransactionCheckStatistics()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Check on a period until cancelled."""
+        """Check on a period until cancelled; started once the ledger knows all that was decided."""
         offsets = self._consumer_offsets
         self._ledger.begin(
             offsets.query_offset(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0),
             offsets.query_offset(TRANSACTION_GROUP, TRANS_OP_HALF_TOPIC, 0),
         )
-        task_status.started()
         try:
             while self._ledger.load():
                 await trio.lowlevel.checkpoint()
+            task_status.started()
             while True:
                 await trio.sleep(self._config.broker.transaction_check_interval)
                 await self.check()

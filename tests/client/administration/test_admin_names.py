@@ -82,6 +82,10 @@ async def _dead_letters(admin: Admin) -> Any:
     return letters.topic, [message.topic for message in await letters.messages()]
 
 
+async def _log_checks(admin: Admin) -> Any:
+    return [look async for look in admin.check_log(_master(admin))]
+
+
 def _master(admin: Admin) -> str:
     return admin.client.routing.broker_addr_table["broker-a"][0]
 
@@ -112,6 +116,8 @@ LOOKS: dict[str, Look] = {
         _master(admin), {"slaveReadEnable": "true"}
     ),
     "change_role": lambda admin: admin.change_role(_master(admin), "async-master", 0),
+    "check_log": _log_checks,
+    "broker_addresses": lambda admin: admin.broker_addresses("broker-a"),
     "hand_over": lambda admin: admin.hand_over("broker-a", dry_run=True),
     "delete_group": lambda admin: admin.delete_group("billing"),
     "delete_topic": lambda admin: admin.delete_topic("orders"),

@@ -33,6 +33,7 @@ from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.schema import WriteColumns
 from rocketrio.spark.writing.sending import Sender
 from rocketrio.spark.writing.written import Written
+from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.batch import decode_batch
@@ -280,6 +281,8 @@ async def test_a_store_that_is_not_safe_fails_unless_that_will_do(
             await write(client, [numbered(0, 5)], send_retries=1)
         written = await write(client, [numbered(5, 5)], send_retries=1, require_safe_store=False)
         assert (written.rows, written.unsafe_rows, written.retries) == (5, 5, 1)
+        # Without a slave readers see it after this time.
+        await trio.sleep(BrokerConfig().slave_timeout + 1)
         assert bodies(await stored(client)) == sorted([*range(10), *range(10)])
 
 
