@@ -19,6 +19,7 @@ from itertools import pairwise
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.ha import LARGEST_OFFSET
 from rocketrio_protocol.ha_exchange import Epoch
 
 
@@ -30,17 +31,26 @@ class ReaderEpochs:
         self._consumer_offsets = consumer_offsets
         self._seen: tuple[Epoch, ...] = ()
         self._current: str | None = None
+        self._named_until = 0
 
     def __repr__(self) -> str:
         return f"<ReaderEpochs current={self.current}>"
 
     @property
     def current(self) -> str | None:
-        """The last epoch of the log, as readers name it; None where none is known."""
+        """The epoch of the log's last byte, as readers name it; None where none is known.
+
+        An epoch that has no byte yet is not named: nobody has read anything of it, and the next one replaces it.
+        """
         lines = self._store.epochs.lines
-        if lines is not self._seen:
+        end = self._store.max_physical_offset
+        if lines is not self._seen or end > self._named_until:
             self._seen = lines
-            self._current = _text(lines[-1]) if lines else None
+            place = next(
+                (place for place in reversed(range(len(lines))) if lines[place].start < end), 0
+            )
+            self._current = _text(lines[place]) if lines else None
+            self._named_until = lines[place + 1].start if place + 1 < len(lines) else LARGEST_OFFSET
         return self._current
 
     def parting(self, epoch: str, group: str, topic: str, queue_id: int) -> int | None:

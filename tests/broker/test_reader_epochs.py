@@ -48,6 +48,19 @@ async def test_reader_of_a_known_epoch_has_read_up_to_its_end(autojump_clock: Mo
         assert epochs.parting(f"1.{starts[1]}.id1", GROUP, "another topic", 0) == 0
 
 
+async def test_current_is_the_epoch_of_the_last_byte_not_one_without_bytes(
+    autojump_clock: MockClock,
+) -> None:
+    """A master that is killed before it writes anything opens another one at the same address."""
+    async with log_of_three_epochs() as (store, offsets):
+        epochs = ReaderEpochs(store, offsets)
+        before = epochs.current
+        await store.epochs.open(epoch(store, 7))
+        assert epochs.current == before
+        fill(store, 1)
+        assert epochs.current == f"7.{store.epochs.lines[-1].start}.id7"
+
+
 @pytest.mark.parametrize(
     ("number", "at", "committed", "offset"),
     [

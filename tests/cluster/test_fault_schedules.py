@@ -259,7 +259,7 @@ def test_master_that_lost_its_tail_gets_it_back() -> None:
 
 def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> None:
     lost = (
-        Fault(5.0, 1.0, "power cut", "master", amount=0.0),
+        Fault(5.0, 1.0, "power cut", "master", amount=0.9),
         Fault(4.9, 18.0, "partition", "slave-1", "master"),
     )
     ended = run_story(schedule_of(*lost, mode="async"))

@@ -115,7 +115,7 @@ def test_transactions_that_nobody_is_asked_about_are_seen(monkeypatch: pytest.Mo
 
 def test_locks_that_everybody_gets_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def grants_all(
-        _: QueueLocks, group: str, queues: list[QueueName], client_id: str, *, now: float
+        _: QueueLocks, group: str, queues: list[QueueName], client_id: str, **__: object
     ) -> list[QueueName]:
         return list(queues)
 
@@ -163,10 +163,11 @@ def test_place_that_is_not_kept_is_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_reader_that_forgets_where_it_was_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = OffsetFile.read
+    read = OffsetFile.read_all
 
-    def further(file: OffsetFile) -> dict[MessageQueue, int]:
-        return {queue: offset + 1 for queue, offset in read(file).items()}
+    def further(file: OffsetFile) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str]]:
+        offsets, epochs = read(file)
+        return {queue: offset + 1 for queue, offset in offsets.items()}, epochs
 
-    monkeypatch.setattr(OffsetFile, "read", further)
+    monkeypatch.setattr(OffsetFile, "read_all", further)
     assert "a reader was left out" in broken_promises(using("broadcast"))

@@ -4,12 +4,14 @@ Prints a line a step; a process that touches a hole of a mapped file there dies 
 """
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import trio
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
+from rocketrio_broker.store.errors import NotClosedError
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_protocol.message_codec import pack_host
@@ -63,18 +65,21 @@ async def main(root: Path) -> None:
         )
 
     filler = root / "filler"
-    async with opened() as store:
-        assert put(store, 300) == 300
-        await trio.sleep(0.3)
-        fill(filler)
-        print("stored on a full disk", put(store, 20_000), flush=True)
-        await trio.sleep(0.5)
-        print("found", len(store.query_message("orders", "k7", 32, 0, 1 << 62).buffers), flush=True)
-        filler.unlink()
-        await trio.sleep(1.5)
-        assert put(store, 300) == 300
-        await trio.sleep(0.5)
-        fill(filler)
+    # A disk that does not take the last checkpoint either is reported; the next start recovers.
+    with suppress(NotClosedError):
+        async with opened() as store:
+            assert put(store, 300) == 300
+            await trio.sleep(0.3)
+            fill(filler)
+            print("stored on a full disk", put(store, 20_000), flush=True)
+            await trio.sleep(0.5)
+            found = store.query_message("orders", "k7", 32, 0, 1 << 62)
+            print("found", len(found.buffers), flush=True)
+            filler.unlink()
+            await trio.sleep(1.5)
+            assert put(store, 300) == 300
+            await trio.sleep(0.5)
+            fill(filler)
     print("closed on a full disk", flush=True)
     async with opened() as store:
         print("opened on a full disk", store.max_physical_offset > 0, flush=True)

@@ -144,7 +144,7 @@ async def test_verify_finds_what_a_disk_changed_on_a_slave() -> None:
             assert done.out.count("0 problems") == 2
             assert f"compared with {cluster.master.broker.address}: " in done.out
             # The queue offset of the last record: no checksum covers it, and no entry of its own tells.
-            queue = slave.store.queues()["orders"][0]
+            queue = next(iter(slave.store.queues()["orders"].values()))
             entry = queue.entry(queue.max_offset - 1)
             assert entry is not None
             slave.store.commit_log.files.files[0].mapping[entry[0] + 27] ^= 1
