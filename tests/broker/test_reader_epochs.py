@@ -39,7 +39,7 @@ async def test_reader_of_a_known_epoch_has_read_up_to_its_end(autojump_clock: Mo
     async with log_of_three_epochs() as (store, offsets):
         epochs = ReaderEpochs(store, offsets)
         starts = {line.number: line.start for line in store.epochs.lines}
-        assert epochs.current == f"6.{starts[6]}.id6"
+        assert epochs.current == f"6.{starts[6]}.id6.id3"
         found = {
             number: epochs.parting(f"{number}.{start}.id{number}", GROUP, TOPIC, QUEUE_ID)
             for number, start in starts.items()
@@ -48,17 +48,23 @@ async def test_reader_of_a_known_epoch_has_read_up_to_its_end(autojump_clock: Mo
         assert epochs.parting(f"1.{starts[1]}.id1", GROUP, "another topic", 0) == 0
 
 
-async def test_current_is_the_epoch_of_the_last_byte_not_one_without_bytes(
+async def test_reader_of_an_unknown_epoch_behind_a_known_one_is_not_sent_back(
     autojump_clock: MockClock,
 ) -> None:
-    """A master that is killed before it writes anything opens another one at the same address."""
+    """A master that is killed before it writes anything opens another epoch at the same address."""
     async with log_of_three_epochs() as (store, offsets):
         epochs = ReaderEpochs(store, offsets)
-        before = epochs.current
-        await store.epochs.open(epoch(store, 7))
-        assert epochs.current == before
-        fill(store, 1)
-        assert epochs.current == f"7.{store.epochs.lines[-1].start}.id7"
+        offsets.commit_offset(GROUP, TOPIC, QUEUE_ID, 2)
+        starts = {line.number: line.start for line in store.epochs.lines}
+        end = store.max_physical_offset
+
+        def parting(epoch: str) -> int | None:
+            return epochs.parting(epoch, GROUP, TOPIC, QUEUE_ID)
+
+        assert parting(f"7.{end}.lost.id6") == 9
+        assert parting(f"5.{starts[6]}.lost.id3") == 6
+        assert parting(f"5.{end}.lost.id3") == 6
+        assert parting(f"5.{starts[6]}.lost.unknown") == 2
 
 
 @pytest.mark.parametrize(
