@@ -21,6 +21,7 @@ from rocketrio_protocol.message_codec import (
     encode_padding,
     encode_record,
     pack_host,
+    possible_records,
     record_size,
     scan_record,
     unpack_host,
@@ -251,3 +252,30 @@ def test_host_names_and_odd_sizes_are_refused() -> None:
         pack_host("127.0.0.1", -1)
     with pytest.raises(RemoteProtocolError, match="not 9"):
         unpack_host(b"123456789")
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                MAGIC_V1.to_bytes(4, signed=True),
+                MAGIC_V2.to_bytes(4, signed=True),
+                b"\xda\xa3\x20",
+                b"a",
+            ]
+        )
+    ),
+    st.integers(0, 12),
+    st.integers(0, 12),
+)
+def test_possible_records_are_all_places_four_bytes_before_a_magic(
+    pieces: list[bytes], start: int, left_out: int
+) -> None:
+    data = b"".join(pieces)
+    end = len(data) - left_out
+    expected = [
+        at
+        for at in range(start, max(start, end - 7))
+        if int.from_bytes(data[at + 4 : at + 8], signed=True) in (MAGIC_V1, MAGIC_V2)
+    ]
+    assert list(possible_records(data, start, max(end, 0))) == expected

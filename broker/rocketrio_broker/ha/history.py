@@ -17,7 +17,7 @@ from typing import Final
 from rocketrio_broker.ha.errors import AskAgainError
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2
+from rocketrio_protocol.message_codec import possible_records
 
 WINDOWS: Final = (256 << 10, 4 << 20, 64 << 20, 1 << 30)
 """Bytes before the end of the log that are compared on each connect, and how far back to look when all of them differ;
@@ -28,8 +28,6 @@ FIRST_ADDRESS: Final = 1
 
 _BLOCK: Final = 1 << 20
 _SCAN: Final = 8 << 20  # before the difference; the longest record is 4 MiB by default
-_MAGIC_AT: Final = 4
-_MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4) for magic in (MAGIC_V1, MAGIC_V2))
 
 
 class HistoryCheck:
@@ -117,12 +115,6 @@ def _record_starts(log: CommitLog, start: int, end: int) -> Iterator[int]:
     if block is None:
         return
     data = bytes(block)
-    at = _MAGIC_AT
-    while True:
-        found = [place for magic in _MAGICS if (place := data.find(magic, at)) >= 0]
-        if not found:
-            return
-        at = min(found) + 1
-        address = start + min(found) - _MAGIC_AT
-        if log.record_at(address) is not None:
-            yield address
+    for place in possible_records(data, 0, len(data)):
+        if log.record_at(start + place) is not None:
+            yield start + place

@@ -14,6 +14,7 @@ Answers to: nothing in Apache's brokers; there the slave is fed from wherever it
 
 import logging
 from collections.abc import Collection
+from itertools import islice
 from typing import Final
 
 import trio
@@ -29,7 +30,7 @@ from rocketrio_broker.ha.torn_end import (
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2, RecordStatus, scan_record
+from rocketrio_protocol.message_codec import RecordStatus, possible_records, scan_record
 from rocketrio_protocol.remoting.ports import Dial
 
 logger = logging.getLogger("rocketrio_broker.ha")
@@ -42,9 +43,6 @@ SETTLE_TIME: Final = 1.0
 
 _TRIES: Final = 100
 """Places that look like a record's beginning and are none; bodies hold hardly any."""
-
-_MAGIC_AT: Final = 4
-_MAGICS: Final = tuple(magic.to_bytes(4, signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 
 class SecondHistory:
@@ -154,17 +152,8 @@ class SecondHistory:
 
 def _first_record(data: bytes, start: int) -> int | None:
     """The place of the first whole record among bytes that lie at an address."""
-    places = sorted(place - _MAGIC_AT for magic in _MAGICS for place in _all(data, magic))
-    for at in [at for at in places if at >= 0][:_TRIES]:
+    for at in islice(possible_records(data, 0, len(data)), _TRIES):
         record = scan_record(data, at, len(data))
         if record.status is RecordStatus.RECORD and record.physical_offset == start + at:
             return at
     return None
-
-
-def _all(data: bytes, wanted: bytes) -> list[int]:
-    places, at = [], data.find(wanted)
-    while at >= 0:
-        places.append(at)
-        at = data.find(wanted, at + 1)
-    return places

@@ -23,15 +23,13 @@ from rocketrio_broker.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueu
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2, RecordStatus, scan_record
+from rocketrio_protocol.message_codec import RecordStatus, possible_records, scan_record
 
 PIECE: Final = 256 << 10
 """Bytes of the log that are checked at a time: some milliseconds of a worker thread."""
 
 TURN_ENTRIES: Final = 256
 """Entries checked, or queues looked at, before other tasks get a turn."""
-
-_MAGICS: Final = tuple((magic & 0xFFFFFFFF).to_bytes(4) for magic in (MAGIC_V1, MAGIC_V2))
 
 
 @attrs.frozen
@@ -89,18 +87,12 @@ def read_piece(log: CommitLog, start: int, stop: int) -> Piece | None:
 
 def _next_record(file: MappedFile, at: int, limit: int) -> int:
     """Where the next record begins behind one that cannot be read; the end, if none does."""
-    while True:
-        found = [hit for magic in _MAGICS if (hit := file.mapping.find(magic, at + 4, limit)) >= 0]
-        if not found:
-            return limit
-        at = min(found) - 4
-        record = scan_record(file.view, at, limit, check_crc=False)
-        if (
-            record.status is RecordStatus.RECORD
-            and record.physical_offset == file.start_offset + at
-        ):
-            return at
-        at += 1
+    for place in possible_records(file.mapping, at, limit):
+        record = scan_record(file.view, place, limit, check_crc=False)
+        is_whole = record.status is RecordStatus.RECORD
+        if is_whole and record.physical_offset == file.start_offset + place:
+            return place
+    return limit
 
 
 def digest(log: CommitLog, start: int, end: int) -> str | None:

@@ -13,17 +13,15 @@ from struct import Struct
 from typing import Final
 
 from rocketrio_broker.store.commit_log import store_timestamp
-from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2
+from rocketrio_protocol.message_codec import possible_records
 
 SEARCH_LIMIT: Final = 8 << 20
 """Bytes looked at: twice the largest message."""
 
 _STEP: Final = 64 * 1024
-_MAGIC_AT: Final = 4
 _ADDRESS: Final = Struct(">28xq")
 _HEAD_SIZE: Final = 76
 """Bytes up to the end of the store time, after an IPv6 host too."""
-_MAGICS: Final = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 ReadLog = Callable[[int, int], "memoryview | None"]
 
@@ -50,17 +48,9 @@ def store_timestamp_from(read_log: ReadLog, physical_offset: int) -> int | None:
 
 
 def _search(block: bytes, physical_offset: int) -> int | None:
-    starts = sorted(at for magic in _MAGICS for at in _all(block, magic))
-    for start in starts:
+    for start in possible_records(block, 0, len(block)):
+        if start + _HEAD_SIZE > len(block):
+            return None
         if _ADDRESS.unpack_from(block, start)[0] == physical_offset + start:
             return store_timestamp(memoryview(block)[start:])
     return None
-
-
-def _all(block: bytes, magic: bytes) -> list[int]:
-    """Where records with this magic number may begin, with a whole head behind it."""
-    starts, at = [], block.find(magic, _MAGIC_AT)
-    while at != -1 and at - _MAGIC_AT + _HEAD_SIZE <= len(block):
-        starts.append(at - _MAGIC_AT)
-        at = block.find(magic, at + 1)
-    return starts

@@ -18,7 +18,7 @@ import attrs
 from rocketrio.administration.dead_letters import OF_THE_LAST_TIME
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import Message, MessageExt
-from rocketrio_protocol.message_codec import MAGIC_V1, MAGIC_V2, RecordStatus, scan_record
+from rocketrio_protocol.message_codec import RecordStatus, possible_records, scan_record
 from rocketrio_protocol.topic_names import (
     DEAD_LETTER_PREFIX,
     NOT_SENDABLE_TOPICS,
@@ -32,8 +32,6 @@ PROPERTY_CUT_FROM: Final = "rocketrioCutFrom"
 """Of a message that was sent again: the file that it was read from, and its address in the log of that time."""
 
 _NAME: Final = re.compile(r"(\d{20})-(\d+)\.log")
-_MAGIC_AT: Final = 4
-_MAGICS: Final = tuple(magic.to_bytes(4, signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 
 @attrs.frozen
@@ -125,15 +123,11 @@ def read_records(file: CutFile) -> Iterator[CutRecord | CutDamage]:
 
 def _next_record(data: bytes, at: int, start: int) -> int:
     """Where the next whole record begins that says it lies there; the end of the file without one."""
-    while True:
-        places = [place for magic in _MAGICS if (place := data.find(magic, at + _MAGIC_AT)) >= 0]
-        if not places:
-            return len(data)
-        at = min(places) - _MAGIC_AT
-        found = scan_record(data, at, len(data))
-        if found.status is RecordStatus.RECORD and found.physical_offset == start + at:
-            return at
-        at += 1
+    for place in possible_records(data, at, len(data)):
+        found = scan_record(data, place, len(data))
+        if found.status is RecordStatus.RECORD and found.physical_offset == start + place:
+            return place
+    return len(data)
 
 
 def message_again(file: CutFile, record: CutRecord) -> Message:

@@ -16,14 +16,17 @@ import pyarrow as pa
 from rocketrio_protocol.columns import COLUMN_TYPES, columns_of, decode_columns
 from rocketrio_protocol.errors import ProtocolError
 from rocketrio_protocol.message import MAGIC_V1, MAGIC_V2, MessageExt
-from rocketrio_protocol.message_codec import RecordStatus, decode_messages, scan_record
+from rocketrio_protocol.message_codec import (
+    RecordStatus,
+    decode_messages,
+    possible_records,
+    scan_record,
+)
 from rocketrio_protocol.record_encoding import RECORD_OVERHEAD
 
 _SIZE_AND_MAGIC: Final = Struct(">ii")
 _QUEUE_OFFSET: Final = Struct(">q")
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
-_MAGIC_START: Final = (MAGIC_V1 & 0xFFFFFFFF).to_bytes(4)[:3]
-"""What both magics begin with."""
 
 
 @attrs.frozen
@@ -168,9 +171,5 @@ def _is_whole(chunk: bytes, at: int) -> bool:
 
 def _next_record(chunk: bytes, start: int) -> int:
     """The first place from `start` at which a record stands whose lengths agree, or the end."""
-    at = chunk.find(_MAGIC_START, start + 4)
-    while at >= 0:
-        if _is_whole(chunk, at - 4):
-            return at - 4
-        at = chunk.find(_MAGIC_START, at + 1)
-    return len(chunk)
+    places = possible_records(chunk, start, len(chunk))
+    return next((at for at in places if _is_whole(chunk, at)), len(chunk))
