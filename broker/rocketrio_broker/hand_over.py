@@ -36,8 +36,7 @@ from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha import HAService
 from rocketrio_broker.ha.client_state import HAClientState
 from rocketrio_broker.ha.connection import HAConnection
-from rocketrio_broker.ha.other_master import replication_addr
-from rocketrio_broker.ha.peers import Peers, ask, ask_settings
+from rocketrio_broker.ha.peers import Peers, ask, ask_settings, replication_addr
 from rocketrio_broker.processor.held_writes import HeldWrites
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.queue_locks import KeptLocks
@@ -183,11 +182,8 @@ class HandOver:
 
     async def _listed(self) -> dict[int, str]:
         listed: dict[int, str] = {}
-        for name_server in self._peers.name_servers:
-            try:
-                listed.update(await self._peers.listed(name_server))
-            except Error as error:
-                logger.info("name server not asked addr=%s error=%s", name_server, error)
+        for one in await self._peers.listed_by_all():
+            listed.update(one)
         return {
             id_: addr
             for id_, addr in sorted(listed.items())
@@ -220,7 +216,7 @@ class HandOver:
         behind = self._parts.store.max_physical_offset - connection.slave_ack_offset
         if behind > BEHIND_LIMIT:
             raise _refused(f"is {behind} bytes behind, more than {BEHIND_LIMIT}")
-        return Follower(broker_id, addr, replication_addr(settings), connection)
+        return Follower(broker_id, addr, replication_addr(settings, addr), connection)
 
     # -------------------------------------------------------------------------------------- the steps
 

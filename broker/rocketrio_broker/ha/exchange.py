@@ -12,8 +12,8 @@ from typing import Final
 import trio
 
 from rocketrio_broker.ha.errors import LinkRefusedError, SilentPeerError
+from rocketrio_broker.ha.link_security import receive_exactly
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.ha_exchange import (
     EXCHANGE_HEAD_SIZE,
     Greeting,
@@ -98,14 +98,4 @@ async def receive_greeting(transport: Transport, received: bytes) -> tuple[Greet
 
 
 async def _receive_exactly(transport: Transport, size: int) -> bytes:
-    data = bytearray()
-    buffer = memoryview(bytearray(min(size, 64 << 10)))
-    while len(data) < size:
-        count = await transport.receive_into(buffer[: size - len(data)])
-        if not count:
-            raise NotReachable(
-                "The other end closed the connection instead of naming its epochs",
-                broker_addr=transport.remote_addr,
-            )
-        data += buffer[:count]
-    return bytes(data)
+    return await receive_exactly(transport, size, instead_of="naming its epochs")

@@ -19,7 +19,6 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark, wait_any_past
-from rocketrio_protocol.errors import Error
 
 LOOK_PERIOD: Final = 30.0
 """Seconds between looks, as between registrations (registerNameServerPeriod)."""
@@ -73,14 +72,10 @@ class KnownSlaves:
             await self._look()
 
     async def _look(self) -> None:
-        listed: set[str] = set()
-        is_whole = True
-        for name_server in self._peers.name_servers:
-            try:
-                listed.update(await self._peers.listed_slaves(name_server))
-            except Error:
-                is_whole = False
-        if not is_whole or len(listed) < len(self._connections):
+        peers = self._peers
+        answers = await peers.listed_by_all()
+        listed = {addr for answer in answers for addr in peers.slaves_among(answer)}
+        if len(answers) < len(peers.name_servers) or len(listed) < len(self._connections):
             listed.update(self._addrs)
         addrs = sorted(listed)[:SLAVES_LIMIT]
         if addrs == self._addrs:

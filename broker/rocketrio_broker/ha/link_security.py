@@ -43,6 +43,7 @@ included, takes them for an acknowledgement, or has anything to send from there.
 
 _NONCE_SIZE: Final = 32
 _SIGN_BIT: Final = 0x80
+_RECEIVE_SIZE: Final = 64 << 10
 _WASTE_SIZE: Final = 4096  # what a peer that was refused has said already is read and dropped
 _LAST_WORD_LIMIT: Final = 1.0  # seconds until it is closed all the same
 _PROOF_SIZE: Final = 32
@@ -238,15 +239,27 @@ async def _wait_closed(transport: Transport) -> None:
 
 
 async def _receive_exactly(transport: Transport, size: int) -> bytes:
-    data = memoryview(bytearray(size))
-    received = 0
-    while received < size:
-        count = await transport.receive_into(data[received:])
+    return await receive_exactly(
+        transport, size, instead_of="proving who it is", remedy=_SECRET_REMEDY
+    )
+
+
+async def receive_exactly(
+    transport: Transport, size: int, *, instead_of: str, remedy: str | None = None
+) -> bytes:
+    """Receive so many bytes of a handshake; memory is taken as they come, not for a size that was claimed.
+
+    Raises NotReachable, which names what the other end closed the connection `instead_of`.
+    """
+    data = bytearray()
+    buffer = memoryview(bytearray(min(size, _RECEIVE_SIZE)))
+    while len(data) < size:
+        count = await transport.receive_into(buffer[: size - len(data)])
         if not count:
             raise NotReachable(
-                "The other end closed the connection instead of proving who it is",
+                f"The other end closed the connection instead of {instead_of}",
                 broker_addr=transport.remote_addr,
-                remedy=_SECRET_REMEDY,
+                remedy=remedy,
             )
-        received += count
+        data += buffer[:count]
     return bytes(data)

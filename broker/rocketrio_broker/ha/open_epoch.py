@@ -22,12 +22,17 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha.connection import HAConnection
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask_settings
+from rocketrio_broker.ha.peers import (
+    CALL_TIMEOUT,
+    Peers,
+    ask_settings,
+    required_replication_addr,
+)
 from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.errors import Error, RemoteProtocolError
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha_exchange import Epoch, Welcome
-from rocketrio_protocol.remoting.ports import Dial, join_addr, split_addr
+from rocketrio_protocol.remoting.ports import Dial
 
 logger = logging.getLogger("rocketrio_broker.ha")
 
@@ -45,13 +50,7 @@ async def ha_address(peers: Peers, addr: str) -> str | None:
     settings = await ask_settings(peers.call, addr)
     if REPLICATION_KEY not in settings or settings.get("brokerName") != peers.broker_name:
         return None
-    try:
-        port = int(settings["haListenPort"])
-    except (KeyError, ValueError) as error:
-        raise RemoteProtocolError(
-            f"The broker does not say where it serves its log ({error!r})", broker_addr=addr
-        ) from error
-    return join_addr(settings.get("brokerIP2") or split_addr(addr)[0], port)
+    return required_replication_addr(settings, addr)
 
 
 @attrs.frozen
@@ -180,18 +179,8 @@ class EpochOpener:
         return bool(answer.member) and boundary is not None and boundary.address >= answer.end
 
     async def _addrs(self) -> list[str]:
-        found = set(self._peers.remembered())
-
-        async def ask(name_server: str) -> None:
-            try:
-                found.update((await self._peers.listed(name_server)).values())
-            except Error as error:
-                logger.debug("not asked name_server=%s error=%s", name_server, error)
-
-        with trio.move_on_after(ASK_LIMIT):
-            async with trio.open_nursery() as nursery:
-                for name_server in self._peers.name_servers:
-                    nursery.start_soon(ask, name_server)
+        listed = await self._peers.listed_by_all()
+        found = {addr for one in listed for addr in one.values()}.union(self._peers.remembered())
         return sorted(found - {self._peers.own_addr})
 
     async def _ask(self, addrs: list[str], number: int) -> list[Welcome]:

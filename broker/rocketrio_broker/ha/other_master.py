@@ -14,19 +14,18 @@ Invariant: of two masters that see each other one goes on; of two that lead, the
 Unlike Java: an Apache broker that starts as a second master overwrites the first in the name server's list.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Final
 
 import attrs
 import trio
 
-from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask, ask_settings
+from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask, ask_settings, replication_addr
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha_status import HARuntimeInfo
-from rocketrio_protocol.remoting.ports import join_addr
 
 ASK_LIMIT: Final = CALL_TIMEOUT
 """Seconds for all name servers and the brokers they name together."""
@@ -127,7 +126,7 @@ async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
         return None
     if settings.get("brokerId") != str(MASTER_ID):
         return None
-    ha_addr = replication_addr(settings)
+    ha_addr = replication_addr(settings, addr)
     own = None
     with suppress(Error):  # Apache's brokers before 5.0 do not know the request.
         body = await ask(peers.call, addr, GetBrokerHAStatusRequestHeader())
@@ -135,9 +134,3 @@ async def _as_master(peers: Peers, addr: str) -> OtherMaster | None:
     if own is None:
         return OtherMaster(addr, ha_addr)
     return OtherMaster(addr, ha_addr, True, own.claims is not False, own.max_offset)
-
-
-def replication_addr(settings: Mapping[str, str]) -> str | None:
-    """Where a broker with these settings (26) serves slaves."""
-    host, port = settings.get("brokerIP2"), settings.get("haListenPort", "")
-    return join_addr(host, int(port)) if host and port.isdecimal() else None

@@ -10,10 +10,12 @@ Apache's name servers and brokers answer the first three.
 Answers to: BrokerOuterAPI, as far as it asks.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import attrs
+import trio
 
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
 from rocketrio_protocol import fastjson
@@ -26,12 +28,14 @@ from rocketrio_protocol.commands.admin import (
     GetBrokerRuntimeInfoRequestHeader,
 )
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
-from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.errors import Error, RemoteProtocolError
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.java_properties import parse_properties
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import join_addr, split_addr
 from rocketrio_protocol.route import ClusterInfo, KVTable
+
+logger = logging.getLogger("rocketrio_broker.ha")
 
 CALL_TIMEOUT: Final = 3.0
 """Seconds one of the requests may take, as Java's."""
@@ -71,6 +75,24 @@ async def ask_settings(call: Caller, addr: str) -> dict[str, str]:
     return parse_properties(await ask(call, addr, GetBrokerConfigRequestHeader()))
 
 
+def replication_addr(settings: Mapping[str, str], addr: str) -> str | None:
+    """Return where the broker with these settings (26), at `addr`, serves its log; None if it does not say."""
+    port = settings.get("haListenPort", "")
+    host = settings.get("brokerIP2") or split_addr(addr)[0]
+    return join_addr(host, int(port)) if port.isdecimal() else None
+
+
+def required_replication_addr(settings: Mapping[str, str], addr: str) -> str:
+    """Return the same. Raises RemoteProtocolError if the broker does not say."""
+    ha_addr = replication_addr(settings, addr)
+    if ha_addr is None:
+        raise RemoteProtocolError(
+            f"The broker does not say where it serves its log (haListenPort={settings.get('haListenPort')})",
+            broker_addr=addr,
+        )
+    return ha_addr
+
+
 @attrs.frozen
 class Replica:
     """A broker that has a log, and where it serves it."""
@@ -87,14 +109,8 @@ async def ask_replica(call: Caller, addr: str) -> Replica:
     """How far the log of the broker at this address goes, and where it is to be had."""
     end = await ask_log_end(call, addr)
     settings = await ask_settings(call, addr)
-    host = settings.get("brokerIP2") or split_addr(addr)[0]
-    try:
-        port = int(settings["haListenPort"])
-    except (KeyError, ValueError) as error:
-        raise RemoteProtocolError(
-            f"The broker does not say where it serves its log ({error!r})", broker_addr=addr
-        ) from error
-    return Replica(addr, end, join_addr(host, port), REPLICATION_KEY in settings)
+    ha_addr = required_replication_addr(settings, addr)
+    return Replica(addr, end, ha_addr, REPLICATION_KEY in settings)
 
 
 async def claim_slave_id(peers: "Peers", addr: str) -> int:
@@ -126,9 +142,28 @@ class Peers:
 
     async def listed_slaves(self, name_server: str) -> list[str]:
         """The addresses of the slaves among them, this broker's own left out."""
-        listed = await self.listed(name_server)
+        return self.slaves_among(await self.listed(name_server))
+
+    def slaves_among(self, listed: Mapping[int, str]) -> list[str]:
+        """Return the addresses of the slaves in such a list, this broker's own left out."""
         return [
             addr
             for broker_id, addr in listed.items()
             if broker_id != MASTER_ID and addr != self.own_addr
         ]
+
+    async def listed_by_all(self) -> list[Mapping[int, str]]:
+        """Return what the name servers list, in their order, without those that do not answer in CALL_TIMEOUT."""
+        listed: dict[str, Mapping[int, str]] = {}
+
+        async def ask_one(name_server: str) -> None:
+            try:
+                listed[name_server] = await self.listed(name_server)
+            except Error as error:
+                logger.debug("name server not asked addr=%s error=%s", name_server, error)
+
+        with trio.move_on_after(CALL_TIMEOUT):
+            async with trio.open_nursery() as nursery:
+                for name_server in self.name_servers:
+                    nursery.start_soon(ask_one, name_server)
+        return [listed[addr] for addr in self.name_servers if addr in listed]

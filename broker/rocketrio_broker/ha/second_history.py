@@ -104,14 +104,9 @@ class SecondHistory:
                 self._alarm(slave)
         return False
 
-    async def _slaves(self) -> set[str]:
-        found = set(self._known)
-        for name_server in self._peers.name_servers:
-            try:
-                found.update(await self._peers.listed_slaves(name_server))
-            except Error:
-                continue
-        return found
+    async def _slaves(self) -> frozenset[str]:
+        listed = await self._peers.listed_by_all()
+        return self._known.union(*map(self._peers.slaves_among, listed))
 
     async def _is_other_history(self, slave: Replica) -> bool:
         """Whether its last records are whole, and not in this log."""

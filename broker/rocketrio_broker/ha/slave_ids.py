@@ -12,7 +12,6 @@ from typing import Final
 
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import Error
 
 GIVEN_LIMIT: Final = 64
 """Ids given that are remembered, as many as slaves may be connected; the oldest goes first."""
@@ -33,11 +32,9 @@ class SlaveIds:
     async def give(self, addr: str) -> int:
         """An id for the broker at this address."""
         listed: dict[int, str] = {}
-        for name_server in self._peers.name_servers:
-            try:
-                listed.update(await self._peers.listed(name_server))
-            except Error:
-                continue  # The others know; and what was given here is known anyway.
+        # Of a name server that is away the others know; and what was given here is known anyway.
+        for one in await self._peers.listed_by_all():
+            listed.update(one)
         own = {id_ for id_, other in listed.items() if other == addr and id_ != MASTER_ID}
         taken = {MASTER_ID, *listed, *self._introduced()} - own
         taken |= {id_ for other, id_ in self._given.items() if other != addr}
