@@ -21,6 +21,7 @@ from itertools import pairwise
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.ha import LARGEST_OFFSET
 from rocketrio_protocol.ha_exchange import Epoch
 
 
@@ -54,18 +55,13 @@ class ReaderEpochs:
         number, start, name, before = _parsed(epoch)
         if not lines:
             return None
-        for line, later in pairwise(lines):
-            if line.id == name and line.number == number:
-                return self._offset(topic, queue_id, later.start)
-        if lines[-1].id == name and lines[-1].number == number:
-            return self._store.next_queue_offset(topic, queue_id)
+        ends = {line.id: later.start for line, later in pairwise(lines)}
+        ends[lines[-1].id] = LARGEST_OFFSET
+        if name in ends:
+            return self._offset(topic, queue_id, ends[name])
         # Not on a slave: what it has behind that start may be what the master of that epoch has lost.
-        if not self._store.is_slave:
-            for line, later in pairwise(lines):
-                if line.id == before:
-                    return self._offset(topic, queue_id, min(start, later.start))
-            if lines[-1].id == before:
-                return self._offset(topic, queue_id, start)
+        if before in ends and not self._store.is_slave:
+            return self._offset(topic, queue_id, min(start, ends[before]))
         follower = next((line for line in lines if line.number >= number), lines[-1])
         offset = self._offset(topic, queue_id, min(start, follower.start))
         committed = self._consumer_offsets.query_offset(group, topic, queue_id)
