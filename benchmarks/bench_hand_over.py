@@ -61,8 +61,6 @@ class Traffic:
     came: list[float] = attrs.Factory(list)
     seen: set[bytes] = attrs.Factory(set)
     repeats: int = 0
-    alone: int = 0
-    """Messages that were answered before the new master had its slave."""
     is_over: bool = False
 
     async def send(self, client: ClientInstance) -> None:
@@ -71,8 +69,8 @@ class Traffic:
             while not self.is_over:
                 body = b"%012d" % number + bytes(BODY)
                 result = await producer.send(Message(TOPIC, body), sharding_key=str(number % 8))
-                # Stored on the new master, whose slave is on its way.
-                self.alone += result.status is not SendStatus.SEND_OK
+                if result.status is not SendStatus.SEND_OK:
+                    raise SystemExit(f"message {number} was answered {result.status.value}")
                 self.sent.append(trio.current_time())
                 number += 1
                 await trio.sleep(1 / self.rate)
@@ -130,7 +128,7 @@ async def measure(name_server: str, brokers: list[Running], rounds: int, rate: i
     show(
         "hand_over.quiet", longest(traffic.sent, *quiet), "s",
         consumer_s=round(longest(traffic.came, *quiet), 4),
-        messages=len(traffic.sent), repeats=traffic.repeats, alone=traffic.alone,
+        messages=len(traffic.sent), repeats=traffic.repeats,
     )  # fmt: skip
 
 

@@ -257,6 +257,15 @@ def test_master_that_lost_its_tail_gets_it_back() -> None:
     assert not tail_losses(ended)
 
 
+def test_master_that_lost_its_whole_log_takes_no_writes_beside_the_longer_one() -> None:
+    """It began a new log before its slave could be asked; nothing is lost, and an operator decides."""
+    lost = (
+        Fault(5.0, 1.0, "power cut", "master", amount=0.0),
+        Fault(4.9, 18.0, "partition", "slave-1", "master"),
+    )
+    assert broken_promises(schedule_of(*lost, mode="async")) == {"no send"}
+
+
 def test_slave_that_could_not_be_asked_follows_once_its_own_tail_is_cut() -> None:
     lost = (
         Fault(5.0, 1.0, "power cut", "master", amount=0.9),

@@ -1,7 +1,4 @@
-"""The benchmark of hand-overs stays true: processes change places under load, and clients do not wait for a poll.
-
-The figure itself, below a second on a quiet machine, is the benchmark's; routes are polled every 30 s.
-"""
+"""The benchmark of hand-overs stays true: processes change places under load, and clients go on within a second."""
 
 from pathlib import Path
 
@@ -22,6 +19,6 @@ def test_prints_how_long_clients_pause(tmp_path: Path) -> None:
         "hand_over.quiet",
     ]
     for what in ("writes", "producer", "consumer"):
-        assert 0 < lines[f"hand_over.{what}"]["worst"] < 10
+        assert 0 < lines[f"hand_over.{what}"]["worst"] < 1
     assert lines["hand_over.quiet"]["messages"] > 500
     assert list(tmp_path.iterdir()) == []
