@@ -31,11 +31,18 @@ def secret(tmp_path: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def emptied(**settings: Any) -> AsyncGenerator[Pair]:
-    """A pair whose master is down with its disk lost, and whose name server was lost with it."""
+async def filled(**settings: Any) -> AsyncGenerator[Pair]:
+    """A pair whose two logs are level."""
     async with pair_of(**MONEY, **settings) as pair:
         await pair.send(*NAMES)
         await pair.level()
+        yield pair
+
+
+@asynccontextmanager
+async def emptied(**settings: Any) -> AsyncGenerator[Pair]:
+    """A pair whose master is down with its disk lost, and whose name server was lost with it."""
+    async with filled(**settings) as pair:
         await pair.cluster.kill_name_server()
         await pair.master.kill()
         pair.master.disk = MemoryDisk()
@@ -135,10 +142,8 @@ async def test_log_that_nothing_proves_is_an_alarm(
 async def test_slave_that_tells_of_a_long_log_and_has_none_stops_nobody(
     autojump_clock: MockClock, secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with pair_of(**MONEY, **secret) as pair:
+    async with filled(**secret) as pair:
         (slave,) = pair.cluster.slaves
-        await pair.send(*NAMES)
-        await pair.level()
         end = slave.broker.store.max_physical_offset
         info = slave.broker.store.runtime_info()
         long = {**info, "commitLogMaxOffset": str(end + 1_000_000)}
@@ -151,10 +156,8 @@ async def test_slave_that_tells_of_a_long_log_and_has_none_stops_nobody(
 async def test_slave_whose_end_a_crash_tore_is_no_second_history(
     autojump_clock: MockClock, secret: dict[str, Any]
 ) -> None:
-    async with pair_of(**MONEY, **secret) as pair:
+    async with filled(**secret) as pair:
         (slave,) = pair.cluster.slaves
-        await pair.send(*NAMES)
-        await pair.level()
         await slave.broker.store.checkpoint()
         end = slave.broker.store.max_physical_offset
         for data in (bytes(17), b"x"):
@@ -171,10 +174,8 @@ async def test_copies_of_the_same_records_are_no_second_history(
     autojump_clock: MockClock, secret: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The slave does not mend its end: it stays out, and its master goes on."""
-    async with pair_of(**MONEY, **secret) as pair:
+    async with filled(**secret) as pair:
         (slave,) = pair.cluster.slaves
-        await pair.send(*NAMES)
-        await pair.level()
         await slave.broker.store.checkpoint()
         end = slave.broker.store.max_physical_offset
         await slave.kill()
