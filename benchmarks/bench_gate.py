@@ -1,4 +1,4 @@
-"""What it costs that readers see only what slaves have: from send to receive, and sends, with the gate and without.
+"""Measures the cost of the read gate: the time from send to receive and the rate of sends, with the gate and without.
 
 `python benchmarks/bench_gate.py [--rounds N] [--only WORD]`. Masters with a slave each, of both kinds, take turns,
 because a shared machine changes its speed within seconds; the ratio is the median of those of the turns. Producer,

@@ -207,7 +207,7 @@ class ConsumerManager:
 
 @attrs.define
 class _Producers:
-    """What one connection has registered."""
+    """The producer groups and client ids that one connection has registered."""
 
     groups: dict[str, None] = attrs.Factory(dict)
     client_ids: set[str] = attrs.Factory(set)

@@ -308,7 +308,7 @@ class BrokerConfig:
 
     @property
     def gates_readers(self) -> bool:
-        """Whether its readers see what is confirmed, not all that is stored."""
+        """Return whether readers see only confirmed messages."""
         return self.role == "sync-master" or (
             self.role == "async-master" and self.ha_confirmed_reads
         )

@@ -178,7 +178,7 @@ class EmbeddedCluster:
             cluster_name=cluster_name, broker_name=broker_name, store=store, **settings
         )
         self.is_new = root is None or not any((*root.glob("master"), *root.glob("slave-*")))
-        """Whether no member has run before: an empty master has lost nothing."""
+        """Return whether no member has run before, so that an empty master has lost nothing."""
         self._slave_count = slaves
         self._role = role
         self.master: Member

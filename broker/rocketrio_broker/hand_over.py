@@ -117,9 +117,9 @@ class HandOver:
         return f"<HandOver of {self._peers.own_addr}>"
 
     async def run(self, to_id: int | None, *, dry_run: bool = False) -> HandOverResponseHeader:
-        """Change places with slave `to_id`, or with the one that is nearest; who that is, or would be.
+        """Change places with slave `to_id`, or with the one that lacks least; return which slave that is, or would be.
 
-        Raises Refused with the reason; then this broker is master as before, or says that it does not know.
+        Raises Refused with the reason. Then this broker is master as before, or does not know the outcome and says so.
         """
         async with self._role.turn:
             self._check_leads()
@@ -191,7 +191,7 @@ class HandOver:
         }
 
     async def _examined(self, broker_id: int, addr: str) -> Follower:
-        """Raises Refused with what is in its way."""
+        """Return the slave if it can take over. Raises Refused with what prevents it."""
         call = self._peers.call
         try:
             settings = await ask_settings(call, addr)
@@ -281,7 +281,7 @@ class HandOver:
         logger.warning("the new master takes no writes yet addr=%s", follower.addr)
 
     async def _catch_up(self, follower: Follower) -> None:
-        """Until the follower has all, and the sends that waited are answered."""
+        """Wait until the follower has the whole log and waiting sends are answered. Raises Refused after a limit."""
         store, connection = self._parts.store, follower.connection
         end = store.max_physical_offset
         with trio.move_on_after(CATCH_UP_LIMIT):
@@ -295,7 +295,7 @@ class HandOver:
             )
 
     async def _take(self, follower: Follower, channel: Channel, token: str) -> State | None:
-        """Order the follower to take over; None when nobody says whether it did."""
+        """Order the follower to take over and return its answer; None if it does not say whether it did."""
         if channel.closed:
             raise _refused(f"slave {follower.id} has gone")
         try:
@@ -325,7 +325,7 @@ class HandOver:
             await trio.sleep(ASK_PAUSE)
 
     async def _remain(self) -> None:
-        """Start as master again, from now on."""
+        """Note that this broker starts as master again."""
         try:
             await self._role_file.hold(self._parts.config.broker)
         except ConfigFileError as error:
@@ -346,7 +346,7 @@ class HandOver:
 
 
 async def ask_outcome(peers: Peers, addr: str, token: str) -> State:
-    """Whether the follower at `addr` took over: `void`, `taken` or `leads`."""
+    """Ask the follower at `addr` whether it took over: `void`, `taken` or `leads`."""
     response = await peers.call(addr, _request(peers, "ask", token), timeout=ORDER_LIMIT)
     check(response, "Asking about a hand-over", broker_addr=addr)
     return cast(State, response.header(TakeOverResponseHeader).state)
@@ -383,7 +383,7 @@ class TakeOver:
         return f"<TakeOver prepared={bool(self._token)}>"
 
     async def step(self, header: TakeOverRequestHeader, body: Body = b"") -> State:
-        """Do one step; the body of `take` are the locks of orderly queues. Raises Refused; then nothing changed."""
+        """Do one step; the body of `take` holds the locks of orderly queues. Raises Refused if nothing changed."""
         if header.broker_name != self._parts.config.broker.broker_name:
             raise _refused(f"this is a broker of {self._parts.config.broker.broker_name}")
         async with self._one_at_a_time:
@@ -429,7 +429,7 @@ class TakeOver:
         return "taken"
 
     async def _copy_tables(self, master_addr: str) -> None:
-        """What is committed at the master until now; what cannot be had in time is asked for once more as master."""
+        """Copy what is committed at the master until now. What is not copied in time is asked for again as master."""
         slave = self._role.slave
         if slave is not None:
             with trio.move_on_after(TABLES_LIMIT):
@@ -439,7 +439,7 @@ class TakeOver:
                     logger.warning("tables not copied at the hand-over reason=%s", error)
 
     def _outcome(self, token: str) -> State:
-        """Who is asked about a token will not take over with it later."""
+        """Return what became of a token. A token that was asked about cannot be used to take over later."""
         if token == self._role_file.taken:
             return "leads" if self._parts.leadership.leads else "taken"
         if token == self._token:

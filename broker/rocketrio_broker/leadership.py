@@ -1,4 +1,4 @@
-"""Whether a broker decides for the brokers of its name: it leads, it follows, or it stands aside.
+"""Holds whether a broker decides for the brokers of its name: it leads, it follows, or it stands aside.
 
     leads          a master that has taken over
     follows        a slave
@@ -37,12 +37,12 @@ class Leadership:
 
     @property
     def leads(self) -> bool:
-        """Whether it decides for its name."""
+        """Return whether it decides for its name."""
         return self.standing == "leads"
 
     @property
     def stands_aside(self) -> bool:
-        """Whether it is configured as master and does not lead."""
+        """Return whether it is configured as master and does not lead."""
         return self.standing == "stands aside"
 
     def lead(self) -> None:

@@ -53,7 +53,7 @@ DIGEST_LIMIT: Final = 4 << 20
 
 @attrs.define
 class _Pass:
-    """What is known of one pass."""
+    """The state of one pass."""
 
     check: LogCheck
     number: int
@@ -109,7 +109,7 @@ class LogCheckService:
             await self._check_all(rate)
 
     def start(self, rate: int) -> None:
-        """Begin a pass now, at so many bytes a second; one that runs goes on at that rate from its beginning."""
+        """Begin a pass now, at `rate` bytes a second; one that runs begins again at that rate."""
         self._wanted_rate = rate
         self._wanted.set()
         self._is_running = True
@@ -190,7 +190,7 @@ class LogCheckService:
         return start, f"the log differs from that of the master at {addr} between {start} and {end}"
 
     async def _differs(self, addr: str, start: int, end: int) -> bool:
-        """False also where one of the two does not have all of it any more."""
+        """Compare a range with the master; False also where one of the two no longer has all of it."""
         request = GetLogDigestRequestHeader(start, end)
         answer = check(
             await self._call(addr, request, timeout=CALL_TIMEOUT),
@@ -202,7 +202,7 @@ class LogCheckService:
         return theirs is not None and ours is not None and theirs != ours
 
     async def digest(self, start: int, end: int) -> str | None:
-        """Of this broker's log; None where it does not have all of that."""
+        """Return the digest of a part of this broker's log; None where it does not have all of it."""
         log = self._store.commit_log
         if not 0 <= end - start <= DIGEST_LIMIT or end > self._store.dispatched.value:
             return None
@@ -211,7 +211,7 @@ class LogCheckService:
     # -------------------------------------------------------------------------------------- status
 
     def status(self) -> LogCheckStatus:
-        """The pass that runs, or the last one."""
+        """Report the pass that runs, or the last one."""
         finished = self._finished_at
         status = LogCheckStatus(
             is_running=self._is_running,
@@ -230,7 +230,7 @@ class LogCheckService:
         return status
 
     def problems(self) -> list[str]:
-        """What operators see where they look at a cluster."""
+        """Return the problems for the status of the cluster."""
         current = self._pass
         if self._is_running and current is not None and not current.count:
             current = self._before  # It stands until the pass has come so far.

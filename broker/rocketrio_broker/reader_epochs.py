@@ -26,7 +26,7 @@ from rocketrio_protocol.ha_exchange import Epoch
 
 
 class ReaderEpochs:
-    """Those of one broker's log."""
+    """The epochs of one broker's log, for its readers."""
 
     def __init__(self, store: MessageStore, consumer_offsets: ConsumerOffsetManager) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class ReaderEpochs:
 
     @property
     def current(self) -> str | None:
-        """The last epoch of the log, as readers name it; None where none is known."""
+        """Return the last epoch of the log as readers name it; None where none is known."""
         lines = self._store.epochs.lines
         if lines is not self._seen:
             self._seen = lines
@@ -47,9 +47,9 @@ class ReaderEpochs:
         return self._current
 
     def parting(self, epoch: str, group: str, topic: str, queue_id: int) -> int | None:
-        """The queue offset up to which a reader of that epoch read what is in this log; None where nobody can tell.
+        """Find the queue offset up to which a reader of that epoch read this log; None where that is unknown.
 
-        Raises RemoteProtocolError for a text that is none.
+        Raises RemoteProtocolError for a text that is not an epoch.
         """
         lines = self._store.epochs.lines
         number, start, name, before = _parsed(epoch)
@@ -72,7 +72,7 @@ class ReaderEpochs:
 
 
 def _text(lines: Sequence[Epoch]) -> str:
-    """How readers name the last of these."""
+    """Return the name of the last of these epochs."""
     last = lines[-1]
     before = lines[-2].id if len(lines) > 1 else ""
     return f"{last.number}.{last.start}.{last.id}.{before}"

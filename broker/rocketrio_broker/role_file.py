@@ -1,4 +1,4 @@
-"""The role that a broker holds, where that is another one than its settings say, in a file of ours.
+"""Stores the role that a broker holds, where that is not the role in its settings.
 
     config/rocketrioRole.json   {"role": "slave", "brokerId": 1, "configured": {"role": "async-master", "brokerId": 0}}
 
@@ -31,11 +31,11 @@ class RoleAndId(msgspec.Struct, rename="camel", frozen=True):
 
     @classmethod
     def of(cls, config: BrokerConfig) -> "RoleAndId":
-        """What these settings say."""
+        """Return the role and id in these settings."""
         return cls(config.role, config.broker_id)
 
     def is_possible(self) -> bool:
-        """Whether a broker may have them together."""
+        """Return whether a broker may have both together."""
         return (self.role == "slave") == (
             self.broker_id > MASTER_ID
         ) and self.broker_id >= MASTER_ID
@@ -79,7 +79,7 @@ class RoleFile:
         return f"<RoleFile {self._held}, configured {self.configured}>"
 
     def apply(self, config: BrokerConfig) -> BrokerConfig:
-        """The settings with the held role and id."""
+        """Return the settings with the held role and id."""
         return attrs.evolve(config, role=self._held.role, broker_id=self._held.broker_id)
 
     async def hold(

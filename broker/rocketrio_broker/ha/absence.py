@@ -38,14 +38,14 @@ ASK_AGAIN_AFTER: Final = 3.0
 
 
 class SlaveLink(Protocol):
-    """What is asked of an HAConnection."""
+    """The part of an HAConnection that is used here."""
 
     @property
     def last_report_age(self) -> float: ...
 
 
 class Absence:
-    """Of one master; runs while it leads."""
+    """The check of one master, which runs while it leads."""
 
     def __init__(self, *, heartbeat_interval: float) -> None:
         self._silence_limit = SILENT_HEARTBEATS * heartbeat_interval
@@ -108,7 +108,7 @@ class Absence:
 
     @property
     def must_ask(self) -> bool:
-        """Whether an offset may be answered only after `slaves_asked`."""
+        """Return whether a query for an offset must wait for `slaves_asked` first."""
         self._look()
         if self._looked_at is None or not self._is_in_doubt:
             return False

@@ -1,4 +1,4 @@
-"""What of a log lies beyond the boundary with its master: counted, for people who decide what becomes of it.
+"""Counts what lies in a log beyond its boundary with the master, for the operator who decides about it.
 
 Answers to: nothing; Apache's brokers in controller mode truncate it.
 """
@@ -13,7 +13,7 @@ from rocketrio_broker.store.dispatch import has_queue_entry
 from rocketrio_broker.store.log_walk import LogWalk
 
 COUNTED_SIZE: Final = 32 << 20
-"""Bytes that are walked through at most, some 0.1 s; of more there is said that it is more."""
+"""Bytes that are walked through at most, which takes some 0.1 s; a longer end is reported as `and more`."""
 TOPICS_SHOWN: Final = 10
 
 
@@ -28,7 +28,7 @@ class Beyond:
     """Messages of each topic."""
     is_counted_whole: bool
     why_kept: str | None
-    """Why it is not cut off without being asked for; None: it is."""
+    """Why it is not cut off automatically; None if it is."""
 
     def __str__(self) -> str:
         more = "" if self.is_counted_whole else " and more"
@@ -39,7 +39,7 @@ class Beyond:
 
 
 def count_beyond(log: CommitLog, start: int, why_kept: str | None) -> Beyond:
-    """Count from a record's beginning to the end of the log."""
+    """Count the messages from the record at `start` to the end of the log."""
     end = log.max_offset
     walk = LogWalk(log, start, stop_at_damage=True)
     topics: Counter[str] = Counter(

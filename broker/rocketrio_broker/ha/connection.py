@@ -101,7 +101,7 @@ class HAConnection:
         """`introduced` is called once the slave has said who it is, before it counts."""
         self.addr = transport.remote_addr
         self.greeting: Greeting | None = None
-        """What a rocketrio slave has said of itself; None before it did, and of all others."""
+        """The greeting of a rocketrio slave; None before it arrives, and for slaves that send none."""
         self.is_anonymous = False
         """It does not say who it is, and may count."""
         self.acknowledged = Watermark()

@@ -31,7 +31,7 @@ class Boundary:
 def common_boundary(
     own: Sequence[Epoch], own_end: int, theirs: Sequence[Epoch], their_end: int
 ) -> Boundary | None:
-    """Up to where both logs are the same; None when they name no epoch in common."""
+    """Find up to where both logs are the same; None if they have no epoch in common."""
     places = {line.key: place for place, line in enumerate(theirs)}
     first = next((at for at, line in enumerate(own) if line.key in places), None)
     if first is None:
@@ -58,12 +58,14 @@ def why_kept(
     end: int,
     theirs: Sequence[Epoch],
 ) -> str | None:
-    """Why something between `boundary` and `end` may have been answered PUT_OK; None: nothing was.
+    """Return why something between `boundary` and `end` may have been answered PUT_OK; None if nothing was.
 
-    `theirs` are the master's epochs beyond the boundary. Only who wrote an epoch knows which slaves counted in it.
+    `theirs` are the master's epochs beyond the boundary. Only the member that wrote an epoch knows its slaves.
     """
     if not own or boundary < own[0].start:
-        return "of what is older than the epoch file nobody knows what was promised"
+        return (
+            "nothing is known of promises in the part of the log that is older than the epoch file"
+        )
     ends = [*(line.start for line in own[1:]), end]
     for line, line_end in zip(own, ends, strict=True):
         if line_end <= boundary or line.start >= end:
@@ -86,9 +88,9 @@ def why_kept(
 
 
 def _is_covered(line: Epoch, slave: str, theirs: Sequence[Epoch]) -> bool:
-    """Whether an opener had all that this slave ever reported in our epoch.
+    """Return whether an opener had everything that this slave ever reported in our epoch.
 
-    Not if the slave came to us, or came back, when it knew of the opener: it may have got more afterwards.
+    That is not known if the slave connected to us when it had already heard of the opener: it may have got more then.
     """
     return any(
         line.number > opened.covers[slave] and line.joined[slave] < opened.number

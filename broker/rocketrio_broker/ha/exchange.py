@@ -35,7 +35,7 @@ KnowsEpochs = Callable[[], Awaitable[bool]]
 
 
 def greeting_of(store: MessageStore, *, broker_id: int = -1, opens: int = 0) -> Greeting:
-    """How this log stands, for the broker that is asked."""
+    """Describe this log, for the broker that is asked."""
     epochs = store.epochs
     return Greeting(
         member=epochs.member,
@@ -49,7 +49,7 @@ def greeting_of(store: MessageStore, *, broker_id: int = -1, opens: int = 0) -> 
 
 
 async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -1) -> Welcome:
-    """What to answer. Raises OSError when a promise cannot be kept."""
+    """Return the answer to a greeting. Raises OSError when the disk does not take the promise in it."""
     epochs = store.epochs
     highest = epochs.highest
     if greeting.opens:
@@ -58,7 +58,7 @@ async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -
         member=epochs.member,
         broker_id=broker_id,
         begin=store.min_physical_offset,
-        # The part of a record is nobody's promise, and a master gives it up.
+        # An incomplete record at the end was never acknowledged, and a new master gives it up.
         end=store.whole_end() if greeting.opens else store.max_physical_offset,
         highest=highest,
         whole_above=epochs.whole_above,
@@ -67,7 +67,7 @@ async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -
 
 
 async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
-    """Say who asks, and hear how the other log stands. Raises an Error."""
+    """Send a greeting and return the answer. Raises an Error."""
     with trio.move_on_after(EXCHANGE_LIMIT):
         await transport.send_all(encode_exchange(greeting))
         head = await _receive_exactly(transport, EXCHANGE_HEAD_SIZE)
@@ -83,7 +83,7 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
 
 
 async def receive_greeting(transport: Transport, received: bytes) -> tuple[Greeting, bytes]:
-    """The rest of a greeting that begins with `received`; and what came after it."""
+    """Receive the rest of a greeting that begins with `received`; return it, and the bytes that came after it."""
     with trio.move_on_after(EXCHANGE_LIMIT):
         if len(received) < EXCHANGE_HEAD_SIZE:
             received += await _receive_exactly(transport, EXCHANGE_HEAD_SIZE - len(received))

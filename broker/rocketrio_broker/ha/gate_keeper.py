@@ -10,8 +10,8 @@ later. Until then it confirms nothing: one that copies for hours would hold the 
 disk has stood in: who is to confirm again must have caught up.
 
 Invariant: the gate never goes back while a role lasts, but where the log is cut.
-Invariant: what a put was answered PUT_OK for by level slaves is seen by whoever pulls after that answer.
-Invariant: in the mode `serve` the gate reaches the end of a log that nobody appends to.
+Invariant: a message that level slaves have, and that was answered PUT_OK, is visible to every pull after that answer.
+Invariant: in the mode `serve` the gate reaches the end of an idle log.
 Answers to: nothing in 4.x; AutoSwitchHAService.computeConfirmOffset of 5.x, which has a controller's list in place of
 level slaves, and no way out when it is not complete.
 """
@@ -37,24 +37,24 @@ class GateStatistics:
     """How far readers see, and by what."""
 
     is_gating: bool
-    """Whether they see less than all that is stored, at least now and then."""
+    """Whether anything that is stored may be hidden from them."""
     end: int
-    """They see what ends at or before it; the log's end where nothing is hidden."""
+    """They see messages that end at or before this address; the end of the log where nothing is hidden."""
     by: str
-    """Whom that goes by: the `slaves`, this `disk`, as too few of them keep up, `nobody` while they are waited for, or
-    the `master`."""
+    """What sets it: the `slaves`; this `disk`, while too few slaves keep up; `nobody`, while slaves are awaited; or, on
+    a slave, the `master`."""
 
 
 @attrs.frozen
 class _Round:
-    """A slave on its way to what was the log's end."""
+    """The end of the log at some time, and when that was: a slave is level once it gets there soon enough."""
 
     end: int
     since: float
 
 
 class GateKeeper:
-    """Keeps the gate of one master; on a slave it lets it be."""
+    """Keeps the gate of one master; on a slave it does nothing."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class GateKeeper:
     ) -> None:
         """`timeout` is how long readers wait for `in_sync_slaves` slaves, in seconds."""
         self.is_keeping = False
-        """Whether this broker is a master whose readers see what is confirmed."""
+        """Whether this broker is a master whose readers see only confirmed messages."""
         self.level: set[str] = set()
         """The slaves that confirm."""
         self.stands_in = False
-        """Whether the own disk does, for want of slaves."""
+        """Whether this disk confirms, for want of slaves."""
         self._gate = gate
         self._appended = appended
         self._flushed = flushed
@@ -129,7 +129,7 @@ class GateKeeper:
     # --- reports -----------------------------------------------------------------------------
 
     def heard(self, slave: str, acknowledged: int) -> None:
-        """A slave has everything before this address: is it level?"""
+        """Note that a slave has everything before this address, and whether it is level now."""
         if slave in self.level:
             return
         end, now = self._appended.value, self._current_time()
@@ -145,12 +145,12 @@ class GateKeeper:
             self._rounds[slave] = its_round
 
     def left(self, slave: str) -> None:
-        """A connection is over."""
+        """Forget a slave whose connection ended."""
         self.level.discard(slave)
         self._rounds.pop(slave, None)
 
     def confirm(self, address: int) -> None:
-        """Enough level slaves have everything before this address."""
+        """Move the gate: enough level slaves have everything before this address."""
         if not self.is_keeping:
             return
         if self.stands_in:
@@ -191,7 +191,7 @@ class GateKeeper:
                     await trio.sleep(self._timeout)
 
     async def _stand_in(self) -> None:
-        """Show what this disk has; ended by `confirm` and by a change of role."""
+        """Show what this disk has, until `confirm` or a change of role ends it."""
         gate, flushed = self._gate, self._flushed
         self.stands_in = True
         self.level.clear()

@@ -55,7 +55,7 @@ async def ha_address(peers: Peers, addr: str) -> str | None:
 
 @attrs.frozen
 class _Asked:
-    """What came of asking, and how this log stood then."""
+    """The answers of the others, and the state of this log at that time."""
 
     number: int
     covers: dict[str, int]
@@ -65,7 +65,7 @@ class _Asked:
 
 
 class EpochOpener:
-    """One broker's; `open` each time it is about to take writes."""
+    """Opens the epochs of one broker: call `open` each time it is about to take writes."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class EpochOpener:
         return f"<EpochOpener of {self._peers.broker_name}>"
 
     def new_name(self) -> str:
-        """A random name, of a member or of an epoch."""
+        """Return a random name for a member or an epoch."""
         return f"{self._rng.getrandbits(64):016x}"
 
     async def begin(self) -> None:
@@ -103,7 +103,7 @@ class EpochOpener:
     async def ask(self, only: str | None = None) -> None:
         """Ask the others for the next `open`, unless they were asked lately. Never fails.
 
-        `only`: nobody but the broker that was master until now.
+        `only`: ask this broker alone, which was master until now.
 
         That can be done beside other questions. What has changed at a peer since does no harm: it knows the number.
         """
@@ -152,11 +152,11 @@ class EpochOpener:
         return epoch
 
     def _has_anonymous_slave(self) -> bool:
-        """Their connections outlive epochs."""
+        """Return whether a slave that does not say who it is is connected: its connection outlives epochs."""
         return any(connection.is_anonymous for connection in self._connections)
 
     async def _ask_all(self, addrs: list[str]) -> tuple[int, dict[str, int]]:
-        """The number to take, and whose whole logs are here."""
+        """Return the number to take, and the members whose whole logs are here."""
         number = self._store.epochs.highest + 1
         for _ in range(ROUNDS):
             answers = await self._ask(addrs, number)

@@ -74,7 +74,7 @@ class SecondHistory:
         return f"<SecondHistory {', '.join(self._found) or 'of nobody'}>"
 
     def problems(self) -> list[str]:
-        """What an operator has to know."""
+        """Return the problems for the status."""
         return list(self._found.values())
 
     async def watch(self) -> None:
@@ -109,7 +109,7 @@ class SecondHistory:
         return self._known.union(*map(self._peers.slaves_among, listed))
 
     async def _is_other_history(self, slave: Replica) -> bool:
-        """Whether its last records are whole, and not in this log."""
+        """Return whether its last records are whole and not in this log."""
         if not slave.end:
             return False
         log = self._store.commit_log
@@ -146,7 +146,7 @@ class SecondHistory:
 
 
 def _first_record(data: bytes, start: int) -> int | None:
-    """The place of the first whole record among bytes that lie at an address."""
+    """Return the place of the first whole record in bytes that begin at an address; None without one."""
     for at in islice(possible_records(data, 0, len(data)), _TRIES):
         record = scan_record(data, at, len(data))
         if record.status is RecordStatus.RECORD and record.physical_offset == start + at:

@@ -1,4 +1,4 @@
-"""Which id a broker gets that wants to follow this master: one that no other has.
+"""Gives an id that no other broker has to a broker that wants to follow this master.
 
 The master alone decides, so that two that come at once get two ids. Taken are the ids that name servers list, those of
 slaves that said who they are, and those given a moment ago; who comes again gets what it has.
@@ -18,7 +18,7 @@ GIVEN_LIMIT: Final = 64
 
 
 class SlaveIds:
-    """Gives ids to those who come to follow."""
+    """The ids of one master's slaves."""
 
     def __init__(self, peers: Peers, introduced: Callable[[], Collection[int]]) -> None:
         """`introduced` are the ids of slaves that said who they are."""
@@ -30,7 +30,7 @@ class SlaveIds:
         return f"<SlaveIds given={self._given}>"
 
     async def give(self, addr: str) -> int:
-        """An id for the broker at this address."""
+        """Return an id for the broker at this address."""
         listed: dict[int, str] = {}
         # Of a name server that is away the others know; and what was given here is known anyway.
         for one in await self._peers.listed_by_all():

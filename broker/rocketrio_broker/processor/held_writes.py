@@ -36,7 +36,7 @@ WRITE_CODES: Final = (
 
 
 class HeldWrites:
-    """The requests of one broker that wait."""
+    """The waiting requests of one broker."""
 
     def __init__(self) -> None:
         self._is_holding = False
@@ -50,24 +50,24 @@ class HeldWrites:
         return len(self._held)
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Be there for requests whose processors wait."""
+        """Run the processors that wait, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             task_status.started()
             await trio.sleep_forever()
 
     def over(self, table: Mapping[int, Processor]) -> dict[int, Processor]:
-        """The same table; what writes can be kept waiting."""
+        """Return the same table, in which requests that write can be kept waiting."""
         return {
             code: self._kept(processor) if code in WRITE_CODES else processor
             for code, processor in table.items()
         }
 
     def hold(self) -> None:
-        """Keep what comes from now on."""
+        """Keep writing requests from now on."""
         self._is_holding = True
 
     def release(self) -> None:
-        """Act on what was kept, and on what comes."""
+        """Execute the kept requests, and later ones at once."""
         self._is_holding = False
         held, self._held = self._held, []
         for channel, request, processor in held:

@@ -59,7 +59,7 @@ NOT_BESIDE_A_MASTER: Final = LEADERS_ONLY | {
 def only_while_leading(
     table: Mapping[int, Processor], leadership: Leadership
 ) -> dict[int, Processor]:
-    """The same table, whose processors refuse what a broker that stands aside must not answer."""
+    """Return the same table, whose processors refuse what a broker that stands aside must not answer."""
     return {
         code: _guarded(processor, leadership, is_leaders_only=code in LEADERS_ONLY)
         if code in NOT_BESIDE_A_MASTER
