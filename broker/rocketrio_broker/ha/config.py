@@ -28,7 +28,8 @@ class HAConfig:
     transfer_pause: float = attrs.field(default=0.03, validator=validators.ge(0))
     """How long a master that has sent everything waits for more to send: it travels together. Java's asynchronous
     master looks every 100 ms; without a pause single sends would cost a wake-up of the slave each, and with 10 ms a
-    slave spends half as much again on each message of a batch. None while puts wait for slaves."""
+    slave spends half as much again on each message of a batch. There is none while puts wait for slaves, or readers
+    for what slaves confirm."""
     full_history_start: bool = True
     """Whether an empty slave gets everything from the master's first byte; otherwise the last file, as Apache does."""
     acknowledge: Literal["memory", "disk"] = attrs.field(

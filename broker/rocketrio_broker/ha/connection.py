@@ -385,9 +385,13 @@ class HAConnection:
             last_write_time = trio.current_time()
             if self._sent_to < store.max_physical_offset:
                 await trio.lowlevel.checkpoint()  # There is more, and others have their turn.
-            # A put that waits for this slave waits for every pause too.
-            elif not self._group_transfer.is_required and config.transfer_pause:
+            elif not self._is_waited_for:
                 await trio.sleep(config.transfer_pause)
+
+    @property
+    def _is_waited_for(self) -> bool:
+        """Whether puts, or readers behind the gate, wait for what this slave reports: every pause delays them too."""
+        return self._group_transfer.is_required or self._store.read_gate.is_gating
 
     async def _send(self, block: memoryview) -> None:
         """One transfer. A slave that takes none of it for too long is as good as gone."""

@@ -102,6 +102,19 @@ async def test_appends_close_together_travel_together(autojump_clock: MockClock)
         assert sizes[1] == 9 * sizes[0]
 
 
+async def test_appends_that_readers_wait_for_travel_at_once(autojump_clock: MockClock) -> None:
+    async with master(config=HAConfig(transfer_pause=1)) as ours:
+        ours.store.read_gate.begin(0)
+        peer = await ours.raw_slave()
+        await peer.report(0)
+        await trio.sleep(3)
+        for _ in range(2):
+            fill(ours.store, 1)
+            transfer = await peer.read_transfer()
+            assert transfer is not None
+            assert transfer.time == 3.0
+
+
 async def test_idle_master_sends_a_heartbeat_every_five_seconds(autojump_clock: MockClock) -> None:
     async with master(messages=3) as ours:
         end = ours.store.max_physical_offset
