@@ -29,7 +29,7 @@ import attrs
 import trio
 from tests.cluster.load import ready, stopped
 from tests.faults.lab import Lab, Mode, Network, is_root, open_lab
-from tests.faults.workload import Workload, verdict, working
+from tests.faults.workload import Seen, Workload, verdict, working
 
 from rocketrio import Error, open_admin
 
@@ -164,10 +164,25 @@ PLOTS: Final[dict[str, Plot]] = {
 # -------------------------------------------------------------------------------------------------- rounds
 
 
-def play(
-    home: Path, mode: Mode, name: str, seed: int, network: Network | None
-) -> tuple[str, list[str]]:
-    """One round; what was counted, and what is wrong."""
+@attrs.frozen
+class Round:
+    """What became of a story once played."""
+
+    seen: Seen
+    stored: set[bytes]
+    problems: list[str]
+
+    def __str__(self) -> str:
+        seen = self.seen
+        return (
+            f"acknowledged={len(seen.acknowledged)} in_doubt={len(seen.in_doubt)}"
+            f" unsafe={len(seen.unsafe)} gone={len(seen.acknowledged - self.stored)}"
+            f" longest_gap={seen.longest_gap:.1f} longest_silence={seen.longest_silence:.1f}"
+        )
+
+
+def play(home: Path, mode: Mode, name: str, seed: int, network: Network | None) -> Round:
+    """Play a story once, with the times that belong to the seed."""
     plot, rng = PLOTS[name], random.Random(f"{seed} {mode} {name}")
     with open_lab(home, mode, network=network, on_volumes=plot.needs == "volume") as lab:
         workload, stored, problem = trio.run(_play, lab, plot, rng)
@@ -179,11 +194,7 @@ def play(
         may_lose=mode in plot.loses_in,
         may_go_back=mode in plot.goes_back_in,
     )
-    counted = (
-        f"acknowledged={len(seen.acknowledged)} in_doubt={len(seen.in_doubt)} unsafe={len(seen.unsafe)}"
-        f" gone={len(seen.acknowledged - stored)} longest_gap={seen.longest_gap:.1f}"
-    )
-    return counted, problems
+    return Round(seen, stored, problems)
 
 
 async def _play(lab: Lab, plot: Plot, rng: random.Random) -> tuple[Workload, set[bytes], str]:
@@ -207,18 +218,22 @@ async def _play(lab: Lab, plot: Plot, rng: random.Random) -> tuple[Workload, set
     return workload, stored, problem
 
 
+def as_host_of_a_network(*arguments: str) -> int:
+    """Run Python again as the host of the clients; it finds the network's name in `NETWORK_VARIABLE`."""
+    with Network.made(f"rrf{os.getpid()}") as made:
+        return subprocess.call(
+            [*made.prefix("client"), sys.executable, *arguments],
+            env={**os.environ, NETWORK_VARIABLE: made.name},
+        )
+
+
 def main(arguments: list[str]) -> int:
     options = _options(arguments)
     # Whoever ends it leaves no namespace behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     network = Network(os.environ[NETWORK_VARIABLE]) if NETWORK_VARIABLE in os.environ else None
     if network is None and is_root() and not options.loopback:
-        # Again, as a host of the network.
-        with Network.made(f"rrf{os.getpid()}") as made:
-            return subprocess.call(
-                [*made.prefix("client"), sys.executable, "-m", "tests.faults.campaign", *arguments],
-                env={**os.environ, NETWORK_VARIABLE: made.name},
-            )
+        return as_host_of_a_network("-m", "tests.faults.campaign", *arguments)
     logging.disable(logging.CRITICAL)
     can = {"", *(("network",) if network else ()), *(("volume",) if is_root() else ())}
     names = [
@@ -230,15 +245,15 @@ def main(arguments: list[str]) -> int:
         name, mode = names[seed % len(names)], random.Random(seed).choice(get_args(Mode))
         with _home(options.keep, seed) as home:
             started = time.monotonic()
-            counted, problems = play(home, options.mode or mode, name, seed, network)
+            played = play(home, options.mode or mode, name, seed, network)
         count += 1
-        broken += bool(problems)
+        broken += bool(played.problems)
         took = time.monotonic() - started
         print(
-            f"seed={seed} mode={options.mode or mode} story={name!r} {counted} seconds={took:.0f}",
+            f"seed={seed} mode={options.mode or mode} story={name!r} {played} seconds={took:.0f}",
             flush=True,
         )
-        for problem in problems:
+        for problem in played.problems:
             print(f"    BROKEN: {problem}", flush=True)
     print(f"rounds={count} broken={broken} seconds={time.monotonic() - begin:.0f}", flush=True)
     return 1 if broken else 0

@@ -13,5 +13,5 @@ pytestmark = [pytest.mark.real, pytest.mark.slow]
     ("story", "mode"), [("return as master", "money"), ("torn end", "sync-mem")]
 )
 def test_short_round_of_campaign_breaks_nothing(tmp_path: Path, story: str, mode: Mode) -> None:
-    counted, problems = play(tmp_path, mode, story, 1, None)
-    assert problems == [], counted
+    played = play(tmp_path, mode, story, 1, None)
+    assert played.problems == [], str(played)

@@ -37,6 +37,18 @@ class Seen:
     last_answer: float = 0.0
     longest_gap: float = 0.0
     """Seconds between two answers."""
+    last_news: dict[str, float] = attrs.Factory(dict)
+    longest_silence: float = 0.0
+    """Seconds in which a group got nothing new, while there were answers or messages to come."""
+
+    def came(self, group: str, body: bytes) -> None:
+        """A member of the group has a message."""
+        if body in self.handled[group]:
+            return
+        now = trio.current_time()
+        self.longest_silence = max(self.longest_silence, now - self.last_news.get(group, now))
+        self.last_news[group] = now
+        self.handled[group].add(body)
 
 
 @attrs.define
@@ -101,7 +113,7 @@ class Workload:
                     auto_commit_interval=1.0,
                 ) as consumer:
                     async for message in consumer:
-                        self.seen.handled[group].add(message.body)
+                        self.seen.came(group, message.body)
             except Error:
                 await trio.sleep(0.5)
 
