@@ -31,7 +31,7 @@ CUT_FOLDER: Final = "cut"
 PROPERTY_CUT_FROM: Final = "rocketrioCutFrom"
 """Of a message that was sent again: the file that it was read from, and its address in the log of that time."""
 
-_NAME: Final = re.compile(r"(\d{20})-(\d+)\.log")
+_NAME: Final = re.compile(r"([0-9]{20})-([0-9]{1,14})\.log")
 
 
 @attrs.frozen
@@ -76,10 +76,10 @@ class CutDamage:
 
 
 def cut_files(directory: Path) -> list[CutFile]:
-    """What was put aside in a data directory, oldest first. Raises ConfigError where there is no such directory."""
-    if not directory.is_dir():
-        raise ConfigError(f"{directory} is not a directory: name a broker's data directory")
+    """What was put aside in a data directory, oldest first. Raises ConfigError where the directory is none."""
     folder = directory / CUT_FOLDER
+    if not (directory / "commitlog").is_dir() and not folder.is_dir():
+        raise ConfigError(f"{directory} has no commitlog: name a broker's data directory")
     found = [
         _cut_file(path, match)
         for path in (folder.iterdir() if folder.is_dir() else ())

@@ -88,10 +88,12 @@ async def test_damage_hides_nothing_else(autojump_clock: MockClock, tmp_path: Pa
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    for no_data in (tmp_path, tmp_path / "nowhere"):
+        nowhere = cut("list", no_data)
+        assert nowhere.exit_code == 1
+        assert f"{no_data} has no commitlog" in nowhere.stderr
+    (tmp_path / "commitlog").mkdir()
     assert cut("list", tmp_path, "--json").output == "[]\n"
-    nowhere = cut("list", tmp_path / "nowhere")
-    assert nowhere.exit_code == 1
-    assert "is not a directory" in nowhere.stderr
     unknown = cut("show", tmp_path, "x.log")
     assert unknown.exit_code == 1
     assert "there are: none" in unknown.stderr
