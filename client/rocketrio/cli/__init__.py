@@ -7,6 +7,7 @@ import click
 
 from rocketrio.cli.broker import broker
 from rocketrio.cli.cluster import cluster
+from rocketrio.cli.common import Shell
 from rocketrio.cli.consume import consume
 from rocketrio.cli.dead_letters import dead_letters
 from rocketrio.cli.group import group
@@ -17,7 +18,9 @@ from rocketrio.cli.topic import topic
 __all__ = ["main"]
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Shell, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="rocketrio")
 def main() -> None:
     """Work with a RocketMQ cluster: Apache's or rocketrio's.

@@ -3,6 +3,7 @@
 Invariant: an error is one line on standard error; exit code 2 for wrong use, 1 for anything else.
 """
 
+import io
 import json
 import logging
 import os
@@ -74,6 +75,34 @@ TOPIC: Final = _Name("TOPIC", topic_name_problem)
 GROUP: Final = _Name("GROUP", group_name_problem)
 
 
+class Shell(click.Group):
+    """The outermost command, which answers for standard output.
+
+    Invariant: what a command wrote has left the process when it ends with 0.
+    """
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the command line; end with one line and exit code 1 where standard output takes no more."""
+        if sys.stdout is None:
+            fail("standard output is closed; send it to /dev/null if nobody is to read it")
+        if isinstance(sys.stdout.buffer, io.RawIOBase):
+            # PYTHONUNBUFFERED: a raw write may take a part only, and Python's text layer does not look how much.
+            sys.stdout = open(  # noqa: SIM115
+                sys.stdout.fileno(), "w", encoding=sys.stdout.encoding, closefd=False
+            )
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            # Commands see the network's errors as ours, and those of files name their file: this is the output.
+            if error.filename is not None:
+                fail(str(error))
+            # Python flushes once more at its end, and would complain again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):  # Its reader has what it wanted.
+                sys.exit(1)
+            fail(f"standard output takes no more: {error.strerror}")
+
+
 def namesrv_option(function: FunctionT) -> FunctionT:
     """`--namesrv`, and how much to log."""
     function = click.option(
@@ -130,10 +159,6 @@ def run(
         raise click.UsageError(str(error)) from error
     except Error as error:
         fail(str(error))
-    except BrokenPipeError:
-        # Whoever read our output has gone. Python would complain once more when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
     if interrupted and not interrupted_is_done:
         fail("interrupted")
 

@@ -126,7 +126,10 @@ async def _commit(consumer: Consumer) -> None:
 
 
 class _Printer:
-    """Writes messages to standard output, in a thread: whoever reads it may be slow."""
+    """Writes messages to standard output, in a thread because its reader may be slow.
+
+    Invariant: `write` returns once the last byte has left the process, so what it printed may be committed.
+    """
 
     def __init__(self, as_json: bool) -> None:
         self.printed = 0

@@ -63,6 +63,8 @@ def produce(
         raise click.UsageError(
             "--size needs --count: without it the lines of standard input are sent"
         )
+    if count is None and sys.stdin is None:
+        raise click.UsageError("standard input is closed; give it lines, or --count")
     bodies = _lines() if count is None else _made_up(count, DEFAULT_SIZE if size is None else size)
 
     async def work() -> None:

@@ -57,6 +57,22 @@ def in_cluster(cluster: EmbeddedCluster) -> Run:
     return run
 
 
+def in_shell(cluster: EmbeddedCluster, **env: str) -> Callable[[str], Awaitable[Done]]:
+    """Run lines of bash against this cluster."""
+
+    async def shell(line: str) -> Done:
+        done = await trio.run_process(
+            ["bash", "-c", line],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env={**os.environ, "NAMESRV_ADDR": cluster.name_servers[0], **env},
+        )
+        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return shell
+
+
 @pytest.mark.real
 async def test_round_trip_by_commands() -> None:
     async with EmbeddedCluster(slaves=1, network="loopback") as cluster:

@@ -1,10 +1,13 @@
 """`rocketrio consume` where brokers do not answer."""
 
+from pathlib import Path
+
 import pytest
 import trio
+from tests.client.cli.test_commands import ROCKETRIO, in_shell
 from tests.client.orders import TOPIC, another_client, send
 
-from rocketrio import ClientInstance, NotReachable, open_consumer
+from rocketrio import ClientInstance, NotReachable, open_admin, open_consumer
 from rocketrio.cli.consume import _Printer, _until_caught_up
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
 
@@ -21,3 +24,51 @@ async def test_nothing_to_consume_is_not_taken_for_all_is_consumed(
         async with open_consumer(TOPIC, group="g", client=cut_off) as consumer:
             with trio.fail_after(30), pytest.raises(NotReachable, match="no broker told"):
                 await _until_caught_up(consumer, _Printer(as_json=False), None)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_nothing_is_committed_that_standard_output_did_not_take(
+    unbuffered: str, tmp_path: Path
+) -> None:
+    # A file may have 100 KiB: the write that reaches this is short, and the next one fails.
+    full_file = f"ulimit -f 100; {{}} > {tmp_path}/printed"
+    reader_that_ends = "{} | head -c 100; exit ${{PIPESTATUS[0]}}"
+    async with EmbeddedCluster(network="loopback") as cluster:
+        shell = in_shell(cluster, PYTHONUNBUFFERED=unbuffered)
+        with trio.fail_after(60):
+            await shell(f"{ROCKETRIO} produce orders --count 100 --size 4000 --sharding-key a")
+            for group, into, told in (
+                ("file", full_file, "error: standard output takes no more: File too large\n"),
+                ("pipe", reader_that_ends, ""),
+            ):
+                consume = f"{ROCKETRIO} consume orders --group {group} --count 62"
+                done = await shell(into.format(consume))
+                async with open_admin(name_servers=cluster.name_servers) as admin:
+                    offsets = await admin.offsets("orders", group)
+                assert (done.code, done.err) == (1, told)
+                assert [queue.committed or 0 for queue in offsets] == [0] * len(offsets)
+
+
+@pytest.mark.real
+async def test_streams_that_cannot_be_used_are_one_line() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        shell = in_shell(cluster)
+        with trio.fail_after(60):
+            await shell(f"seq 3 | {ROCKETRIO} produce orders")
+            for line, code, told in (
+                (
+                    "consume orders --group full --count 1 > /dev/full",
+                    1,
+                    "output takes no more: No space",
+                ),
+                ("topic list --json > /dev/full", 1, "output takes no more: No space"),
+                ("consume orders --group closed --count 1 >&-", 1, "standard output is closed"),
+                ("produce orders <&-", 2, "standard input is closed"),
+            ):
+                done = await shell(f"{ROCKETRIO} {line}")
+                assert done.code == code, line
+                assert told in done.err.splitlines()[-1]
+                assert "Traceback" not in done.err
+            done = await shell(f"{ROCKETRIO} offsets orders --group full --json")
+    assert all(not queue["committed"] for queue in done.json[0])
