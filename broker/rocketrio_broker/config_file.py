@@ -12,18 +12,24 @@ Unlike Java: the file is renamed into place, where Java writes the backup anew a
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.errors import Error, RemoteProtocolError
+from rocketrio_protocol.frame import Body
+from rocketrio_protocol.json_tables import loads_table
 
 logger = logging.getLogger("rocketrio_broker.config_file")
 
 T = TypeVar("T")
+
+SKIPPED_SHOWN: Final = 5
+"""Entries that are named when entries of a table cannot be read; their number is logged too."""
 
 
 class ConfigFileError(Error):
@@ -31,6 +37,15 @@ class ConfigFileError(Error):
 
     retryable = True
     remedy = "Make room on the broker's disk, or look whether it fails, and ask again"
+
+
+def read_table(data: Body, kind: type[T], *, what: str, lenient: bool = True) -> T:
+    """Read a table of a file or a peer, and log what had to be left out. Raises RemoteProtocolError."""
+    table, skipped = loads_table(data, kind, what=what, lenient=lenient)
+    if skipped:
+        shown = skipped[:SKIPPED_SHOWN]
+        logger.warning("table entries skipped table=%s count=%d e.g.=%s", what, len(skipped), shown)
+    return table
 
 
 class ConfigFile:
@@ -54,12 +69,19 @@ class ConfigFile:
 
     def load(self, kind: type[T]) -> T | None:
         """The content, or the backup's where the file is missing, empty or torn; None when there is neither."""
+        return self._load(lambda data, name: fastjson.loads(data, kind, what=name, lenient=False))
+
+    def load_table(self, kind: type[T]) -> T | None:
+        """Load a table: an entry that cannot be read is skipped with a warning, the others are loaded."""
+        return self._load(lambda data, name: read_table(data, kind, what=name, lenient=False))
+
+    def _load(self, reader: Callable[[bytes, str], T]) -> T | None:
         for path in (self.path, self._backup):
             data = self._read(path)
             if not data:
                 continue
             try:
-                return fastjson.loads(data, kind, what=path.name, lenient=False)
+                return reader(data, path.name)
             except RemoteProtocolError as error:
                 logger.warning("config file unreadable file=%s error=%s", path, error)
         return None

@@ -83,9 +83,9 @@ class ConsumerOffsetManager:
 
     def load(self) -> None:
         """Take over what the files hold."""
-        snapshot = self._snapshot_file.load(ConsumerOffsetSnapshot)
+        snapshot = self._snapshot_file.load_table(ConsumerOffsetSnapshot)
         if snapshot is None:
-            stored = self._file.load(ConsumerOffsetWrapper)
+            stored = self._file.load_table(ConsumerOffsetWrapper)
             self._is_foreign = stored is not None
             self.table.observe({}, {} if stored is None else offsets_by_key(stored))
         else:

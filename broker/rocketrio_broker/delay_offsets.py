@@ -73,4 +73,4 @@ class DelayOffsets:
         return self._stored(), self._log_end_now()
 
     def _stored(self) -> DelayOffsetWrapper:
-        return self.file.load(DelayOffsetWrapper) or DelayOffsetWrapper()
+        return self.file.load_table(DelayOffsetWrapper) or DelayOffsetWrapper()

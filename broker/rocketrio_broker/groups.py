@@ -43,9 +43,9 @@ class SubscriptionGroupManager:
 
     def load(self) -> None:
         """Take over what the file holds; groups that every broker has are added to it."""
-        stored = self._file.load(SubscriptionGroupWrapper)
+        stored = self._file.load_table(SubscriptionGroupWrapper)
         if stored is not None:
-            self.subscription_group_table.update(stored.subscription_group_table)
+            self.subscription_group_table.update(_possible(stored.subscription_group_table))
             self.data_version = stored.data_version
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
@@ -86,6 +86,8 @@ class SubscriptionGroupManager:
 
     def replace(self, wrapper: SubscriptionGroupWrapper) -> bool:
         """Take over a master's table with its version; False when it is the one already here (see topics)."""
+        table = _possible(wrapper.subscription_group_table)
+        wrapper = SubscriptionGroupWrapper(wrapper.data_version, table)
         if wrapper == self.wrapper():
             return False
         self._take(wrapper)
@@ -93,7 +95,8 @@ class SubscriptionGroupManager:
 
     def join(self, wrapper: SubscriptionGroupWrapper) -> bool:
         """Add what a slave knows and we do not, unless its table is the older one; False when nothing changed."""
-        ours, theirs = self.subscription_group_table, wrapper.subscription_group_table
+        ours = self.subscription_group_table
+        theirs = _possible(wrapper.subscription_group_table)
         table = joined_table(ours, self.data_version, theirs, wrapper.data_version)
         if table == ours:
             return False
@@ -120,3 +123,17 @@ class SubscriptionGroupManager:
         self._file.write(wrapper)
         self.subscription_group_table = dict(wrapper.subscription_group_table)
         self.data_version = wrapper.data_version
+
+
+def _possible(table: dict[str, SubscriptionGroupConfig]) -> dict[str, SubscriptionGroupConfig]:
+    """Return the table without entries that no group can have."""
+    kept = {}
+    for name, group in table.items():
+        problem = topic_names.group_name_problem(name)
+        if problem is None and group.group_name != name:
+            problem = f"its settings are those of {group.group_name!r}"
+        if problem is None:
+            kept[name] = group
+        else:
+            logger.warning("group skipped group=%r reason=%s", name, problem)
+    return kept

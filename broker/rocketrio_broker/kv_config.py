@@ -27,7 +27,7 @@ class KVConfigManager:
 
     def load(self) -> None:
         """Take over what the file holds."""
-        stored = None if self._file is None else self._file.load(KVConfigSerializeWrapper)
+        stored = None if self._file is None else self._file.load_table(KVConfigSerializeWrapper)
         if stored is not None:
             self.config_table = stored.config_table
 

@@ -6,6 +6,7 @@ Lines go to one of the two; a snapshot makes the other one current, and what it 
 disk itself. Lines are joined, so that reading one twice, or an old one, changes nothing.
 
 Invariant: a line is in the page cache before its commit is answered.
+Invariant: a damaged line costs what it says and nothing else: as lines are joined, none needs the one before it.
 Unlike Java: Apache's broker loses the commits of up to five seconds with its process.
 """
 
@@ -20,10 +21,11 @@ from rocketrio_broker.offset_table import TopicAndGroup
 from rocketrio_broker.offset_version import Generation, Version
 from rocketrio_broker.store.disk import Disk, DiskFile
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.topic_config import Int32, Int64
 
 logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 
-Line = tuple[str, str, int, str, int, int]
+Line = tuple[str, str, Int32, str, Int64, Int64]
 _decode: Final = msgspec.json.Decoder(Line).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -40,7 +42,7 @@ class OffsetJournal:
         self._is_failing = False
 
     def load(self) -> Iterator[tuple[TopicAndGroup, int, Version]]:
-        """All whole lines of both files; what a kill cut short was never answered."""
+        """All whole lines of both files but damaged ones; what a kill cut short was never answered."""
         for path in self._paths:
             if not self._disk.exists(path):
                 continue
@@ -49,14 +51,20 @@ class OffsetJournal:
                 lines = file.pread(file.size, 0).split(b"\n")
             finally:
                 file.close()
+            damaged: list[Exception] = []
             for line in lines[:-1]:
                 try:
                     topic, group, queue_id, generation, offset, lowered_from = _decode(line)
                     version = Version(offset, Generation.parse(generation), lowered_from)
                 except (msgspec.DecodeError, UnicodeDecodeError, RemoteProtocolError) as error:
-                    logger.warning("offset journal damaged file=%s error=%s", path, error)
-                    break
-                yield (topic, group), queue_id, version
+                    damaged.append(error)
+                else:
+                    yield (topic, group), queue_id, version
+            if damaged:
+                logger.warning(
+                    "offset journal damaged file=%s lines=%d of=%d first_error=%s",
+                    path, len(damaged), len(lines) - 1, damaged[0],
+                )  # fmt: skip
 
     def open(self) -> None:
         """Write from now on, behind what is there."""

@@ -8,8 +8,9 @@ Invariant: what was removed does not come back from a table that has not heard o
 Answers to: ConsumerOffsetManager.offsetTable.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -22,10 +23,14 @@ from rocketrio_broker.offset_version import (
     join_commit,
 )
 from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.offset_versions import OffsetVersions, VersionedConsumerOffsets
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
+logger = logging.getLogger("rocketrio_broker.consumer_offsets")
+
 TopicAndGroup = tuple[str, str]
+Name = TypeVar("Name", str, int)
 QueueEnd = Callable[[str, int], int]
 
 REMOVED_LIMIT: Final = 10_000
@@ -299,30 +304,38 @@ class OffsetTable:
 
     @classmethod
     def from_body(cls, body: VersionedConsumerOffsets) -> "OffsetTable":
-        """The table a body tells of. Raises RemoteProtocolError for a generation that is none."""
+        """Return the table of a body. An offset whose generation is damaged counts for the first one."""
         versions = body.rocketrio_versions or OffsetVersions()
         table = cls()
-        for topic, floor in versions.removed_topics.items():
-            table._removed_topics[topic] = Generation.parse(floor)
-        for group, floor in versions.removed_groups.items():
-            table._removed_groups[group] = Generation.parse(floor)
+        table._removed_topics = _generations(versions.removed_topics, "removed topics")
+        table._removed_groups = _generations(versions.removed_groups, "removed groups")
         for (topic, group), queues in offsets_by_key(body).items():
             name = f"{topic}@{group}"
-            generations = versions.generations.get(name, {})
+            generations = _generations(versions.generations.get(name, {}), name)
             lowered_from = versions.lowered_from.get(name, {})
             is_plain = not generations and not lowered_from and table.floor((topic, group)) == FIRST
             if is_plain and min(queues.values(), default=NO_OFFSET) >= 0:
                 table.offsets[topic, group] = dict(queues)
                 continue
             for queue_id, offset in queues.items():
-                text = generations.get(queue_id)
                 version = Version(
                     offset,
-                    FIRST if text is None else Generation.parse(text),
+                    generations.get(queue_id, FIRST),
                     lowered_from.get(queue_id, NO_OFFSET),
                 )
                 table.join_version((topic, group), queue_id, version)
         return table
+
+
+def _generations(texts: Mapping[Name, str], what: str) -> dict[Name, Generation]:
+    """Read the generations of a body, but for damaged ones."""
+    generations = {}
+    for name, text in texts.items():
+        try:
+            generations[name] = Generation.parse(text)
+        except RemoteProtocolError as error:
+            logger.warning("offset generation skipped of=%s entry=%s error=%s", what, name, error)
+    return generations
 
 
 def offsets_by_key(wrapper: ConsumerOffsetWrapper) -> dict[TopicAndGroup, dict[int, int]]:

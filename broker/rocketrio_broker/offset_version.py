@@ -7,6 +7,8 @@ Whoever may lower an offset opens a generation for it, so within a generation of
 `resets`, clients (a seek; a plain commit that is lower) count up `lowers`: an operator's reset is newer than whatever
 clients did meanwhile, wherever they did it.
 
+Invariant: what is stored can be parsed: `lowered` and `reset` stay within GENERATION_LIMIT, from which every commit keeps
+far away, as it may lead by LEAD_LIMIT only.
 Invariant: every change is a join with what stood before. Join is associative, commutative and idempotent, so brokers
 that heard the same commits in any order, however often, agree; and no clock is asked.
 Answers to: nothing; Apache's brokers keep the last commit that arrived (docs/decisions/0014).
@@ -21,7 +23,12 @@ from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
 
 NO_OFFSET: Final = -1
-_TEXT: Final = re.compile(r"(\d{1,18})\.(\d{1,18})", re.ASCII)
+_TEXT: Final = re.compile(r"(\d{1,16})\.(\d{1,16})", re.ASCII)
+
+GENERATION_LIMIT: Final = 10**15
+"""Of both numbers of a generation: one a microsecond lasts for thirty years."""
+LEAD_LIMIT: Final = 10**9
+"""Generations by which a commit may be ahead of what stands: what another broker opened meanwhile."""
 
 
 class Generation(NamedTuple):
@@ -41,15 +48,27 @@ class Generation(NamedTuple):
         match = _TEXT.fullmatch(text)
         if match is None:
             raise RemoteProtocolError(f"The offset generation {text[:80]!r} is not two numbers")
-        return cls(int(match[1]), int(match[2]))
+        parsed = cls(int(match[1]), int(match[2]))
+        if max(parsed) > GENERATION_LIMIT:
+            raise RemoteProtocolError(
+                f"The offset generation {text} is beyond {GENERATION_LIMIT}, which no broker reaches"
+            )
+        return parsed
 
     def lowered(self) -> "Generation":
         """The next one that a client opens."""
+        if self.lowers == GENERATION_LIMIT:
+            return self.reset()
         return Generation(self.resets, self.lowers + 1)
 
     def reset(self) -> "Generation":
-        """The next one that an operator opens."""
-        return Generation(self.resets + 1, 0)
+        """The next one that an operator opens; of the very last one itself."""
+        return Generation(self.resets + 1, 0) if self.resets < GENERATION_LIMIT else self
+
+    def is_far_ahead_of(self, other: "Generation") -> bool:
+        """Return whether no row of lowerings that a broker missed can explain it."""
+        lowers = other.lowers if self.resets == other.resets else 0
+        return self.resets - other.resets > LEAD_LIMIT or self.lowers - lowers > LEAD_LIMIT
 
 
 FIRST: Final = Generation()

@@ -83,7 +83,7 @@ class QueueLocks:
 
     def load(self) -> None:
         """Read what the last run left."""
-        kept = None if self._file is None else self._file.load(KeptLocks)
+        kept = None if self._file is None else self._file.load_table(KeptLocks)
         self._kept = None if kept is None or kept.is_outdated else kept
 
     def take_over(self, *, now: float, is_new: bool) -> None:

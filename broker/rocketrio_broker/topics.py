@@ -50,7 +50,7 @@ class TopicConfigManager:
 
     def load(self) -> None:
         """Take over what the file holds; topics that every broker has are added to it."""
-        stored = self._file.load(TopicConfigSerializeWrapper)
+        stored = self._file.load_table(TopicConfigSerializeWrapper)
         if stored is not None:
             self.topic_config_table.update(_within_limit(stored.topic_config_table))
             self.data_version = stored.data_version
@@ -220,8 +220,23 @@ def _topic(name: str, queues: int, *, perm: int = READ_WRITE) -> TopicConfig:
 
 
 def _within_limit(table: dict[str, TopicConfig]) -> dict[str, TopicConfig]:
-    """Return the table with the queue counts of damaged or hostile entries lowered to the limit."""
-    return {name: _lowered(topic) for name, topic in table.items()}
+    """Return the table without entries that no topic can have, and with queue counts lowered to the limit."""
+    kept = {}
+    for name, topic in table.items():
+        problem = _entry_problem(name, topic)
+        if problem is None:
+            kept[name] = _lowered(topic)
+        else:
+            logger.warning("topic skipped topic=%r reason=%s", name, problem)
+    return kept
+
+
+def _entry_problem(name: str, topic: TopicConfig) -> str | None:
+    if topic.topic_name != name:
+        return f"its settings are those of {topic.topic_name!r}"
+    if min(topic.read_queue_nums, topic.write_queue_nums) < 0:
+        return "it has less than 0 queues"
+    return topic_names.kept_topic_problem(name)
 
 
 def _lowered(topic: TopicConfig) -> TopicConfig:

@@ -56,7 +56,7 @@ def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True
     except RecursionError as error:
         raise _unreadable(what, error) from error
     except _UNREADABLE:
-        plain = _with_quoted_keys(readable(data) if lenient else bytes(data))
+        plain = standard(data, lenient=lenient)
     try:
         return msgspec.json.decode(plain, type=kind, strict=False)
     except _UNREADABLE as error:
@@ -65,6 +65,11 @@ def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True
                 members = _without_nulls(msgspec.json.decode(plain))
                 return msgspec.convert(members, type=kind, strict=False, str_keys=True)
         raise _unreadable(what, error) from error
+
+
+def standard(data: Body, *, lenient: bool = True) -> bytes:
+    """Return the same JSON with every key quoted."""
+    return _with_quoted_keys(readable(data) if lenient else bytes(data))
 
 
 def readable(data: Body) -> bytes:

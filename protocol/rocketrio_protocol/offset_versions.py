@@ -8,14 +8,14 @@ Unlike Java: there is none; Apache's offsets have no versions.
 
 import msgspec
 
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+from rocketrio_protocol.topic_config import ConsumerOffsetWrapper, Int32, Int64
 
 
 class OffsetVersions(msgspec.Struct, rename="camel"):
     """Generations as text, `resets.lowers`; keys as in the offset table."""
 
-    generations: dict[str, dict[int, str]] = {}
-    lowered_from: dict[str, dict[int, int]] = {}
+    generations: dict[str, dict[Int32, str]] = {}
+    lowered_from: dict[str, dict[Int32, Int64]] = {}
     removed_topics: dict[str, str] = {}
     """Topics that were deleted: offsets on them of an earlier generation are void."""
     removed_groups: dict[str, str] = {}
@@ -31,7 +31,7 @@ class ConsumerOffsetSnapshot(VersionedConsumerOffsets, rename="camel"):
     """`rocketrioOffsets.json`: offsets, versions, and by what `consumerOffset.json` is known as written by us."""
 
     checksums: list[int] = msgspec.field(default_factory=list)
-    log_end: int = 0
+    log_end: Int64 = 0
     """The end of the commit log then: a shorter one has lost messages that offsets may count."""
     is_copy: bool = False
     """They follow a master's, and may be ahead of the messages that came from there."""

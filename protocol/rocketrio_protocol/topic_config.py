@@ -5,9 +5,13 @@ RocketMQ reference, sections 2.11, 2.12 and 5.7. Members that only 5.x has are r
 """
 
 from enum import IntFlag
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Java's int and long: what lies beyond fits into no peer's fields, and into none of ours."""
 
 
 class Permission(IntFlag):
@@ -28,8 +32,8 @@ QUEUE_NUMS_LIMIT: Final = 65_536
 class DataVersion(msgspec.Struct, rename="camel"):
     """Which state of a table this is: equal only if all members are equal."""
 
-    counter: int = 0
-    timestamp: int = 0
+    counter: Int64 = 0
+    timestamp: Int64 = 0
 
     def next_version(self, now_ms: int) -> "DataVersion":
         """The version after one more change."""
@@ -40,11 +44,11 @@ class TopicConfig(msgspec.Struct, rename="camel", frozen=True):
     """One topic on one broker."""
 
     topic_name: str
-    read_queue_nums: int = 16
+    read_queue_nums: int = 16  # Beyond an int they are lowered to the limit, not refused.
     write_queue_nums: int = 16
-    perm: int = READ_WRITE
+    perm: Int32 = READ_WRITE
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
 
 
@@ -70,10 +74,10 @@ class SubscriptionGroupConfig(msgspec.Struct, rename="camel", frozen=True):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     retry_queue_nums: int = 1
-    retry_max_times: int = 16
-    broker_id: int = 0
+    retry_max_times: Int32 = 16
+    broker_id: Int64 = 0
     """Where the group reads normally."""
-    which_broker_when_consume_slowly: int = 1
+    which_broker_when_consume_slowly: Int32 = 1
     """Where it is sent when it has fallen out of memory."""
     notify_consumer_ids_changed_enable: bool = True
 
@@ -88,10 +92,10 @@ class SubscriptionGroupWrapper(msgspec.Struct, rename="camel"):
 class ConsumerOffsetWrapper(msgspec.Struct, rename="camel"):
     """All committed offsets: the answer to 43, and `consumerOffset.json`; key `topic@group`."""
 
-    offset_table: dict[str, dict[int, int]] = {}
+    offset_table: dict[str, dict[Int32, Int64]] = {}
 
 
 class DelayOffsetWrapper(msgspec.Struct, rename="camel"):
     """Progress of the delay levels: the answer to 45, and `delayOffset.json`."""
 
-    offset_table: dict[int, int] = {}
+    offset_table: dict[Int32, Int64] = {}

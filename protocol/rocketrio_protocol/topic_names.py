@@ -88,6 +88,13 @@ def group_name_problem(group: str) -> str | None:
     return _problem(group, "group", MAX_GROUP_LENGTH)
 
 
+def kept_topic_problem(topic: str) -> str | None:
+    """Return why no table can hold a topic of this name; retry topics may be longer than those that take messages."""
+    if topic.startswith(RETRY_PREFIX):
+        return group_name_problem(topic.removeprefix(RETRY_PREFIX))
+    return topic_name_problem(topic)
+
+
 def _problem(name: str, kind: str, limit: int) -> str | None:
     if not name.strip():
         return f"The specified {kind} is blank."

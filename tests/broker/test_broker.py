@@ -97,3 +97,40 @@ async def test_statistics_tell_what_goes_on(autojump_clock: MockClock) -> None:
         assert slave.slave is not None
         assert slave.store.max_physical_offset == master.store.max_physical_offset
         assert len(master.ha.connections) == 1
+
+
+DAMAGED_FILES = {
+    "topics.json": b'{"topicConfigTable":{"T":{"topicName":"T"},"../x":{"topicName":"../x"},"U":7,'
+    b'"V":{"topicName":"V","readQueueNums":-1},"W":{"topicName":"X"}}}',
+    "subscriptionGroup.json": b'{"subscriptionGroupTable":{"G":{"groupName":"G"},"H":[],'
+    b'"a@b":{"groupName":"a@b"}},"dataVersion":{"counter":1e400}}',
+    "rocketrioOffsets.json": b'{"offsetTable":{"T@G":{0:5,1:"x"},"U":{0:1},"V@G":{-1:99999999999999999999}},'
+    b'"rocketrioVersions":{"generations":{"T@G":{0:"999999999999999999.1000000000000000000"}}}}',
+    "rocketrioOffsets.0.log": b'["T","G",0,"1.1","x",0]\n\xff\n["T","G",2,"0.1",9,-1]\n["T","G"',
+    "slaves.json": b'{"slaves":["10.0.0.7:10911",7,"nowhere","\\n:-1",null]}',
+    "delayOffset.json": b'{"offsetTable":{1:"x",2:-5,99:3,3:4}}',
+    "rocketrioQueueLocks.json": b'{"locks":[7,{"group":"G","clientId":"c",'
+    b'"queue":{"topic":"T","brokerName":"broker-a","queueId":0}},{"group":"H"}]}',
+}
+
+
+async def test_start_skips_damaged_entries_of_every_file(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, disk = MemoryNetwork().host("10.0.0.10"), MemoryDisk()
+    folder = Path("/data/config")
+    disk.make_directory(folder)
+    for name, data in DAMAGED_FILES.items():
+        disk.open(folder / name, create=True).pwrite(data, 0)
+    async with open_broker(config(), disk=disk, dial=host.dial, listen=host.listen) as ours:
+        await trio.sleep(60)
+        parts = ours.parts
+        topics, groups = parts.topics.topic_config_table, parts.groups.subscription_group_table
+        assert "T" in topics
+        assert not {"../x", "U", "V", "W", "X"} & set(topics)
+        assert "G" in groups
+        assert not {"H", "a@b"} & set(groups)
+        # Lowered to the end of a log that is empty here; the damaged ones between them were skipped.
+        assert parts.consumer_offsets.query_offsets("G", "T") == {0: 0, 2: 0}
+    for name in ("topics.json", "subscriptionGroup.json", "rocketrioOffsets.json", "slaves.json"):
+        assert f"table entries skipped table={name}" in caplog.text

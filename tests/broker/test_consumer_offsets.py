@@ -10,13 +10,13 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.kill_switch import KillSwitch
 from rocketrio_broker.offset_journal import OffsetJournal
-from rocketrio_broker.offset_version import Commit, Generation, Version
+from rocketrio_broker.offset_version import GENERATION_LIMIT, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk, InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.offset import CommitOutcome
-from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
+from rocketrio_protocol.offset_versions import OffsetVersions, VersionedConsumerOffsets
 from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 FILE = Path("/data/config/consumerOffset.json")
@@ -410,3 +410,42 @@ def test_the_answer_to_43_has_versions_only_where_they_say_something() -> None:
     assert body.startswith(b'{"offsetTable":{"T@G":{0:4}},"rocketrioVersions":{')
     assert fastjson.loads(body, ConsumerOffsetWrapper) == offsets.wrapper()
     assert fastjson.loads(body, VersionedConsumerOffsets) == offsets.versioned()
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_offsets_of_the_last_generation_are_loaded_again(is_killed: bool) -> None:
+    """A commit of the highest generation that is taken, and one that is lower, are what others once could not follow."""
+    disk = MemoryDisk()
+    offsets = manager(disk)
+    offsets._journal.open()
+    last = Generation(GENERATION_LIMIT, GENERATION_LIMIT)
+    offsets.commit_version("G", "T", 0, Commit(5, last, is_owner=True))
+    offsets.commit_offset("G", "T", 0, 3)
+    offsets.commit_offset("H", "T", 0, 7)
+    offsets.remove_topic("U")
+    if not is_killed:
+        offsets.close()
+    again = loaded(disk)
+    assert again.query_version("G", "T", 0) == Version(5, last)
+    assert again.query_offset("H", "T", 0) == 7
+
+
+def test_snapshot_with_a_damaged_generation_keeps_all_offsets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = MemoryDisk()
+    body = VersionedConsumerOffsets(
+        {"T@G": {0: 5, 1: 6}, "T@H": {0: 7}},
+        OffsetVersions(
+            generations={"T@G": {0: "999999999999999999.1000000000000000000", 1: "0.1"}},
+            removed_topics={"U": "x.1", "V": "1.0"},
+            removed_groups={"W": "1"},
+        ),
+    )
+    ConfigFile(FILE.with_name("rocketrioOffsets.json"), disk=disk).write(body)
+    offsets = loaded(disk)
+    assert offsets.query_version("G", "T", 0) == Version(5)
+    assert offsets.query_version("G", "T", 1) == Version(6, Generation(0, 1))
+    assert offsets.query_offset("H", "T", 0) == 7
+    assert offsets.topic_floor("V") == Generation(1, 0)
+    assert "offset generation skipped" in caplog.text

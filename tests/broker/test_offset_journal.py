@@ -69,18 +69,35 @@ def test_nothing_is_left_when_all_is_covered() -> None:
     assert lines(disk) == [0, 0]
 
 
-def test_damage_ends_one_file_and_not_the_other(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[\xff",
+        b"",
+        b"\0\0\0",
+        b'["T","G",0,"1000000000000001.0",2,-1]',
+        b'["T","G",0,"one",2,-1]',
+        b'["T","G",0,"0.0",9223372036854775808,-1]',
+        b'["T","G",2147483648,"0.0",2,-1]',
+        b'["T","G",0,"0.0"]',
+    ],
+)
+def test_load_skips_a_damaged_line_and_keeps_those_around_it(
+    line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     disk = MemoryDisk()
     journal = opened(disk)
-    for offset in (1, 2):
-        journal.append(KEY, 0, Version(offset))
-    journal.rotate()
-    journal.append(KEY, 1, Version(3))
+    journal.append(KEY, 0, Version(1))
     file = disk.open(FOLDER / "rocketrioOffsets.0.log")
-    file.pwrite(b"[\xff", file.size // 2)
+    file.pwrite(line + b"\n", file.size)
     file.close()
-    assert [version.offset for _, _, version in kept(disk)] == [1, 3]
+    journal = opened(disk)
+    journal.append(KEY, 0, Version(3))
+    journal.rotate()
+    journal.append(KEY, 1, Version(4))
+    assert [version.offset for _, _, version in kept(disk)] == [1, 3, 4]
     assert "offset journal damaged" in caplog.text
+    assert "lines=1 of=3" in caplog.text
 
 
 def test_a_full_disk_is_told_once_and_ends_nothing(

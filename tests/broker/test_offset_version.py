@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketrio_broker.offset_version import Commit, Generation, Version, join_commit
+from rocketrio_broker.offset_version import (
+    GENERATION_LIMIT,
+    LEAD_LIMIT,
+    Commit,
+    Generation,
+    Version,
+    join_commit,
+)
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
 
@@ -162,3 +169,28 @@ def test_a_generation_is_read_as_it_is_written(generation: Generation) -> None:
 def test_what_is_no_generation_is_refused(text: str) -> None:
     with pytest.raises(RemoteProtocolError, match="generation"):
         Generation.parse(text)
+
+
+LAST = Generation(GENERATION_LIMIT, GENERATION_LIMIT)
+
+
+def test_lowering_and_reset_of_a_generation_at_the_limit_give_one_that_can_be_stored() -> None:
+    for generation in (LAST, Generation(3, GENERATION_LIMIT), Generation(GENERATION_LIMIT, 3)):
+        for following in (generation.lowered(), generation.reset()):
+            assert Generation.parse(str(following)) == following
+    assert Generation(3, GENERATION_LIMIT).lowered() == Generation(4, 0)
+    assert Version(5, LAST).join(Version(3, LAST.lowered())) == Version(5, LAST)
+
+
+@pytest.mark.parametrize("text", [f"{GENERATION_LIMIT + 1}.0", f"0.{GENERATION_LIMIT + 1}"])
+def test_parse_of_a_generation_beyond_the_limit_is_refused(text: str) -> None:
+    with pytest.raises(RemoteProtocolError, match="beyond"):
+        Generation.parse(text)
+
+
+def test_generation_is_far_ahead_if_a_broker_cannot_have_missed_so_many() -> None:
+    here = Generation(2, 7)
+    for near in (here, Generation(0, 9), Generation(2 + LEAD_LIMIT, 0), Generation(3, LEAD_LIMIT)):
+        assert not near.is_far_ahead_of(here)
+    for far in (Generation(3 + LEAD_LIMIT, 0), Generation(2, 8 + LEAD_LIMIT)):
+        assert far.is_far_ahead_of(here)

@@ -19,10 +19,10 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
+from rocketrio_broker.config_file import read_table
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, ask
 from rocketrio_broker.ha.slave_tables import SlaveTables
-from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.admin import GetAllConsumerOffsetRequestHeader
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
@@ -127,7 +127,7 @@ class _Gathering:
 
     async def _offsets(self, addr: str) -> VersionedConsumerOffsets:
         body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))
-        return fastjson.loads(body, VersionedConsumerOffsets, what="consumer offsets")
+        return read_table(body, VersionedConsumerOffsets, what="consumer offsets")
 
     async def _insist(self, addr: str, asking: Callable[[str], Awaitable[Answer]]) -> Answer:
         """The answer, however often it takes; until then the peer stands among the unreachable."""

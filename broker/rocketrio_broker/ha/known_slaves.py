@@ -52,7 +52,7 @@ class KnownSlaves:
         self._peers = peers
         self._connections = connections
         self._changes = changes
-        self._addrs: list[str] = (self._file.load(dict[str, list[str]]) or {}).get(_KEY, [])
+        self._addrs: list[str] = (self._file.load_table(dict[str, list[str]]) or {}).get(_KEY, [])
 
     def __repr__(self) -> str:
         return f"<KnownSlaves {', '.join(self._addrs) or 'none'}>"

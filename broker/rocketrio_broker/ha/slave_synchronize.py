@@ -19,7 +19,7 @@ from typing import Final
 import attrs
 import trio
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, read_table
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.master_address import MasterAddress
@@ -28,7 +28,6 @@ from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark, wait_any_past
-from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
@@ -162,13 +161,13 @@ class SlaveSynchronize:
         """One round. Raises what stopped it; what was copied before that stays."""
         known_to = self._flushed.value
         topics = await self._ask(addr, GetAllTopicConfigRequestHeader())
-        if self._topics.replace(fastjson.loads(topics, TopicConfigSerializeWrapper, what="topics")):
+        if self._topics.replace(read_table(topics, TopicConfigSerializeWrapper, what="topics")):
             logger.info("topics copied master=%s", addr)
         self.topics_known_to = known_to
         await self._copy_consumer_offsets(addr)
         await self._copy_delay_offsets(addr)
         groups = await self._ask(addr, GetAllSubscriptionGroupConfigRequestHeader())
-        if self._groups.replace(fastjson.loads(groups, SubscriptionGroupWrapper, what="groups")):
+        if self._groups.replace(read_table(groups, SubscriptionGroupWrapper, what="groups")):
             logger.info("consumer groups copied master=%s", addr)
 
     async def _follow_offsets(self, addr: str) -> None:
@@ -194,7 +193,7 @@ class SlaveSynchronize:
         if ha_addr is not None:
             request.broker_id, request.ha_addr = broker_id, ha_addr
         body = await self._ask(addr, request)
-        offsets = fastjson.loads(body, VersionedConsumerOffsets, what="consumer offsets")
+        offsets = read_table(body, VersionedConsumerOffsets, what="consumer offsets")
         for newer_here in self._offset_copy.take(offsets, contact=contact):
             answer = await self._call(addr, newer_here, timeout=CALL_TIMEOUT)
             logger.info(
@@ -210,7 +209,7 @@ class SlaveSynchronize:
         body = bytes(check(response, "The master's delay offsets", broker_addr=addr).body)
         if not body:
             return
-        fastjson.loads(body, DelayOffsetWrapper, what="delay offsets")
+        read_table(body, DelayOffsetWrapper, what="delay offsets")
         log_end = response.header(GetAllDelayOffsetResponseHeader).log_end_offset or 0
         # Kept until its log is here, or there would always be a later one to wait for.
         early = self._early_delay_offsets or (body, log_end)

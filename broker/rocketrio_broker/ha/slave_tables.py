@@ -8,10 +8,10 @@ Answers to: nothing; a new master of Apache's has what it happened to copy last.
 
 import attrs
 
+from rocketrio_broker.config_file import read_table
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.peers import Caller, ask
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.admin import (
     GetAllSubscriptionGroupConfigRequestHeader,
     GetAllTopicConfigRequestHeader,
@@ -29,6 +29,6 @@ class SlaveTables:
     async def take_over(self, call: Caller, addr: str) -> None:
         """Ask one slave (21, 201). Raises what stopped it, ConfigFileError where this disk takes nothing."""
         body = await ask(call, addr, GetAllTopicConfigRequestHeader())
-        self.topics.join(fastjson.loads(body, TopicConfigSerializeWrapper, what="topics"))
+        self.topics.join(read_table(body, TopicConfigSerializeWrapper, what="topics"))
         body = await ask(call, addr, GetAllSubscriptionGroupConfigRequestHeader())
-        self.groups.join(fastjson.loads(body, SubscriptionGroupWrapper, what="groups"))
+        self.groups.join(read_table(body, SubscriptionGroupWrapper, what="groups"))

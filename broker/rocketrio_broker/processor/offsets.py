@@ -26,7 +26,7 @@ from rocketrio_protocol.commands import offset
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.topic_names import RETRY_PREFIX, group_name_problem, topic_name_problem
+from rocketrio_protocol.topic_names import group_name_problem, kept_topic_problem
 
 _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
 
@@ -156,6 +156,14 @@ class OffsetProcessor:
         if header.generation is None:
             return None
         generation = Generation.parse(header.generation)
+        stands = self._consumer_offsets.query_version(
+            header.consumer_group, header.topic, header.queue_id
+        )
+        if generation.is_far_ahead_of(stands.generation):
+            raise BrokerSystemError(
+                f"The offset is not stored: no broker opened the generation {generation}, "
+                f"the last one here is {stands.generation}"
+            )
         if header.ownership is None:
             return self._told_by_a_slave(header, generation)
         is_owner = self._consumer_offsets.is_owner(
@@ -239,11 +247,7 @@ class OffsetProcessor:
 def _commit_problem(header: offset.UpdateConsumerOffsetRequestHeader) -> str | None:
     """Why a commit can be no group's progress on any queue; None if it can."""
     topic = header.topic
-    if topic.startswith(RETRY_PREFIX):  # It may be as long as a group's name, and that much more.
-        problem = group_name_problem(topic.removeprefix(RETRY_PREFIX))
-    else:
-        problem = topic_name_problem(topic)
-    problem = problem or group_name_problem(header.consumer_group)
+    problem = kept_topic_problem(topic) or group_name_problem(header.consumer_group)
     if problem is not None:
         return problem
     if header.queue_id < 0:

@@ -7,6 +7,7 @@ from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE
+from rocketrio_broker.offset_version import LEAD_LIMIT
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
@@ -235,3 +236,16 @@ async def test_what_is_no_generation_is_refused(autojump_clock: MockClock) -> No
     async with asking() as one:
         header = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 4, "first")
         assert (await one.ask(header)).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_commit_far_ahead_of_every_generation_is_refused(autojump_clock: MockClock) -> None:
+    commit = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5)
+    async with asking() as one:
+        one.put("T", b"a")
+        for generation in ("999999999999999999.0", f"{LEAD_LIMIT + 1}.0", f"0.{LEAD_LIMIT + 1}"):
+            for ownership in (None, "1@client"):
+                told = attrs.evolve(commit, generation=generation, ownership=ownership)
+                assert (await one.ask(told)).code == ResponseCode.SYSTEM_ERROR
+        assert not one.broker.parts.consumer_offsets.offset_table
+        told = attrs.evolve(commit, commit_offset=1, generation=f"{LEAD_LIMIT}.{LEAD_LIMIT}")
+        assert (await one.ask(told)).code == ResponseCode.SUCCESS
