@@ -7,8 +7,8 @@ Whoever may lower an offset opens a generation for it, so within a generation of
 `resets`, clients (a seek; a plain commit that is lower) count up `lowers`: an operator's reset is newer than whatever
 clients did meanwhile, wherever they did it.
 
-Invariant: what is stored can be parsed: `lowered` and `reset` stay within GENERATION_LIMIT, from which every commit keeps
-far away, as it may lead by LEAD_LIMIT only.
+Invariant: what is stored can be parsed: `lowered` and `reset` stay within GENERATION_LIMIT. Commits keep far away from
+it, as each may be ahead by LEAD_LIMIT only.
 Invariant: every change is a join with what stood before. Join is associative, commutative and idempotent, so brokers
 that heard the same commits in any order, however often, agree; and no clock is asked.
 Answers to: nothing; Apache's brokers keep the last commit that arrived (docs/decisions/0014).

@@ -414,7 +414,7 @@ def test_the_answer_to_43_has_versions_only_where_they_say_something() -> None:
 
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_offsets_of_the_last_generation_are_loaded_again(is_killed: bool) -> None:
-    """A commit of the highest generation that is taken, and one that is lower, are what others once could not follow."""
+    """One commit of the highest generation, and a lower one: together they once ended every start."""
     disk = MemoryDisk()
     offsets = manager(disk)
     offsets._journal.open()
