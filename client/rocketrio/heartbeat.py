@@ -2,8 +2,11 @@
 
 Invariant: without a group nothing is sent; with producers alone only masters hear it.
 Invariant: a broker that does not answer delays no other.
+Invariant: a broker hears heartbeats and goodbyes one after the other, each of them true when it leaves. A heartbeat
+that came after the goodbye would register a group that is gone, and brokers close the connection of a client when a
+group of it stays silent for two minutes.
 Answers to: MQClientInstance.sendHeartbeatToAllBroker, unregisterClient.
-Unlike Java: leaving is told only to brokers that heard a heartbeat; nobody is dialled for it.
+Unlike Java: leaving is told only over the connections that heartbeats went over; nobody is dialled for it.
 """
 
 import logging
@@ -76,6 +79,8 @@ class HeartbeatService:
     client_id: str
     api: ClientAPI
     routing: Router
+    is_connected: Callable[[str], bool]
+    """Whether there is a connection to an address: a broker forgets the groups of one that ended."""
     interval: float = HEARTBEAT_INTERVAL
     static_grace: int | None = None
     """Seconds that consumers here may be away without a rebalance, where a broker grants them; None asks for none."""
@@ -86,7 +91,9 @@ class HeartbeatService:
     producers: dict[str, int] = attrs.Factory(dict)
     """Producer groups, with how many producers of this client use each."""
     heard_by: set[str] = attrs.Factory(set)
-    """Addresses that answered a heartbeat and were not told of our leaving."""
+    """Addresses that answered a heartbeat."""
+    _turns: dict[str, trio.Lock] = attrs.Factory(dict)
+    """By address that a heartbeat was meant for: who may tell it something now."""
     _wakeup: Wakeup = attrs.Factory(Wakeup)
 
     async def run(self) -> None:
@@ -124,17 +131,24 @@ class HeartbeatService:
 
     async def send_all(self) -> list[str]:
         """One heartbeat to every broker, at the same time; once each answered or failed, those that did not answer."""
-        data, targets = self.data(), self.targets()
         silent: list[str] = []
-        self.heard_by.intersection_update(self.routing.addresses())
+        known = self.routing.addresses()
+        self.heard_by.intersection_update(known)
+        for addr in self._turns.keys() - set(known):
+            del self._turns[addr]
         async with trio.open_nursery() as nursery:
-            for addr in targets:
-                nursery.start_soon(self._send, addr, data, silent)
+            for addr in self.targets():
+                nursery.start_soon(self._send, addr, silent)
         return silent
 
-    async def _send(self, addr: str, data: HeartbeatData, silent: list[str]) -> None:
+    async def _send(self, addr: str, silent: list[str]) -> None:
         try:
-            granted = await self.api.heartbeat(addr, data, static_grace=self.static_grace)
+            async with self._turns.setdefault(addr, trio.Lock()):
+                if not self.consumers and not self.producers:
+                    return
+                granted = await self.api.heartbeat(
+                    addr, self.data(), static_grace=self.static_grace
+                )
         except Error as error:
             logger.info("heartbeat failed addr=%s error=%s", addr, error.what)
             if isinstance(error, NotReachable):
@@ -157,25 +171,29 @@ class HeartbeatService:
     async def leave(
         self, *, consumer_group: str | None = None, producer_group: str | None = None
     ) -> None:
-        """Tell every broker that heard of it that a group has no member here any more.
+        """Tell every broker that may have heard of it that a group has no member here any more.
 
         A broker that keeps the place of this static member is not told of a consumer group.
         """
         async with trio.open_nursery() as nursery:
-            for addr in self.heard_by:
+            for addr, turn in self._turns.items():
                 if consumer_group is not None and self.granted.get(addr):
                     continue
-                nursery.start_soon(self._leave, addr, consumer_group, producer_group)
+                nursery.start_soon(self._leave, addr, turn, consumer_group, producer_group)
 
     async def _leave(
-        self, addr: str, consumer_group: str | None, producer_group: str | None
+        self, addr: str, turn: trio.Lock, consumer_group: str | None, producer_group: str | None
     ) -> None:
         try:
-            await self.api.unregister_client(
-                addr,
-                self.client_id,
-                consumer_group=consumer_group,
-                producer_group=producer_group,
-            )
+            async with turn:
+                is_back = consumer_group in self.consumers or producer_group in self.producers
+                if is_back or not self.is_connected(addr):
+                    return
+                await self.api.unregister_client(
+                    addr,
+                    self.client_id,
+                    consumer_group=consumer_group,
+                    producer_group=producer_group,
+                )
         except Error as error:
             logger.info("unregistering failed addr=%s error=%s", addr, error.what)

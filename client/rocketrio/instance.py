@@ -90,7 +90,12 @@ class ClientInstance(Live):
         self.wall_clock = wall_clock
         self.rng = rng
         self.heartbeat = HeartbeatService(
-            client_id, self.api, routing, heartbeat_interval, static_grace
+            client_id,
+            self.api,
+            routing,
+            lambda addr: pool.standing(addr) is not None,
+            heartbeat_interval,
+            static_grace,
         )
         self.unique_ids = UniqueIdGenerator(
             ip=ip,

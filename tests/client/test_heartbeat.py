@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.client.orders import another_client
 
 from rocketrio import (
     ClientInstance,
@@ -17,7 +18,7 @@ from rocketrio import (
 )
 from rocketrio.consuming.subscription import parse_subscription
 from rocketrio.heartbeat import ConsumerMembership
-from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.embedded import CLIENT_HOST, MASTER_HOST, EmbeddedCluster
 from rocketrio_protocol import fastjson
 
 
@@ -119,3 +120,44 @@ async def test_static_member_needs_a_name_and_a_time(
     with pytest.raises(ConfigError, match="static_grace"):
         async with open_static(cluster, **options):
             pass
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.2])
+async def test_producer_that_closes_right_after_its_first_send_is_forgotten(
+    cluster: EmbeddedCluster, delay: float
+) -> None:
+    producers = cluster.master.broker.parts.producers
+    cluster.memory_network.delay(CLIENT_HOST, MASTER_HOST, delay)
+    for _ in range(
+        20
+    ):  # Whether the heartbeat or the goodbye is faster changes from one to the next.
+        async with another_client(cluster) as client:
+            async with open_producer(client=client, group="short") as producer:
+                await producer.send(Message("orders", b""))
+            await trio.sleep(5)
+            assert producers.clients("short") == []
+
+
+async def test_closed_producer_does_not_end_the_connection_of_others(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    async with open_producer(client=client, group="short") as producer:
+        await producer.send(Message("orders", b""))
+    async with open_consumer("orders", group="g", client=client) as consumer:
+        [channel] = cluster.master.broker.parts.consumers.channels("g")
+        await trio.sleep(300)
+        assert cluster.master.broker.parts.consumers.channels("g") == [channel]
+        assert len(consumer.assignment) == 4
+
+
+async def test_producer_opened_again_at_once_stays_known(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    cluster.memory_network.delay(CLIENT_HOST, MASTER_HOST, 0.2)
+    for _ in range(3):
+        async with open_producer(client=client, group="short") as producer:
+            await producer.send(Message("orders", b""))
+    async with open_producer(client=client, group="short") as producer:
+        await producer.send(Message("orders", b""))
+        await trio.sleep(1)
+        assert len(cluster.master.broker.parts.producers.clients("short")) == 1
