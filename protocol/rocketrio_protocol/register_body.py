@@ -4,7 +4,8 @@
           per topic  i32 n, `name readQueueNums writeQueueNums perm filterType`
           i32 n, JSON list of filter servers )
 
-The compressed form loses `order` and `topicSysFlag`. A broker older than 3.0.11 sends the table of topics alone.
+The compressed form loses `order`, `topicSysFlag` and attributes: 5.x adds the attributes to the line, but a name
+server of 4.x cannot read such a line, and none uses them. A broker older than 3.0.11 sends the table of topics alone.
 
 Answers to: RegisterBrokerBody; RocketMQ reference, section 2.12.
 """
@@ -22,6 +23,7 @@ from rocketrio_protocol.topic_config import (
     RegisterBrokerBody,
     TopicConfig,
     TopicConfigSerializeWrapper,
+    with_mappings,
 )
 
 VERSION_3_0_11: Final = 37
@@ -36,9 +38,9 @@ def body_crc32(body: Body) -> int:
 
 def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
     """The bytes to send."""
-    if not compressed:
-        return fastjson.dumps(body)
     wrapper = body.topic_config_serialize_wrapper
+    if not compressed:
+        return fastjson.dumps(RegisterBrokerBody(with_mappings(wrapper), body.filter_server_list))
     parts = [
         fastjson.dumps(wrapper.data_version),
         *(_topic_line(topic) for topic in wrapper.topic_config_table.values()),
@@ -86,9 +88,9 @@ class _Reader:
         return RegisterBrokerBody(TopicConfigSerializeWrapper(version, table), filter_servers)
 
     def _topic(self) -> TopicConfig:
-        words = self._part().decode(errors="replace").split(" ")
+        words = self._part().decode(errors="replace").split(" ", 5)
         try:
-            name, read_queues, write_queues, perm, filter_type = words
+            name, read_queues, write_queues, perm, filter_type = words[:5]
             return TopicConfig(name, int(read_queues), int(write_queues), int(perm), filter_type)
         except ValueError:
             raise RemoteProtocolError(

@@ -59,6 +59,8 @@ class BrokerData(JsonBody):
     cluster: str
     broker_name: str
     broker_addrs: dict[int, str]
+    enable_acting_master: bool = False
+    """Whether a slave may stand in for the master (5.x). The Rust client cannot read a route without it."""
 
 
 class TopicRouteData(JsonBody):

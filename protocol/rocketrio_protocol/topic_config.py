@@ -1,11 +1,13 @@
 """Topic and group settings with their version: bodies of registration, of what slaves copy, and of config files.
 
 Answers to: TopicConfig, DataVersion, TopicConfigSerializeWrapper, SubscriptionGroupConfig, RegisterBrokerBody;
-RocketMQ reference, sections 2.11, 2.12 and 5.7. Members that only 5.x has are read past.
+RocketMQ reference, sections 2.11, 2.12 and 5.7. What 5.x alone has is kept and written like the rest: readers of 4.x
+skip it.
+Invariant: the maps inside frozen classes are never changed in place.
 """
 
 from enum import IntFlag
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -34,6 +36,8 @@ class DataVersion(msgspec.Struct, rename="camel"):
 
     counter: Int64 = 0
     timestamp: Int64 = 0
+    state_version: Int64 = 0
+    """The version of 5.x's controller; 0 where there is none."""
 
     def next_version(self, now_ms: int) -> "DataVersion":
         """The version after one more change."""
@@ -50,13 +54,31 @@ class TopicConfig(msgspec.Struct, rename="camel", frozen=True):
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: Int32 = 0
     order: bool = False
+    attributes: dict[str, str] = {}
+    """What 5.x knows of a topic besides, by name (`topic_attributes.py`)."""
+
+    def __hash__(self) -> int:
+        return hash(self.topic_name)
 
 
 class TopicConfigSerializeWrapper(msgspec.Struct, rename="camel"):
-    """All topics of a broker: the answer to 21, and `topics.json`."""
+    """All topics of a broker: `topics.json`, and all that is read of an answer to 21."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = {}
+
+
+class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
+    """The same as 5.x sends it: with the mappings of static topics, of which a rocketrio broker has none."""
+
+    mapping_data_version: DataVersion = msgspec.field(default_factory=DataVersion)
+    topic_queue_mapping_detail_map: dict[str, Any] = {}
+    topic_queue_mapping_info_map: dict[str, Any] = {}
+
+
+def with_mappings(wrapper: TopicConfigSerializeWrapper) -> TopicConfigAndMappingSerializeWrapper:
+    """Return the table with the members that readers of 5.x expect, and the Rust name server demands."""
+    return TopicConfigAndMappingSerializeWrapper(wrapper.data_version, wrapper.topic_config_table)
 
 
 class RegisterBrokerBody(msgspec.Struct, rename="camel"):
@@ -80,6 +102,18 @@ class SubscriptionGroupConfig(msgspec.Struct, rename="camel", frozen=True):
     which_broker_when_consume_slowly: Int32 = 1
     """Where it is sent when it has fallen out of memory."""
     notify_consumer_ids_changed_enable: bool = True
+    consume_message_orderly: bool = False
+    """This and the rest are 5.x's: POP consumers and proxies follow them."""
+    group_retry_policy: dict[str, Any] = msgspec.field(
+        default_factory=lambda: {"type": "CUSTOMIZED"}
+    )
+    group_sys_flag: Int32 = 0
+    consume_timeout_minute: Int32 = 15
+    subscription_data_set: list[dict[str, Any]] | None = None
+    attributes: dict[str, str] = {}
+
+    def __hash__(self) -> int:
+        return hash(self.group_name)
 
 
 class SubscriptionGroupWrapper(msgspec.Struct, rename="camel"):

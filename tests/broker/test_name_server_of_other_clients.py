@@ -29,7 +29,8 @@ WRAPPER = {"dataVersion": {"counter": 1, "timestamp": 5}, "topicConfigTable": {"
 BODY = json.dumps({"filterServerList": [], "topicConfigSerializeWrapper": WRAPPER}).encode()
 CHECKSUM = zlib.crc32(BODY) & 0x7FFFFFFF
 CLASSIC = (
-    b'{"brokerDatas":[{"brokerAddrs":{0:"%b"},"brokerName":"other","cluster":"c"}],"filterServerTable":{},'
+    b'{"brokerDatas":[{"brokerAddrs":{0:"%b"},"brokerName":"other","cluster":"c","enableActingMaster":false}],'
+    b'"filterServerTable":{},'
     b'"queueDatas":[{"brokerName":"other","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
 ) % BROKER_ADDR.encode()
 STANDARD = CLASSIC.replace(b"{0:", b'{"0":')
@@ -183,7 +184,7 @@ async def test_versions_of_topics_are_compared(autojump_clock: MockClock) -> Non
         }.items():
             told = await broker.ask(322, asked, body)
             assert (told.code, told.fields) == (0, {"changed": changed}), body
-            assert json.loads(told.body) == {"counter": 1, "timestamp": 5}
+            assert json.loads(told.body) == {"counter": 1, "stateVersion": 0, "timestamp": 5}
 
 
 async def test_who_takes_leave_is_forgotten(autojump_clock: MockClock) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import re
 import tarfile
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,19 @@ import attrs
 
 GOLDEN = Path(__file__).parent
 VERSIONS = ("4.9.7", "5.3.3")
+
+
+_MEMBERS_OF_5 = re.compile(
+    rb""",\s*"(?:stateVersion":0|enableActingMaster":false)"""
+    rb"""|"(?:attributes":\{\}|consumeMessageOrderly":false|consumeTimeoutMinute":15|groupSysFlag":0"""
+    rb"""|groupRetryPolicy":\{\s*"type":"CUSTOMIZED"\s*\}),\s*"""
+    rb"""|"mappingDataVersion":\{[^}]*\},|,"topicQueueMapping(?:Detail|Info)Map":\{\}"""
+)
+
+
+def as_4_9_wrote(data: bytes) -> bytes:
+    """JSON without the members that 5.x alone has, where they have their usual values."""
+    return _MEMBERS_OF_5.sub(b"", data)
 
 
 @attrs.frozen

@@ -1,10 +1,11 @@
+import json
 import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.parts import exchanges_of
-from tests.golden.golden import VERSIONS
+from tests.golden.golden import VERSIONS, as_4_9_wrote
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
@@ -45,7 +46,7 @@ def test_recorded_registrations_are_read_and_their_checksum_agrees(run: str) -> 
         body = decode_register_body(request.body, version=request.version)
         assert body.topic_config_serialize_wrapper.topic_config_table
         if run == "4.9.7":
-            assert encode_register_body(body) == bytes(request.body)
+            assert as_4_9_wrote(encode_register_body(body)) == bytes(request.body)
 
 
 @given(bodies, st.booleans())
@@ -57,11 +58,37 @@ def test_what_is_registered_is_read_again(body: RegisterBrokerBody, compressed: 
 def test_the_compressed_form_is_the_one_drawn() -> None:
     wrapper = TopicConfigSerializeWrapper(DataVersion(1, 2), {"T": TopicConfig("T", 4, 8, 6)})
     data = encode_register_body(RegisterBrokerBody(wrapper), compressed=True)
-    version, line, servers = b'{"counter":1,"timestamp":2}', b"T 4 8 6 SINGLE_TAG", b"[]"
+    version, line, servers = (
+        b'{"counter":1,"stateVersion":0,"timestamp":2}',
+        b"T 4 8 6 SINGLE_TAG",
+        b"[]",
+    )
     sizes = [len(each).to_bytes(4, "big") for each in (version, line, servers)]
     count = (1).to_bytes(4, "big")
     expected = sizes[0] + version + count + sizes[1] + line + sizes[2] + servers
     assert zlib.decompress(data) == expected
+
+
+def test_registration_names_every_member_that_the_rust_name_server_demands() -> None:
+    wrapper = TopicConfigSerializeWrapper(DataVersion(1, 2), {"T": TopicConfig("T")})
+    version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+    told = json.loads(encode_register_body(RegisterBrokerBody(wrapper)))[
+        "topicConfigSerializeWrapper"
+    ]
+    assert told["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": 2}
+    assert told["topicConfigTable"]["T"]["attributes"] == {}
+    assert told["mappingDataVersion"] == version
+    assert told["topicQueueMappingDetailMap"] == told["topicQueueMappingInfoMap"] == {}
+
+
+def test_a_compressed_topic_of_5_x_is_read_past_its_attributes() -> None:
+    parts = [b"{}", b'T 4 8 6 SINGLE_TAG {"message.type":"FIFO"}', b"[]"]
+    sized = [number(len(part)) + part for part in parts]
+    data = zlib.compress(sized[0] + number(1) + sized[1] + sized[2])
+    body = decode_register_body(data, compressed=True, version=479)
+    assert body.topic_config_serialize_wrapper.topic_config_table == {
+        "T": TopicConfig("T", 4, 8, 6)
+    }
 
 
 def test_a_broker_before_3_0_11_sends_the_table_alone() -> None:

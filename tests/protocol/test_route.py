@@ -2,6 +2,7 @@
 
 import pytest
 from tests.broker.parts import exchanges_of
+from tests.golden.golden import as_4_9_wrote
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.errors import RemoteProtocolError
@@ -29,7 +30,18 @@ def test_routes_of_4_9_7_are_written_again_to_the_byte() -> None:
     recorded = bodies("4.9.7", RequestCode.GET_ROUTEINFO_BY_TOPIC)
     assert len(recorded) > 10
     for body in recorded:
+        assert as_4_9_wrote(TopicRouteData.from_json(body).to_json()) == body
+
+
+def test_routes_and_cluster_information_of_5_3_3_are_written_again_to_the_byte() -> None:
+    """Each broker says `enableActingMaster`: the Rust client cannot read a route without it."""
+    recorded = bodies("5.3.3", RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    assert len(recorded) > 10
+    for body in recorded:
+        assert b'"enableActingMaster":false' in body
         assert TopicRouteData.from_json(body).to_json() == body
+    for body in bodies("5.3.3", RequestCode.GET_BROKER_CLUSTER_INFO):
+        assert ClusterInfo.from_json(body).to_classic_json() == body
 
 
 def test_cluster_information_of_4_9_7_is_written_again_to_the_byte() -> None:
@@ -37,7 +49,7 @@ def test_cluster_information_of_4_9_7_is_written_again_to_the_byte() -> None:
     assert b"{0:" in body
     info = ClusterInfo.from_json(body)
     assert info.broker_addr_table["broker-a"].broker_addrs[1] == "127.0.0.1:38921"
-    assert info.to_classic_json() == body
+    assert as_4_9_wrote(info.to_classic_json()) == body
 
 
 def test_bodies_of_5_3_3_are_read() -> None:
@@ -60,7 +72,7 @@ IN_A_ZONE = (
 
 def test_zones_and_acting_masters_of_5_3_3_are_passed_over() -> None:
     route = TopicRouteData.from_json(IN_A_ZONE)
-    assert route.broker_datas == [BrokerData("lab", "broker-a", {0: "127.0.0.1:29351"})]
+    assert route.broker_datas == [BrokerData("lab", "broker-a", {0: "127.0.0.1:29351"}, True)]
     assert route.queue_datas == [QueueData("broker-a", 8, 8, 7)]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.broker.parts import exchanges_of
-from tests.golden.golden import VERSIONS
+from tests.golden.golden import VERSIONS, as_4_9_wrote
 
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
@@ -13,6 +13,7 @@ from rocketrio_protocol.topic_config import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
+    TopicConfigAndMappingSerializeWrapper,
     TopicConfigSerializeWrapper,
 )
 
@@ -36,7 +37,22 @@ def test_what_slaves_of_4_9_7_copy_is_written_again_to_the_byte(
     recorded = bodies("4.9.7", code)
     assert recorded
     for body in recorded:
-        assert fastjson.dumps(fastjson.loads(body, kind)) == body
+        assert as_4_9_wrote(fastjson.dumps(fastjson.loads(body, kind))) == body
+
+
+def test_what_slaves_of_5_3_3_copy_is_written_again_to_the_byte() -> None:
+    for body in bodies("5.3.3", RequestCode.GET_ALL_TOPIC_CONFIG):
+        written = fastjson.dumps(fastjson.loads(body, TopicConfigAndMappingSerializeWrapper))
+        assert written == body
+    for body in bodies("5.3.3", RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+        written = fastjson.dumps(fastjson.loads(body, SubscriptionGroupWrapper))
+        assert written == body.replace(b'"forbiddenTable":{},', b"")
+
+
+def test_settings_that_differ_in_an_attribute_are_written_each_as_it_is() -> None:
+    plain, fifo = TopicConfig("T"), TopicConfig("T", attributes={"message.type": "FIFO"})
+    assert b'"attributes":{}' in fastjson.dumps(plain)
+    assert b'"attributes":{"message.type":"FIFO"}' in fastjson.dumps(fifo)
 
 
 @pytest.mark.parametrize("run", VERSIONS)

@@ -24,6 +24,7 @@ from rocketrio_broker.processor.stored_properties import (
     DELAY_MARK,
     TRANSACTION_MARK,
     stored_properties,
+    unique_key,
 )
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.route_info_manager import UNIT, UNIT_SUB
@@ -164,7 +165,9 @@ class SendMessageProcessor:
         if request.flag & FLAG_ONEWAY:
             return
         answers = self._current_answers(broker)
-        frame = answers.frame(request.opaque, request.serialize_type, queue_id, result)
+        frame = answers.frame(
+            request.opaque, request.serialize_type, queue_id, result, unique_key(header.properties)
+        )
         if waits and self._waiting.is_needed:
             self._waiting.add(result.end_offset, channel, frame)
         elif waits:

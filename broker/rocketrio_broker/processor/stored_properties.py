@@ -24,11 +24,13 @@ from rocketrio_protocol.properties import (
 from rocketrio_protocol.property_names import (
     PROPERTY_CLUSTER,
     PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
 )
 
 _WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
 _CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
+_UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
 DELAY_MARK: Final = "DEL"
 """Stands in the properties of every message to be delivered later: in DELAY, and in the names of 5.x's timers."""
 TRANSACTION_MARK: Final = PROPERTY_TRANSACTION_PREPARED + NAME_VALUE_SEPARATOR
@@ -55,6 +57,18 @@ def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) ->
     if is_batch:
         return f"{text[:start]}{cluster}{PROPERTY_SEPARATOR}{text[start:]}", waits
     return f"{text[:start]}{cluster}{text[end:]}", waits
+
+
+def unique_key(text: str | None) -> str | None:
+    """Return the id that the producer gave the message; None without one."""
+    start = text.rfind(_UNIQUE_KEY) if text else -1
+    if start < 0 or text is None:
+        return None
+    if start and text[start - 1] != PROPERTY_SEPARATOR:  # The end of a longer name.
+        return decode_properties(text).get(PROPERTY_UNIQUE_KEY)
+    start += len(_UNIQUE_KEY)
+    end = text.find(PROPERTY_SEPARATOR, start)
+    return text[start:] if end < 0 else text[start:end]
 
 
 def property_map(text: str, cluster_name: str) -> dict[str, str]:

@@ -27,7 +27,7 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.route import TopicList
-from rocketrio_protocol.topic_config import QUEUE_NUMS_LIMIT, TopicConfig
+from rocketrio_protocol.topic_config import QUEUE_NUMS_LIMIT, TopicConfig, with_mappings
 from rocketrio_protocol.topic_names import topic_name_problem
 
 logger = logging.getLogger("rocketrio_broker.topics")
@@ -157,7 +157,7 @@ class TopicAdminProcessor:
         return None
 
     def all_topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.response(body=fastjson.dumps(self._topics.wrapper()))
+        return request.response(body=fastjson.dumps(with_mappings(self._topics.wrapper())))
 
     def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetTopicConfigRequestHeader)

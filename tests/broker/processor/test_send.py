@@ -36,6 +36,30 @@ async def test_stored_message_is_what_was_sent(autojump_clock: MockClock) -> Non
         assert message.born_host[0] == "10.0.0.100"
 
 
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("kind", ["plain", "delayed", "half", "batch"])
+async def test_answer_names_the_unique_key_as_the_transaction_of_the_message(
+    autojump_clock: MockClock, serialize_type: SerializeType, kind: str
+) -> None:
+    mark = {"delayed": "\x02DELAY\x013", "half": "\x02TRAN_MSG\x01true\x02PGROUP\x01p"}.get(
+        kind, ""
+    )
+    is_batch = kind == "batch"
+    body = encode_batch([(0, b"a", b"UNIQ_KEY\x01ONE"), (0, b"b", b"")]) if is_batch else b"x"
+    async with (
+        EmbeddedCluster() as cluster,
+        open_channel_pool(cluster.dial, serialize_type=serialize_type) as pool,
+    ):
+        caller, addr = Caller(pool), cluster.master.broker.address
+        answer = await caller.send(
+            addr, body, properties=f"UNIQ_KEY\x017F0001{mark}",
+            sys_flag=4 if kind == "half" else 0, batch=is_batch,
+        )  # fmt: skip
+        assert (answer.code, answer.ext_fields["transactionId"]) == (0, "7F0001")
+        without = await caller.send(addr, body, properties="TAGS\x01t", batch=is_batch)
+        assert "transactionId" not in without.ext_fields
+
+
 async def test_long_header_and_code_10_store_the_same(autojump_clock: MockClock) -> None:
     async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
         addr = cluster.master.broker.address

@@ -8,6 +8,7 @@ from rocketrio_broker.processor.stored_properties import (
     is_true,
     property_map,
     stored_properties,
+    unique_key,
 )
 from rocketrio_protocol.properties import decode_properties
 
@@ -116,3 +117,24 @@ def test_only_true_is_true() -> None:
     assert [is_true(word) for word in ("true", "True", "TRUE", "1", "yes", "")] == [True] * 3 + [
         False
     ] * 3
+
+
+@pytest.mark.parametrize(
+    ("sent", "key"),
+    [
+        (f"UNIQ_KEY={KEY};TAGS=t", KEY),
+        (f"TAGS=t;UNIQ_KEY={KEY}", KEY),
+        (f"TAGS=t;UNIQ_KEY={KEY};", KEY),
+        ("UNIQ_KEY=first;UNIQ_KEY=last", "last"),
+        (f"UNIQ_KEY={KEY};MY_UNIQ_KEY=other", KEY),
+        ("MY_UNIQ_KEY=other", None),
+        ("TAGS=UNIQ_KEY", None),
+        ("", None),
+    ],
+)
+def test_unique_key_is_that_of_the_property(sent: str, key: str | None) -> None:
+    assert unique_key(text(sent)) == key
+
+
+def test_unique_key_without_properties_is_none() -> None:
+    assert unique_key(None) is None
