@@ -13,13 +13,20 @@ from typing import Final
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 
+TEXT_SIZE_LIMIT: Final = 64 * 1024
+"""Bytes of a text that is read: all settings of an Apache broker take 12 KiB."""
+
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _PLAIN: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _KEY: Final = re.compile(r"(?P<key>(?:[^\\\s=:]|\\.)*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
 
 
 def parse_properties(data: Body) -> dict[str, str]:
-    """Read the text. Raises RemoteProtocolError when it is not UTF-8."""
+    """Read the text. Raises RemoteProtocolError when it is too long, or not UTF-8."""
+    if len(data) > TEXT_SIZE_LIMIT:
+        raise RemoteProtocolError(
+            f"The properties have {len(data)} bytes; {TEXT_SIZE_LIMIT} is the limit"
+        )
     try:
         text = bytes(data).decode()
     except UnicodeDecodeError as error:
@@ -38,19 +45,19 @@ def format_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    joined = ""
+    begun: list[str] = []  # The parts of a line that the next one continues.
     for raw in re.split(r"\r\n|\r|\n", text):
-        line = joined + raw.lstrip()
-        joined = ""
-        if not line or line[0] in "#!":
+        line = raw.lstrip()
+        if not begun and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
-            joined = line[:-1]
+            begun.append(line[:-1])
         else:
-            yield line
-    if joined:
-        yield joined
+            yield "".join((*begun, line))
+            begun.clear()
+    if begun:
+        yield "".join(begun)
 
 
 def _unescaped(text: str) -> str:

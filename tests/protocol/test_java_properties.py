@@ -6,7 +6,11 @@ from tests.golden.golden import VERSIONS
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.java_properties import format_properties, parse_properties
+from rocketrio_protocol.java_properties import (
+    TEXT_SIZE_LIMIT,
+    format_properties,
+    parse_properties,
+)
 
 words = st.text("abcXYZ019._-/ ", min_size=1, max_size=12).map(str.strip).filter(bool)
 
@@ -24,6 +28,7 @@ words = st.text("abcXYZ019._-/ ", min_size=1, max_size=12).map(str.strip).filter
         (b"path=C:\\\\dir\\u0041", {"path": "C:\\dirA"}),
         (b"a=1\na=2", {"a": "2"}),
         (b"a=x\\", {"a": "x"}),
+        (b"a=one \\\n  \\\n two\\\n# three", {"a": "one two# three"}),
         ("ä=ö".encode(), {"ä": "ö"}),
     ],
 )
@@ -51,3 +56,9 @@ def test_the_settings_of_apaches_broker_are_read(run: str) -> None:
 def test_other_encodings_are_the_peers_fault() -> None:
     with pytest.raises(RemoteProtocolError, match="UTF-8"):
         parse_properties(b"\xff\xfe")
+
+
+def test_parse_properties_of_a_text_over_the_limit_is_refused() -> None:
+    assert parse_properties(b"#" * TEXT_SIZE_LIMIT) == {}
+    with pytest.raises(RemoteProtocolError, match=f"{TEXT_SIZE_LIMIT} is the limit"):
+        parse_properties(b"#" * (TEXT_SIZE_LIMIT + 1))

@@ -22,8 +22,8 @@ from rocketrio_broker.filter.operators import Evaluate
 from rocketrio_broker.filter.values import INT_LIMIT, LONG_LIMIT, Long, Value, compare
 from rocketrio_protocol.errors import Error
 
-EXPRESSION_SIZE_LIMIT: Final = 16 << 10
-"""Characters of an expression: reading one so long holds the broker for 70 ms."""
+EXPRESSION_SIZE_LIMIT: Final = 8 << 10
+"""Characters of an expression: reading the longest holds the broker for 35 ms."""
 DEPTH_LIMIT: Final = 100
 """Operators inside each other: each costs a frame of Python's stack while a message is judged."""
 _SHORT_SIZE: Final = 1000
@@ -31,7 +31,7 @@ _SHORT_SIZE: Final = 1000
 _SHORT_CACHE_SIZE: Final = 256
 _LONG_CACHE_SIZE: Final = 16
 """Compiled expressions kept, short and long ones: pulls name theirs again and again, wrong ones too. Both caches
-together hold 60 MiB at most."""
+together hold 45 MiB at most."""
 _TEXT_SHOWN: Final = (
     100  # characters of a wrong expression in its error, which goes back to the peer
 )

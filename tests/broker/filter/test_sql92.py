@@ -158,13 +158,13 @@ def test_what_is_no_expression_says_where_or_why(text: str, why: str) -> None:
 
 
 def test_long_expressions_of_few_levels_are_judged() -> None:
-    text = " OR ".join(f"a = {number}" for number in range(1300))
-    assert chooses(text, a="1299")
+    text = " OR ".join(f"a = {number}" for number in range(700))
+    assert chooses(text, a="699")
     assert not chooses("(" * 2000 + "a = 5" + ")" * 2000, a="6")
 
 
 def test_a_wrong_expression_is_read_once_and_shown_in_part() -> None:
-    text = "a = 5 OR " * 1000
+    text = "a = 5 OR " * 900
     misses = sql92._compiled_long.cache_info().misses
     for _ in range(3):
         with pytest.raises(ExpressionError, match="its end") as caught:
