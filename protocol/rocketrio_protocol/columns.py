@@ -4,7 +4,8 @@ Only what is wanted is decoded. Decided per block: few messages go one by one (a
 0.4 ms however small), and so do compressed bodies, IPv6 hosts as text, and properties that break the
 usual pattern; everything else is decoded for all rows at once.
 
-Invariant: a column holds what the same property of `MessageExt` says, null for "has none".
+Invariant: a column holds what the same property of `MessageExt` says, null for "has none". A time that no datetime
+holds is null as well, where `born_time` and `store_time` give the nearest one.
 Unlike Java: it has no such thing.
 """
 
@@ -20,7 +21,7 @@ from rocketrio_protocol.arrow_arrays import map_array, number_array, repeated, t
 from rocketrio_protocol.column_block import RecordBlock, open_block
 from rocketrio_protocol.column_properties import MAP_TYPE, Int64s, OddProperties, gather
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
-from rocketrio_protocol.message import MessageExt, SysFlag
+from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, SysFlag
 from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.property_names import (
     PROPERTY_KEYS,
@@ -35,8 +36,7 @@ TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 _FEW_MESSAGES: Final = 16
 """Up to it objects are faster than vectors (measured; see benchmarks/bench_columns.py)."""
-_MAX_TIMESTAMP_MS: Final = (2**63 - 1) // 1000
-_TIME_DIGITS: Final = 18  # less than what a 64-bit number holds; _MAX_TIMESTAMP_MS has 16
+_TIME_DIGITS: Final = 18  # less than what a 64-bit number holds; LAST_TIME_MS has 15
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
@@ -119,8 +119,8 @@ def _host_text(host: tuple[str, int]) -> str:
 
 
 def _timestamps(milliseconds: Int64s) -> Any:
-    out_of_range = (milliseconds > _MAX_TIMESTAMP_MS) | (milliseconds < -_MAX_TIMESTAMP_MS)
-    if out_of_range.any():  # a hostile or broken clock; Arrow cannot hold it
+    out_of_range = (milliseconds > LAST_TIME_MS) | (milliseconds < FIRST_TIME_MS)
+    if out_of_range.any():  # a hostile or broken clock; Python, pandas and Spark cannot hold it
         return number_array(milliseconds * 1000, out_of_range).view(TIMESTAMP_TYPE)
     return number_array(milliseconds * 1000).view(TIMESTAMP_TYPE)
 
@@ -138,7 +138,7 @@ def _times(texts: Sequence[str | None]) -> Any:
         and len(text) <= _TIME_DIGITS
         and text.isascii()
         and text.isdigit()
-        and int(text) <= _MAX_TIMESTAMP_MS
+        and int(text) <= LAST_TIME_MS
         else -1
         for text in texts
     ]

@@ -66,6 +66,12 @@ COMPRESSION_TYPE_SHIFT: Final = 8
 HOSTS_IPV6_MASK: Final = 0x30
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DAY: Final = timedelta(days=1)
+FIRST_TIME_MS: Final = (datetime.min.replace(tzinfo=UTC) + _DAY - _EPOCH) // _MILLISECOND
+"""The earliest time that a datetime holds in every time zone, in epoch ms."""
+LAST_TIME_MS: Final = (datetime.max.replace(tzinfo=UTC) - _DAY - _EPOCH) // _MILLISECOND
+"""The latest one."""
 
 # Plain numbers where every message passes: IntFlag arithmetic costs a microsecond.
 _COMPRESSED: Final = 0x1
@@ -209,8 +215,8 @@ class MessageExt:
 
     @property
     def born_time(self) -> datetime:
-        """When the producer made it, by its clock."""
-        return _EPOCH + timedelta(milliseconds=self.born_timestamp_ms)
+        """When the producer made it, by its clock; the nearest time that a datetime holds."""
+        return _time(self.born_timestamp_ms)
 
     @property
     def born_host(self) -> tuple[str, int]:
@@ -228,8 +234,8 @@ class MessageExt:
 
     @property
     def store_time(self) -> datetime:
-        """When the master stored it, by its clock."""
-        return _EPOCH + timedelta(milliseconds=self.store_timestamp_ms)
+        """When the master stored it, by its clock; the nearest time that a datetime holds."""
+        return _time(self.store_timestamp_ms)
 
     @property
     def store_host(self) -> tuple[str, int]:
@@ -395,3 +401,8 @@ class MessageExt:
     def __setstate__(self, state: tuple[bytes, str]) -> None:
         self.buffer, self.broker_name = state
         self.start, self.size = 0, len(state[0])
+
+
+def _time(milliseconds: int) -> datetime:
+    """Any producer may write any number; nobody who only reads it shall fail."""
+    return _EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_TIME_MS), LAST_TIME_MS))

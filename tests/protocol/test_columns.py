@@ -19,7 +19,7 @@ from rocketrio_protocol.columns import COLUMN_TYPES, decode_columns
 from rocketrio_protocol.compression import compress
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt
 from rocketrio_protocol.message_codec import (
     RecordStatus,
     decode_messages,
@@ -36,17 +36,14 @@ def always_by_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns_module, "_FEW_MESSAGES", 0)
 
 
-def _timestamp(milliseconds: int) -> datetime | None:
-    try:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None
+def _timestamp(milliseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
 
 
 def _delivery(message: MessageExt) -> int | None:
     properties = message.properties
     text = properties.get("TIMER_OUT_MS", properties.get("TIMER_DELIVER_MS", ""))
-    is_time = re.fullmatch("[0-9]{1,18}", text) and int(text) <= (2**63 - 1) // 1000
+    is_time = re.fullmatch("[0-9]{1,18}", text) and int(text) <= LAST_TIME_MS
     return int(text) * 1000 if is_time else None
 
 
@@ -78,7 +75,7 @@ def _assert_equal_to_messages(chunk: bytes, *, inflate: bool = True) -> None:
             numbers = array.cast(pa.int64()).to_pylist()
             times = [getattr(message, f"{name}_ms") for message in messages]
             assert numbers == [
-                time * 1000 if abs(time) <= (2**63 - 1) // 1000 else None for time in times
+                time * 1000 if FIRST_TIME_MS <= time <= LAST_TIME_MS else None for time in times
             ]
         elif name == "properties":
             assert [dict(pairs) for pairs in array.to_pylist()] == [m.properties for m in messages]
@@ -261,15 +258,20 @@ def test_checksums_are_compared_when_asked() -> None:
         decode_columns(chunk, ["queue_id"], check_crc=True)
 
 
-def test_times_beyond_what_arrow_can_hold_are_null() -> None:
+@pytest.mark.parametrize("few", [0, 16])
+def test_times_beyond_what_a_datetime_can_hold_are_null(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns_module, "_FEW_MESSAGES", few)
+    beyond = (2**63 - 1, -(2**63), 2**53, LAST_TIME_MS + 1, FIRST_TIME_MS - 1)
+    inside = (0, LAST_TIME_MS, FIRST_TIME_MS)
     chunk = b"".join(
-        encode_record(**plain_fields(born_timestamp_ms=t)) for t in (0, 2**63 - 1, -(2**63))
+        encode_record(**plain_fields(born_timestamp_ms=t, store_timestamp_ms=t))
+        for t in (*inside, *beyond)
     )
-    assert decode_columns(chunk, ["born_timestamp"])["born_timestamp"].to_pylist() == [
-        _timestamp(0),
-        None,
-        None,
-    ]
+    columns = decode_columns(chunk, ["born_timestamp", "store_timestamp"])
+    for array in columns.values():
+        assert array.to_pylist() == [*map(_timestamp, inside), *[None] * len(beyond)]
 
 
 @pytest.mark.parametrize("equal_sizes", [True, False])

@@ -5,7 +5,7 @@ import pickle
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -16,7 +16,7 @@ from tests.protocol.records import plain_fields, record_fields
 
 from rocketrio_protocol.errors import BodyUnreadable, LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message import Message, MessageExt, MessageQueue, SysFlag
+from rocketrio_protocol.message import LAST_TIME_MS, Message, MessageExt, MessageQueue, SysFlag
 from rocketrio_protocol.message_codec import encode_record
 from rocketrio_protocol.properties import decode_properties
 
@@ -212,3 +212,18 @@ def test_times_are_aware() -> None:
     message = _message(born_timestamp_ms=1_700_000_000_123, store_timestamp_ms=-1)
     assert message.born_time == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
     assert message.store_time == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("beyond", [2**63 - 1, 2**53, LAST_TIME_MS + 1])
+@pytest.mark.parametrize("hours", [-23, 0, 23])
+def test_a_time_that_no_datetime_holds_is_the_nearest_one(beyond: int, hours: int) -> None:
+    """Any producer may write any number, and a handler that looks at it shall not fail."""
+    zone = timezone(timedelta(hours=hours))
+    last = _message(born_timestamp_ms=beyond, store_timestamp_ms=beyond)
+    first = _message(born_timestamp_ms=-beyond, store_timestamp_ms=-beyond)
+    for message, year in ((last, 9999), (first, 1)):
+        for time in (message.born_time, message.store_time):
+            assert time.year == time.astimezone(zone).year == year
+    assert last.born_timestamp_ms == beyond
+    at_the_end = _message(born_timestamp_ms=LAST_TIME_MS)
+    assert at_the_end.born_time == last.born_time

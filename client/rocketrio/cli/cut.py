@@ -1,7 +1,6 @@
 """`rocketrio broker cut list|show|resend`."""
 
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -183,8 +182,7 @@ def _topics(row: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def _stored(record: CutRecord) -> str:
-    time = datetime.fromtimestamp(record.message.store_timestamp_ms / 1000)
-    return time.astimezone().isoformat(timespec="milliseconds")
+    return record.message.store_time.astimezone().isoformat(timespec="milliseconds")
 
 
 def _row(record: CutRecord) -> tuple[object, ...]:

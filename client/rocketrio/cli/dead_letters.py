@@ -148,13 +148,12 @@ async def _chosen(
 
 
 def _row(message: MessageExt) -> tuple[object, ...]:
-    stored = datetime.fromtimestamp(message.store_timestamp_ms / 1000).astimezone()
     return (
         message.message_id,
         message.topic,
         message.keys,
         message.tags or "",
         message.reconsume_times,
-        stored.isoformat(timespec="seconds"),
+        message.store_time.astimezone().isoformat(timespec="seconds"),
         len(message.body),
     )

@@ -43,7 +43,7 @@ class Column:
     source: str = ""
     """The protocol's column; empty where no record knows it, so that the reader adds it."""
     may_be_null: bool = False
-    """Also in a message that is whole. A timestamp is null where it lies beyond what Arrow can hold."""
+    """Also in a message that is whole. A timestamp is null where no Python datetime can hold it."""
 
 
 _STRING, _BINARY, _INT, _LONG, _TIMESTAMP = (
