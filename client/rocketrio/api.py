@@ -149,7 +149,9 @@ class ClientAPI:
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
     ) -> int:
         """Offset of the oldest message; that of the next one when the queue is empty."""
-        header = GetMinOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        header = GetMinOffsetRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
         # -1 stands for a queue that holds nothing yet.
         return max(0, await self._offset(addr, header, queue, "min offset", timeout))
 
@@ -157,12 +159,12 @@ class ClientAPI:
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
     ) -> int:
         """Offset that the next message will get."""
-        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        header = max_offset_header(queue)
         return await self._offset(addr, header, queue, "max offset", timeout)
 
     async def queue_end(self, addr: str, queue: MessageQueue, *, timeout: float) -> QueueEnd:
         """As `max_offset`; a slave of ours also says how fresh that is."""
-        header = GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        header = max_offset_header(queue)
         answer = await self.call(
             addr, header, what=f"end of {queue} failed", topic=queue.topic, timeout=timeout
         )
@@ -183,6 +185,7 @@ class ClientAPI:
             queue_id=queue.queue_id,
             timestamp=timestamp_ms,
             boundary_type=LOWER_BOUNDARY,
+            broker_name=queue.broker_name,
         )
         return max(0, await self._offset(addr, header, queue, "search for an offset", timeout))
 
@@ -190,7 +193,9 @@ class ClientAPI:
         self, addr: str, queue: MessageQueue, *, timeout: float = API_TIMEOUT
     ) -> int:
         """Store time in epoch ms of the oldest message; -1 without any."""
-        header = GetEarliestMsgStoretimeRequestHeader(topic=queue.topic, queue_id=queue.queue_id)
+        header = GetEarliestMsgStoretimeRequestHeader(
+            topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+        )
         answer = await self.call(
             addr, header, what=f"earliest store time of {queue}", topic=queue.topic, timeout=timeout
         )
@@ -244,6 +249,7 @@ class ClientAPI:
             set_zero_if_not_found=None if zero_if_young else False,
             claim=client_id,
             with_epoch=with_epoch or None,
+            broker_name=queue.broker_name,
         )
         answer = await self.pool.call(addr, header, timeout=timeout)
         if answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
@@ -286,6 +292,7 @@ class ClientAPI:
             epoch=epoch,
             seek=seek or None,
             reset=reset or None,
+            broker_name=queue.broker_name,
         )
         answer = await self.call(
             addr,
@@ -358,3 +365,10 @@ class ClientAPI:
         )
         found = fastjson.loads(answer.body, ConsumerIdList, what="consumer list")
         return found.consumer_id_list
+
+
+def max_offset_header(queue: MessageQueue) -> GetMaxOffsetRequestHeader:
+    """Ask for the end of a queue."""
+    return GetMaxOffsetRequestHeader(
+        topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
+    )

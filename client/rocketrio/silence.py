@@ -20,10 +20,10 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio.api import max_offset_header
 from rocketrio.fault import AddressFaults
 from rocketrio.routing import Router
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.commands.offset import GetMaxOffsetRequestHeader
 from rocketrio_protocol.errors import Error, RequestTimeout
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import ChannelPool
@@ -141,7 +141,9 @@ class SilenceWatch:
             return True  # It is dialled, or its pulls have failed already.
         asked_at = trio.current_time()
         try:
-            await channel.call(_question(watched.queue), timeout=PROBE_TIMEOUT, now=asked_at)
+            await channel.call(
+                max_offset_header(watched.queue), timeout=PROBE_TIMEOUT, now=asked_at
+            )
         except RequestTimeout:
             return channel.last_received > asked_at
         except Error:
@@ -151,7 +153,9 @@ class SilenceWatch:
     async def _asked_anyhow(self, watched: Watched) -> bool:
         """Whether the address answers, dialled if need be."""
         try:
-            await self.pool.call(watched.addr, _question(watched.queue), timeout=PROBE_TIMEOUT)
+            await self.pool.call(
+                watched.addr, max_offset_header(watched.queue), timeout=PROBE_TIMEOUT
+            )
         except Error:
             return False
         return True
@@ -183,7 +187,3 @@ class SilenceWatch:
     def _is_routed(self, watched: Watched) -> bool:
         addrs = self.routing.broker_addr_table.get(watched.queue.broker_name, {})
         return watched.addr in addrs.values()
-
-
-def _question(queue: MessageQueue) -> GetMaxOffsetRequestHeader:
-    return GetMaxOffsetRequestHeader(topic=queue.topic, queue_id=queue.queue_id)

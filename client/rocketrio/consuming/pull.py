@@ -234,6 +234,7 @@ class PullAPIWrapper:
             max_msg_bytes=max_bytes,
             limited_by_bytes=True,
             epoch=epoch,
+            broker_name=queue.broker_name,
         )
 
     async def _pull_from(

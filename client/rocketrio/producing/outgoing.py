@@ -74,6 +74,7 @@ class Outgoing:
             self.flag,
             self.properties,
             batch=True if self.is_batch else None,
+            broker_name=queue.broker_name,
         )
 
 

@@ -62,7 +62,7 @@ class SendRequest:
         code, batch = (_BATCH, '","m":"true"') if outgoing.is_batch else (_SINGLE, '"')
         try:
             header = (
-                f"{_head(code, self.group, outgoing.topic, queue.queue_id)}"
+                f"{_head(code, self.group, outgoing.topic, queue.broker_name, queue.queue_id)}"
                 f'{outgoing.sys_flag}","g":"{self.born_timestamp_ms}","h":"{outgoing.flag}{batch}'
                 f',"i":{_json(outgoing.properties).decode()}{_AFTER_PROPERTIES}{opaque}{_AFTER_OPAQUE}'
             ).encode()
@@ -85,11 +85,12 @@ class SendRequest:
 
 
 @lru_cache(_HEAD_CACHE_SIZE)
-def _head(code: int, group: str, topic: str, queue_id: int) -> str:
+def _head(code: int, group: str, topic: str, broker_name: str, queue_id: int) -> str:
     """The header up to its sysFlag."""
     return (
         f'{{"code":{code},"extFields":{{"a":{_text(group)},"b":{_text(topic)}'
-        f',"c":"{AUTO_CREATE_TOPIC_KEY}","d":"{DEFAULT_TOPIC_QUEUE_NUMS}","e":"{queue_id}","f":"'
+        f',"c":"{AUTO_CREATE_TOPIC_KEY}","d":"{DEFAULT_TOPIC_QUEUE_NUMS}","e":"{queue_id}"'
+        f',"n":{_text(broker_name)},"f":"'
     )
 
 

@@ -1,7 +1,8 @@
 """Offsets: a group's progress (14, 15), a queue's bounds (30, 31), times (29, 32).
 
 Fields that begin with `rocketrio` pass between our clients and brokers only (docs/decisions/0014): Apache's peers
-ignore them, and who does not send them gets none.
+ignore them, and who does not send them gets none. `bname` is for a 5.x proxy, which chooses the broker by it; brokers
+ignore it.
 
 Answers to: RocketMQ reference, section 2.4.
 """
@@ -41,6 +42,7 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
     """The client that takes the queue over: its commits may go back after a seek, those of earlier owners no more."""
     with_epoch: bool | None = wire("rocketrioWithEpoch", default=None)
     """The answer shall name the epoch of the log, as it does where the queue is claimed."""
+    broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
@@ -73,6 +75,7 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
     """An operator puts the group there: newer than what any client committed."""
     epoch: str | None = wire("rocketrioEpoch", default=None)
     """The epoch of the log that the position comes from: a log that became shorter since refuses what lies beyond."""
+    broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
@@ -92,6 +95,7 @@ class GetMaxOffsetRequestHeader(RequestHeader):
     topic: str
     queue_id: int
     committed: bool | None = None
+    broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
@@ -101,6 +105,7 @@ class GetMinOffsetRequestHeader(RequestHeader):
     code: ClassVar = RequestCode.GET_MIN_OFFSET
     topic: str
     queue_id: int
+    broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
@@ -112,6 +117,7 @@ class SearchOffsetRequestHeader(RequestHeader):
     queue_id: int
     timestamp: int
     boundary_type: str | None = None
+    broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
@@ -121,6 +127,7 @@ class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
     code: ClassVar = RequestCode.GET_EARLIEST_MSG_STORETIME
     topic: str
     queue_id: int
+    broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define

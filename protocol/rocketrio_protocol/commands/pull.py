@@ -47,6 +47,7 @@ class PullMessageRequestHeader(RequestHeader):
     limited_by_bytes: bool | None = wire("rocketrioLimitedByBytes", default=None)
     epoch: str | None = wire("rocketrioEpoch", default=None)
     """The epoch of the log that `queue_offset` comes from."""
+    broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define

@@ -81,6 +81,7 @@ async def _look(
         sub_version=0,
         subscription=ALL.expression,
         expression_type=ALL.expression_type,
+        broker_name=queue.broker_name,
     )
     addr = client.routing.broker_addr_table[queue.broker_name][MASTER_ID]
     if client.routing.is_avoided(addr):

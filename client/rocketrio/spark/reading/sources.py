@@ -189,6 +189,7 @@ class TaskSource:
             expression_type=options.subscription.expression_type,
             max_msg_bytes=options.batch_size,
             limited_by_bytes=True,
+            broker_name=part.broker_name,
         )
         watched = self._silence.begin(addr, _queue(part))
         started = trio.current_time()
