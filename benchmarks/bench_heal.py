@@ -63,6 +63,8 @@ def _measure(name: str, mode: Mode, rounds: int, network: Network | None) -> Non
         gaps.append(played.seen.longest_gap)
         silences.append(played.seen.longest_silence)
         broken += bool(played.problems)
+        for problem in played.problems:
+            print(f"{name}, seed {seed}: {problem}", file=sys.stderr)
     for who, seconds in (("producer", gaps), ("group", silences)):
         line = {
             "name": f"heal.{name}.{who}",
