@@ -153,7 +153,7 @@ PLOTS: Final[dict[str, Plot]] = {
     "wiped": Plot(wiped, loses_in=("async", "async-sync"), goes_back_in=("async", "async-sync")),
     "partition": Plot(partition, needs="network"),
     "shortened": Plot(
-        shortened, "network", loses_in=("async", "async-sync"), goes_back_in=("async", "async-sync")
+        shortened, "network", loses_in=("async", "async-sync"), goes_back_in=get_args(Mode)
     ),
     "power cut": Plot(
         power_cut, "volume", loses_in=("async", "sync-mem"), goes_back_in=get_args(Mode)
