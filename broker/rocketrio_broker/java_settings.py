@@ -8,6 +8,7 @@ accepts both without effect.
 """
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -36,6 +37,9 @@ _FIXED: Final = {"filterServerNums": "0", "msgTraceTopicName": TRACE_TOPIC, "use
 """What nobody can set here and 4.9's `mqadmin exportConfigs` fails without."""
 
 _SHOWN_ELSEWHERE: Final = ("listen", "ha_listen", "address", "ha_address", "store")
+
+_LARGEST: Final = 2**63 - 1
+"""Of any number: Java's long."""
 
 _MILLISECONDS: Final = frozenset(
     {
@@ -219,11 +223,13 @@ def _from_text(java_name: str, path: str, text: str) -> Any:
             raise ConfigError(f"{java_name} is {text!r}, not one of {', '.join(get_args(kind))}")
         return text
     try:
-        if path.rpartition(".")[2] in _MILLISECONDS:
-            return int(text) / 1000
-        return float(text) if kind is float else int(text)
-    except ValueError:
-        raise ConfigError(f"{java_name} is {text!r}, which is not a number") from None
+        is_milliseconds = path.rpartition(".")[2] in _MILLISECONDS
+        number = int(text) / 1000 if is_milliseconds else kind(text)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= _LARGEST:
+        raise ConfigError(f"{java_name} is {text[:80]!r}, which is not a number of 64 bits")
+    return number
 
 
 def _unknown(java_name: str) -> str:

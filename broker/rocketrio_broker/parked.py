@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from rocketrio_broker.store.consume_queue_table import QUEUE_ID_LIMIT
 from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage
@@ -22,6 +23,7 @@ from rocketrio_protocol.java_map_order import java_properties_text
 from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
 from rocketrio_protocol.properties import (
     NAME_VALUE_SEPARATOR,
+    decimal_value,
     decode_properties,
     property_value,
 )
@@ -30,7 +32,7 @@ from rocketrio_protocol.property_names import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
 )
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, topic_name_problem
 
 _DELAY: Final = (PROPERTY_DELAY_TIME_LEVEL + NAME_VALUE_SEPARATOR).encode()
 HALF_QUEUE_ID: Final = 0
@@ -38,7 +40,7 @@ HALF_QUEUE_ID: Final = 0
 
 def delay_level(text: str | None) -> int:
     """The level that the property DELAY asks for; 0 for none, and for what is no number."""
-    return int(text) if text is not None and text.isdecimal() else 0
+    return decimal_value(text) or 0
 
 
 class DelayedPuts:
@@ -95,13 +97,15 @@ def stored_message(store: MessageStore, physical_offset: int) -> MessageExt | No
 
 
 def released(message: MessageExt) -> PutMessage | None:
-    """The message for its real topic; None for one that does not name it."""
+    """The message for its real topic; None for one that does not name a queue that can be."""
     properties = message.stored_properties
     topic = property_value(properties, PROPERTY_REAL_TOPIC)
-    queue_id = property_value(properties, PROPERTY_REAL_QUEUE_ID)
-    if topic is None or queue_id is None or not queue_id.isdecimal():
+    queue_id = decimal_value(property_value(properties, PROPERTY_REAL_QUEUE_ID))
+    if topic is None or topic_name_problem(topic) is not None:
         return None
-    return stored_again(message, topic=topic, queue_id=int(queue_id), properties=properties)
+    if queue_id is None or queue_id > QUEUE_ID_LIMIT:
+        return None
+    return stored_again(message, topic=topic, queue_id=queue_id, properties=properties)
 
 
 def stored_again(

@@ -28,6 +28,8 @@ _PROPERTY_NUMBER: Final = _PROPERTY_BYTE[0]
 _POWER_COUNT: Final = 512
 _POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(_POWER_COUNT)))
 
+_NUMBER_DIGITS: Final = 18  # of any decimal number that fits a long
+
 _HASH_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
 _KEPT_TAGS_SIZE: Final = (
     256  # characters; the hash of a longer text is computed each time, so that texts take 1 MiB
@@ -103,6 +105,13 @@ def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None
     """One property out of the stored bytes, without building the map; the last one counts."""
     value = stored_value(bytes(raw), name.encode() + _NAME_VALUE_BYTE)
     return value.decode("utf-8", "replace") if value else None
+
+
+def decimal_value(text: str | None) -> int | None:
+    """Return the number that a property holds; None for a missing one, and for what can be no long."""
+    if text is None or not text.isdecimal() or len(text) > _NUMBER_DIGITS:
+        return None
+    return int(text)
 
 
 def stored_value(stored: bytes, label: bytes) -> bytes:

@@ -46,11 +46,20 @@ def test_settings_of_the_store_change_too() -> None:
     assert changed.store.access_message_in_memory_max_ratio == 0.5
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "nan", "inf", "1e300", "soon", "²"])
+@pytest.mark.parametrize("name", ["transactionTimeOut", "fileReservedTime", "transactionCheckMax"])
+def test_number_beyond_64_bits_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        changed_config(BrokerConfig(), {name: text})
+
+
 def test_when_old_files_go_can_change() -> None:
     changed = changed_config(BrokerConfig(), {"deleteWhen": "04;16", "fileReservedTime": "24"})
     assert (changed.store.delete_when, changed.store.file_reserved_time) == ("04;16", 24.0)
     with pytest.raises(ConfigError, match="delete_when"):
         changed_config(BrokerConfig(), {"deleteWhen": "noon"})
+    with pytest.raises(ConfigError, match="delete_when"):
+        changed_config(BrokerConfig(), {"deleteWhen": "²"})
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,10 @@ from trio.testing import MockClock
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
+from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.remoting.ports import VirtualWallClock
 from rocketrio_protocol.topic_config import DelayOffsetWrapper
@@ -422,3 +424,31 @@ async def test_arbitrary_time_is_refused_and_not_ignored(
         assert broker.cluster.master.broker.store.max_physical_offset == 0
         answer = await broker.call.send(broker.addr, b"x", properties="MODEL\x01DELUXE")
         assert answer.code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id"),
+    [("orders", str(2**31)), ("orders", "9" * 5000), ("../../x", "0"), ("/abs/x", "0")],
+)
+async def test_message_that_cannot_be_stored_is_skipped_at_every_start(
+    autojump_clock: MockClock, topic: str, queue_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with delayed() as broker:
+        host = pack_host("10.0.0.1", 1)
+        properties = f"DELAY\x011\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}"
+        broker.cluster.master.broker.store.append(
+            PutMessage(
+                topic="SCHEDULE_TOPIC_XXXX",
+                queue_id=0,
+                properties=properties.encode(),
+                born_timestamp_ms=0,
+                born_host=host,
+                store_host=host,
+            )
+        )
+        await broker.cluster.kill_master()
+        await broker.cluster.restart_master()
+        await broker.send(1, b"next")
+        await trio.sleep(3)
+        assert [message.body for message in await broker.delivered()] == [b"next"]
+    assert "names no topic that it could be delivered to" in caplog.text

@@ -11,7 +11,7 @@ import attrs
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
 from rocketrio_broker.store.dispatch import (
     TRANSACTION_MASK,
     DelayLevels,
@@ -75,6 +75,10 @@ class Appender:
         refused = self._refused(len(topic), len(body), len(properties))
         if refused is not None:
             return refused
+        key = (put.topic, put.queue_id)
+        queue = self._table.by_key.get(key)
+        if queue is None and not can_have_folder(*key):
+            return self._no_queue(*key)
         shape = record_shape(topic, len(born_host), len(store_host))
         size = shape.overhead + len(body) + len(properties)
         if size > self._largest_record:
@@ -84,10 +88,9 @@ class Appender:
             physical_offset = log.claim(size)
         except OSError as error:
             return self._no_space(error)
-        key = (put.topic, put.queue_id)
         sys_flag = put.sys_flag
         visible = sys_flag & TRANSACTION_MASK == 0 or has_queue_entry(sys_flag)
-        queue = table.by_key.get(key) or table.queue(*key)
+        queue = queue or table.queue(*key)
         queue_offset = queue.max_offset if visible else 0
         store_ms = self._store_ms()
         record = shape.record(
@@ -122,6 +125,10 @@ class Appender:
         """Store the entries of a batch as one unit; `put.properties` is added to those of each."""
         topic, batch = put.topic.encode(), batch_of(entries, put.properties)
         refused = self._refused(len(topic), batch.body_size, batch.properties_size)
+        key = (put.topic, put.queue_id)
+        queue = self._table.by_key.get(key)
+        if refused is None and queue is None and not can_have_folder(*key):
+            refused = self._no_queue(*key)
         if refused is None:
             refused = self._refused_as_batch(put, batch)
         if refused is not None:
@@ -135,8 +142,7 @@ class Appender:
             start = log.claim(size)
         except OSError as error:
             return self._no_space(error)
-        key = (put.topic, put.queue_id)
-        queue = table.by_key.get(key) or table.queue(*key)
+        queue = queue or table.queue(*key)
         first, count = queue.max_offset, batch.count
         store_ms = self._store_ms()
         records, addresses, queue_entries = batch.records(shape, put, first, start, store_ms)
@@ -179,6 +185,10 @@ class Appender:
                 f"{properties_size} bytes of properties; {MAX_PROPERTIES_SIZE} is the limit",
             )
         return None
+
+    def _no_queue(self, topic: str, queue_id: int) -> AppendResult:
+        why = f"there can be no queue {queue_id} of {topic!r}"
+        return self._refuse(PutStatus.MESSAGE_ILLEGAL, why)
 
     def _too_large(self, body_size: int) -> AppendResult:
         limit = min(self._max_message_size, self._largest_record)

@@ -14,6 +14,7 @@ from rocketrio_protocol.errors import ConfigError
 
 QUEUE_ENTRY_SIZE = 20
 _SMALLEST_LOG_FILE = 4096  # one page; smaller files serve nobody
+_HOUR = re.compile(r"[01]?[0-9]|2[0-3]")
 _DELAY_LEVELS = re.compile(r"[1-9]\d*[smhd](\s+[1-9]\d*[smhd])*")
 _LARGEST_FILE = 0x7FFFFFFF  # the size word of padding is a signed 32-bit number
 
@@ -138,9 +139,7 @@ class StoreConfig:
                 "mapped_file_size_consume_queue is"
                 f" {self.mapped_file_size_consume_queue}: it must be a multiple of 20"
             )
-        if not all(
-            hour.strip().isdigit() and int(hour) < 24 for hour in self.delete_when.split(";")
-        ):
+        if not all(_HOUR.fullmatch(hour.strip()) for hour in self.delete_when.split(";")):
             raise ConfigError(
                 f"delete_when is {self.delete_when!r}: hours such as 04 or 04;16 are meant"
             )

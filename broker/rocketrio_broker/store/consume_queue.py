@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE
-from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, file_name
+from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, file_name, is_number
 from rocketrio_broker.store.open_files import OpenFiles
 
 ENTRY: Final = Struct(">qiq")
@@ -304,7 +304,7 @@ class ConsumeQueue:
         return [
             int(name)
             for name in self._files.disk.list_directory(self.directory)
-            if len(name) == FILE_NAME_DIGITS and name.isdigit()
+            if len(name) == FILE_NAME_DIGITS and is_number(name)
         ]
 
     def _path(self, start: int) -> Path:

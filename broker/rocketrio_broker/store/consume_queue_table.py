@@ -12,9 +12,12 @@ from typing import Final
 
 from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.store.mapped_file import is_number
 from rocketrio_broker.store.open_files import OpenFiles
 from rocketrio_broker.store.read_gate import EVERYTHING
 
+QUEUE_ID_LIMIT: Final = 2**31 - 1
+"""The highest number of a queue that a record can hold."""
 NAME_LIMIT: Final = 255
 """Bytes of a folder's name on all usual file systems."""
 
@@ -22,7 +25,7 @@ NAME_LIMIT: Final = 255
 def can_have_folder(topic: str, queue_id: int) -> bool:
     """Whether there can be such a queue: names come from peers, and must not lead out of our folder."""
     return (
-        queue_id >= 0
+        0 <= queue_id <= QUEUE_ID_LIMIT
         and 0 < len(topic.encode()) <= NAME_LIMIT
         and topic not in (".", "..")
         and "/" not in topic
@@ -58,14 +61,16 @@ class ConsumeQueueTable:
         """Open every queue that has a folder."""
         for topic in self._disk.list_directory(self.root):
             for name in self._disk.list_directory(self.root / topic):
-                if name.isdigit():
+                if is_number(name) and can_have_folder(topic, int(name)):
                     self.queue(topic, int(name)).load()
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if there is none."""
+        """The queue, made if there is none. Raises ValueError where it cannot have a folder of its own."""
         key = (topic, queue_id)
         queue = self.by_key.get(key)
         if queue is None:
+            if not can_have_folder(topic, queue_id):
+                raise ValueError(f"there can be no queue {queue_id} of {topic!r}")
             directory = self.root / topic / str(queue_id)
             queue = ConsumeQueue(topic, queue_id, directory, self._file_size, self._files)
             self.by_key[key] = queue

@@ -22,7 +22,7 @@ from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
 from rocketrio_broker.store.record_columns import LEAST_STRETCH, RecordColumns, stretches
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.properties import property_value, stored_value, tags_code
+from rocketrio_protocol.properties import decimal_value, property_value, stored_value, tags_code
 from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
@@ -63,9 +63,9 @@ def entry_tags_code(
 ) -> int:
     """What the third field of the queue entry holds: the hash of the tags, or the time a delayed message is due."""
     if topic == SCHEDULE_TOPIC:
-        level = property_value(properties, PROPERTY_DELAY_TIME_LEVEL)
-        if level is not None and level.isdigit() and int(level) > 0:
-            return levels.deliver_timestamp_ms(int(level), store_timestamp_ms)
+        level = decimal_value(property_value(properties, PROPERTY_DELAY_TIME_LEVEL))
+        if level:
+            return levels.deliver_timestamp_ms(level, store_timestamp_ms)
     return stored_tags_code(bytes(properties))
 
 

@@ -27,6 +27,7 @@ from rocketrio_broker.store.index_file import IndexFile
 from rocketrio_broker.store.key_hashes import key_hash_columns, key_hashes
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
+from rocketrio_broker.store.mapped_file import is_number
 from rocketrio_broker.store.property_columns import Int64s
 from rocketrio_broker.store.record_columns import RecordColumns, stretches
 from rocketrio_protocol.properties import index_key_hash
@@ -114,7 +115,7 @@ class KeyIndex:
         names = [
             name
             for name in self._disk.list_directory(self._directory)
-            if len(name) == _NAME_DIGITS and name.isdigit()
+            if len(name) == _NAME_DIGITS and is_number(name)
         ]
         for number, name in enumerate(names):
             try:

@@ -1,5 +1,6 @@
 """What can be asked of a store about its queues, its times and single messages; nothing here changes it.
 
+Invariant: a message is what an entry of its queue points to, whatever an address that is asked for holds.
 Invariant: answers tell of nothing beyond the read gate, but where they are asked for what is not confirmed too.
 Answers to: DefaultMessageStore's getMinOffsetInQueue, getMessageStoreTimeStamp, lookMessageByOffset, queryMessage.
 """
@@ -14,6 +15,7 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
 from rocketrio_broker.store.record_filter import Entry, PropertiesFilter, judged
+from rocketrio_protocol.message_codec import RecordStatus, scan_record
 
 
 class StoreLookups:
@@ -95,11 +97,20 @@ class StoreLookups:
         return offset_by_time(self.commit_log, queue, end, timestamp_ms, boundary)
 
     def message_at(self, physical_offset: int, *, unconfirmed: bool = False) -> memoryview | None:
-        """The stored record at an address of the log."""
+        """Return the stored message at an address of the log; None if its queue does not have it there.
+
+        The address may come from anywhere: within a message's body could stand what looks like another message.
+        """
         record = self.commit_log.record_at(physical_offset)
-        if record is None or physical_offset + len(record) <= self._end(unconfirmed):
-            return record
-        return None
+        if record is None or physical_offset + len(record) > self._end(unconfirmed):
+            return None
+        header = scan_record(record, 0, len(record), check_crc=False)
+        queue = self.queue_table.by_key.get((header.topic, header.queue_id))
+        if header.status is not RecordStatus.RECORD or queue is None:
+            return None
+        entry = queue.entry(header.queue_offset)
+        is_entered = entry is not None and entry[:2] == (physical_offset, len(record))
+        return record if is_entered else None
 
     def query_message(
         self,

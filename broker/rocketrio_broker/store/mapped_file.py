@@ -24,6 +24,11 @@ def file_name(start_offset: int) -> str:
     return f"{start_offset:0{FILE_NAME_DIGITS}d}"
 
 
+def is_number(name: str) -> bool:
+    """Return whether a file or folder is named by a number; Python counts more characters as digits than file_name."""
+    return name.isascii() and name.isdecimal()
+
+
 class MappedFile:
     """A mapped file and where it stands in the address space."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.errors import StoreDamagedError
-from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name
+from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, MappedFile, file_name, is_number
 
 
 class MappedFileQueue:
@@ -43,7 +43,7 @@ class MappedFileQueue:
         names = [
             name
             for name in self._disk.list_directory(self.directory)
-            if len(name) == FILE_NAME_DIGITS and name.isdigit()
+            if len(name) == FILE_NAME_DIGITS and is_number(name)
         ]
         for name in names:
             start = int(name)

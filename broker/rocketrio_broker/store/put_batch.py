@@ -261,4 +261,4 @@ def _with_common(own: bytes, common: bytes) -> bytes:
 
 def _is_delayed(properties: bytes) -> bool:
     level = stored_value(properties, _DELAY)
-    return level.isdigit() and int(level) > 0
+    return level.isdigit() and level.strip(b"0") != b""

@@ -3,6 +3,7 @@
 The limits: RocketMQ reference, section 8.1.
 
 Invariant: the first message that matches is always taken, however large.
+Invariant: an entry that names bytes outside of the log, as in a damaged directory, is passed over as one that is gone.
 Invariant: buffers are in queue order, and views of the log: records that touch are one. Only many records of one size
 that lie apart are a copy instead, as so many views would cost more than their bytes.
 Answers to: DefaultMessageStore.getMessage, GetMessageResult.
@@ -172,7 +173,7 @@ class _Scan:
             return 0
         numbers = _entries_struct(count).unpack(entries)
         physical_offsets, sizes = numbers[0::3], numbers[1::3]
-        if physical_offsets[0] < self._log.min_offset:
+        if physical_offsets[0] < self._log.min_offset or min(sizes) <= 0:
             return 0
         if physical_offsets[0] >= self._cold_below:
             byte_limit, count_limit = self._bytes_in_memory, self.count_in_memory
@@ -226,14 +227,15 @@ class _Scan:
     ) -> GetStatus:
         """Entry by entry: with a filter, and where messages are missing."""
         status = GetStatus.NO_MATCHED_MESSAGE
-        log_min = self._log.min_offset
-        run_start = run_end = 0
+        log_min, log_end = self._log.min_offset, self._log.max_offset
+        run_start = run_end = run_count = 0
         for physical_offset, size, code in entries:
             if self.message_count and self._is_full(physical_offset, size):
                 break
             self.examined += 1
             self._last_examined = physical_offset
-            if physical_offset < log_min or size == FILLER_SIZE:
+            is_outside = physical_offset < log_min or physical_offset + size > log_end
+            if is_outside or size == FILLER_SIZE or size <= 0:
                 if not self.message_count:
                     status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
@@ -242,21 +244,27 @@ class _Scan:
                     status = GetStatus.NO_MATCHED_MESSAGE
                 continue
             if physical_offset != run_end:
-                if run_end:
-                    self._close_run(run_start, run_end)
-                run_start = physical_offset
+                self._close_run(run_start, run_end, run_count)
+                run_start, run_count = physical_offset, 0
             run_end = physical_offset + size
+            run_count += 1
             self.message_count += 1
             self.total += size
             status = GetStatus.FOUND
-        if run_end:
-            self._close_run(run_start, run_end)
+        self._close_run(run_start, run_end, run_count)
+        if status is GetStatus.FOUND and not self.message_count:
+            return GetStatus.MESSAGE_WAS_REMOVING
         return status
 
-    def _close_run(self, start: int, end: int) -> None:
+    def _close_run(self, start: int, end: int, count: int) -> None:
+        if not count:
+            return
         view = self._log.record(start, end - start)
-        assert view is not None, f"a queue entry names {start}..{end}, which is not in the log"
-        self.buffers.append(view)
+        if view is None:  # The size in a damaged entry reaches over the end of a file.
+            self.message_count -= count
+            self.total -= end - start
+        else:
+            self.buffers.append(view)
 
     def _is_full(self, physical_offset: int, size: int) -> bool:
         if physical_offset < self._cold_below:

@@ -30,6 +30,7 @@ from rocketrio_broker.transaction.records import check_request
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TooManyRequests
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.properties import decimal_value
 from rocketrio_protocol.property_names import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_TOPIC,
@@ -154,8 +155,7 @@ class TransactionCheckService:
         if self._decisions.is_superseded(half):
             self._ledger.supersede(half_offset)
             return True
-        times_text = half.property_value(PROPERTY_TRANSACTION_CHECK_TIMES) or "0"
-        times = int(times_text) if times_text.isdecimal() else 0
+        times = decimal_value(half.property_value(PROPERTY_TRANSACTION_CHECK_TIMES)) or 0
         broker = self._config.broker
         channel = self._channel(half)
         # A producer whose clock is wrong is asked once all the same.

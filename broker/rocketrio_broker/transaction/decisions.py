@@ -120,7 +120,8 @@ class TransactionDecisions:
     def commit_given_up(self, half: MessageExt) -> AppendResult:
         """Deliver what was given up: its producer decided at last."""
         put = committed(half)
-        assert put is not None, "it was checked when it was parked"
+        if put is None:
+            return AppendResult(PutStatus.MESSAGE_ILLEGAL, remark="it names no topic")
         return self._deliver(put)
 
     def _deliver(self, put: PutMessage) -> AppendResult:

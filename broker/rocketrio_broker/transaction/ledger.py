@@ -22,6 +22,7 @@ from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.transaction.records import OPERATION_QUEUE_ID, half_offsets_of
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.properties import decimal_value
 from rocketrio_protocol.property_names import (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
@@ -147,10 +148,10 @@ class TransactionLedger:
 
     def _is_decided_by_another_name(self, message: MessageExt) -> bool:
         """A copy that 5.x made while its producer could not be asked yet is decided with the one it was made of."""
-        original = message.property_value(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET)
-        if original is None or not original.isdecimal() or int(original) not in self._decided:
+        original = decimal_value(message.property_value(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET))
+        if original is None or original not in self._decided:
             return False
-        self._decided.remove(int(original))
+        self._decided.remove(original)
         return True
 
     def due(self, now: float) -> list[int]:
@@ -198,8 +199,8 @@ def _within(queue: ConsumeQueue | None, offset: int) -> int:
 
 def _wait_ms(message: MessageExt, now_ms: int, timeout_ms: int) -> int:
     """Counted from the send, by the producer's clock where that is not ahead of ours: copies are stored later."""
-    own = message.property_value(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
-    if own is not None and own.isdecimal():
-        timeout_ms = 1000 * int(own)
+    own = decimal_value(message.property_value(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
+    if own is not None:
+        timeout_ms = 1000 * own
     sent_ms = min(message.born_timestamp_ms, message.store_timestamp_ms, now_ms)
     return max(0, sent_ms + timeout_ms - now_ms)

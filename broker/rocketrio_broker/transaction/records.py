@@ -19,7 +19,7 @@ from rocketrio_protocol.commands.transaction import (
 from rocketrio_protocol.java_map_order import java_properties_text
 from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
 from rocketrio_protocol.message_id import offset_message_id
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.properties import decimal_value, decode_properties
 from rocketrio_protocol.property_names import (
     PROPERTY_TAGS,
     PROPERTY_TRANSACTION_CHECK_TIMES,
@@ -70,7 +70,8 @@ def half_offsets_of(operation: MessageExt) -> list[int]:
     if operation.tags != REMOVE_TAG:
         return []
     numbers = operation.body.split(OPERATION_SEPARATOR)
-    return [int(number) for number in numbers if number.strip().isdigit()]
+    values = [decimal_value(number.strip().decode("ascii", "replace")) for number in numbers]
+    return [value for value in values if value is not None]
 
 
 def copied(half: MessageExt, *, check_times: int | None = None) -> PutMessage:

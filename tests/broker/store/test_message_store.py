@@ -21,6 +21,7 @@ from rocketrio_broker.store.disk import Arguments, InlineDisk, RealDisk, Result
 from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError, SyncFailedError
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_protocol.message_codec import encode_padding
 
 ABORT = ROOT / "abort"
@@ -349,3 +350,39 @@ async def test_readers_of_a_log_that_was_cut_see_no_more_than_was_left(
         store.read_gate.open()
         store.truncate_to(ends[0])
         assert not store.read_gate.is_gating
+
+
+async def test_files_and_folders_that_no_broker_names_so_are_passed_over() -> None:
+    """Python takes more for digits than the names of files are made of."""
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        put_many(store, 4)
+        expected = read_all(store, "orders")
+    for name in ("commitlog", "index", "consumequeue/orders/0"):
+        digits = 17 if name == "index" else 20
+        for character in ("²", "٣"):
+            disk.open(ROOT / name / (digits * character), create=True).close()
+    for folder in ("²", "٣", "4294967296", "9" * 200):
+        disk.make_directory(ROOT / "consumequeue" / "orders" / folder)
+    async with opened(disk) as store:
+        assert read_all(store, "orders") == expected
+        assert set(store.queues()["orders"]) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id"),
+    [("../x", 0), ("/abs", 0), ("..", 0), ("a\0b", 0), ("orders", -1), ("orders", 1 << 31)],
+)
+async def test_append_to_a_queue_that_can_have_no_folder_is_refused(
+    topic: str, queue_id: int
+) -> None:
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        files = set(disk.files)
+        put, batch = put_of(b"x", topic, queue_id), [(0, b"x", b"")]
+        for result in (store.append(put), store.append_batch(put, batch)):
+            assert result.status is PutStatus.MESSAGE_ILLEGAL
+            assert "there can be no queue" in result.remark
+        assert set(disk.files) == files
+        with pytest.raises(ValueError, match="no queue"):
+            store.queue_table.queue(topic, queue_id)

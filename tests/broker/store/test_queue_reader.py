@@ -5,12 +5,14 @@ import pytest
 from tests.broker.store.support import SMALL, body_of, opened, put_of, read_all, stored
 
 from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GATHER_LEAST, GetStatus
 from rocketrio_protocol.properties import java_string_hash
 
 BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
+SMALL_FILE = SMALL.mapped_file_size_commit_log
 RED, BLUE = java_string_hash("red"), java_string_hash("blue")
 
 
@@ -208,3 +210,30 @@ async def test_limits_can_change_while_the_store_is_open() -> None:
         cold = store.get_message("orders", 0, 0, 32)
         assert (cold.message_count, cold.suggest_pulling_from_slave) == (5, True)
         assert not store.is_in_memory(0)
+
+
+@pytest.mark.parametrize(
+    "damage", [(1 << 40, 100), (-1, 100), (0, 1 << 30), (0, -5), (SMALL_FILE - 100, 200)]
+)
+@pytest.mark.parametrize("codes", [None, frozenset({0})])
+async def test_read_passes_over_an_entry_that_names_bytes_outside_of_the_log(
+    damage: tuple[int, int], codes: frozenset[int] | None
+) -> None:
+    async with opened(MemoryDisk(), SMALL) as store:
+        put_many(store, 60, 400)
+        assert store.max_physical_offset > SMALL_FILE
+        queue = store.queue_table.queue("orders", 0)
+        queue.write_tail()
+        file = store.queue_table._files.existing(queue._path(0))
+        assert file is not None
+        file.pwrite(ENTRY.pack(*damage, 0), ENTRY.size)
+        found, count, offset = b"", 0, 0
+        while offset < 60:
+            result = store.get_message("orders", 0, offset, 32, tags_codes=codes)
+            assert result.next_begin_offset > offset
+            assert result.body_size == sum(map(len, result.buffers))
+            offset = result.next_begin_offset
+            found += b"".join(result.buffers)
+            count += result.message_count
+        assert count == 59
+        assert all((bytes([number]) * 400 in found) == (number != 1) for number in range(60))

@@ -18,6 +18,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.transaction import check
+from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.ports import VirtualWallClock
 
 ROUND = 30.0
@@ -342,3 +343,23 @@ async def test_clock_that_jumps_ahead_gives_up_nothing(autojump_clock: MockClock
         clock.step_ms = 40 * DAY_MS
         await trio.sleep(3 * ROUND)
         assert cluster.master.broker.store.queue_bounds(GIVEN_UP, 0) is None
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize(
+    "name",
+    ["CHECK_IMMUNITY_TIME_IN_SECONDS", "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"],
+)
+async def test_huge_number_in_a_half_message_ends_no_check_and_no_start(
+    autojump_clock: MockClock, name: str, digits: int
+) -> None:
+    async with producing() as producer:
+        await producer.heartbeat()
+        await producer.send(b"hostile", properties=f"{name}\x01{'9' * digits}")
+        half = await producer.send(b"paid")
+        await trio.sleep(200)
+        await producer.cluster.kill_master()
+        await producer.cluster.restart_master()
+        await trio.sleep(200)
+        assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+        assert await producer.seen_bodies() == [b"paid"]
