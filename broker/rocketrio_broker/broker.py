@@ -219,6 +219,7 @@ async def open_broker(
             config.store_settings, config.data, disk=disk, wall_clock=wall_clock
         ) as store,
     ):
+        security = attrs.evolve(security, address=bound.ha_address)
         configured = config
         role_file = RoleFile(config.config_directory, configured=configured, disk=disk)
         config = role_file.apply(configured)
@@ -310,7 +311,7 @@ async def open_broker(
                 dial=ha_dial,
                 accepted=ha_service.accepted,
                 known=known_slaves.addrs(),
-                is_proved=bool(security),
+                is_proved=security.is_proof_asked,
             )
             opener = EpochOpener(
                 store,
@@ -484,9 +485,12 @@ async def _serve(
 
 
 def _link_security(config: BrokerConfig) -> LinkSecurity:
-    return load_link_security(
+    security = load_link_security(
         secret_file=config.ha_secret_file,
         certificate_file=config.ha_tls_certificate_file,
         key_file=config.ha_tls_key_file,
         authority_file=config.ha_tls_authority_file,
+    )
+    return attrs.evolve(
+        security, broker_name=config.broker_name, fixed_address=config.ha_master_address
     )

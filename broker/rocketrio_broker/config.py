@@ -244,8 +244,8 @@ class BrokerConfig:
     ha_secret_file: Path | None = attrs.field(
         default=None,
         metadata={
-            "help": "File with a secret, 16 bytes or more, that both ends of a replication connection prove to know; "
-            "Apache's brokers cannot."
+            "help": "File with a secret: both ends of a replication connection prove to know it, and with it each byte "
+            "after that. Write it with `openssl rand -base64 32`; nobody else may read it. Apache's brokers know none."
         },
     )
     ha_tls_certificate_file: Path | None = attrs.field(

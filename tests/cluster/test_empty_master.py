@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from tests.broker.ha.support import log_bytes
+from tests.broker.ha.support import log_bytes, secret_file
 from tests.cluster.support import caller_of
 from tests.cluster.test_torn_ends import MONEY, STORE, Pair, damage, pair_of
 from trio.testing import MockClock
@@ -25,9 +25,7 @@ NAMES = [f"{number:06d}" for number in range(40)]
 
 @pytest.fixture
 def secret(tmp_path: Path) -> dict[str, Any]:
-    path = tmp_path / "secret"
-    path.write_text("0123456789abcdef" * 2)
-    return {"ha_secret_file": path}
+    return {"ha_secret_file": secret_file(tmp_path / "secret")}
 
 
 @asynccontextmanager

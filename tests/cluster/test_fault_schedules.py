@@ -192,7 +192,7 @@ def test_stranger_that_is_let_in_is_seen(
     closed = attrs.evolve(plain, mode=attrs.evolve(plain.mode, link=link))
     assert broken_promises(closed) == set()
 
-    async def whoever(_: LinkSecurity, transport: Transport) -> Transport:
+    async def whoever(_: LinkSecurity, transport: Transport, dialled: str = "") -> Transport:
         return transport
 
     for end in ("accept", "connect"):

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trustme
-from tests.broker.ha.support import RawPeer
+from tests.broker.ha.support import RawPeer, log_bytes, secret_file
 from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
@@ -13,8 +14,13 @@ from rocketrio_broker.broker import open_broker
 from rocketrio_broker.config import BrokerConfig, MasterRole
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.errors import LinkRefusedError
+from rocketrio_broker.ha.exchange import ask_welcome
+from rocketrio_broker.ha.link_security import load_link_security, secured_dial
+from rocketrio_broker.ha.torn_end import read_log
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.ha_exchange import Greeting
 from rocketrio_protocol.remoting.ports import join_addr
 
 STRANGER = "10.0.0.77"
@@ -22,9 +28,7 @@ STRANGER = "10.0.0.77"
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    path = tmp_path / "secret"
-    path.write_text("a secret of more than sixteen bytes\n")
-    return path
+    return secret_file(tmp_path / "secret")
 
 
 async def replicate(cluster: EmbeddedCluster) -> None:
@@ -78,8 +82,7 @@ async def test_stranger_gets_no_byte_and_the_master_says_who_it_was(
 async def test_slave_without_the_secret_says_why_it_does_not_follow(
     autojump_clock: MockClock, secret: Path, tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    other.write_text("quite another secret, as long")
+    other = secret_file(tmp_path / "other", "quite another secret, as long")
     async with EmbeddedCluster(ha_secret_file=secret) as cluster:
         config = BrokerConfig(
             role="slave",
@@ -127,3 +130,25 @@ async def test_silent_strangers_take_no_slaves_place(
         await trio.sleep(6)
         await cluster.slaves[0].start()
         await replicate(cluster)
+
+
+@pytest.mark.parametrize("name", ["broker-a", "broker-b"])
+async def test_who_asks_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name_alone(
+    autojump_clock: MockClock, secret: Path, name: str
+) -> None:
+    """Also where a name server was told to send him elsewhere: the questions go over the same link as the log."""
+    async with EmbeddedCluster(ha_secret_file=secret) as cluster, caller_of(cluster) as call:
+        await call.send(cluster.master.broker.address, b"x" * 100)
+        store, addr = cluster.master.broker.store, cluster.master.broker.ha_address
+        security = attrs.evolve(load_link_security(secret_file=secret), broker_name=name)
+        dial = secured_dial(cluster.dial_from(STRANGER), security)
+        greeting = Greeting(member="other", begin=0, end=0, highest=0, opens=1)
+        if name == "broker-a":
+            assert await read_log(dial, addr, 0, store.max_physical_offset) == log_bytes(store)
+            welcome = await ask_welcome(await dial(addr), greeting)
+            assert welcome.member == store.epochs.member
+            return
+        with pytest.raises(LinkRefusedError, match="'broker-a', this one's is 'broker-b'"):
+            await read_log(dial, addr, 0, store.max_physical_offset)
+        with pytest.raises(LinkRefusedError):
+            await ask_welcome(await dial(addr), greeting)

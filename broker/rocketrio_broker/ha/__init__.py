@@ -21,6 +21,7 @@
     second_history      whether a slave has a log that is older than this new master's
     copy_progress       how far a slave is with a long copy
     link_security       who may replicate, and who may listen in
+    sealed              a connection on which every byte is proved
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
     offset_copy         which consumer offsets follow, both ways
     gather_offsets      a restarted master learns from its slaves what was committed there

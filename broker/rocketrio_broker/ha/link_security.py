@@ -1,24 +1,28 @@
 """Who may replicate, and who may listen in: TLS with certificates on both ends, a shared secret, or both.
 
-    both                 TLS 1.3, each end's certificate signed by the cluster's own authority
-    slave -> master      magic (8) | nonce (32)
-    master -> slave      nonce (32) | HMAC-SHA256(secret, "master" | slave's nonce | master's nonce)
-    slave -> master      HMAC-SHA256(secret, "slave" | slave's nonce | master's nonce)
-    both                 Apache's reports and transfers, as without all this
+    both   TLS 1.3, each end's certificate signed by the cluster's own authority
+    both   hellos: of which broker name each end is, where it is found or was dialled
+    both   proofs that each end knows the secret, the slave's first; frames that are authenticated from here on
+    both   Apache's reports and transfers, as without all this
 
-Each part is there when it is configured; with neither the stream is Apache's to the byte. The secret proves who
-speaks, TLS also hides what is said: across networks that others can read, use TLS.
+Each part is there when it is configured (the hellos with either); with neither the stream is Apache's to the byte.
+`rocketrio_protocol/ha_link.py` has the bytes. Whoever is between the two can cut the connection, and read what TLS does
+not hide, but neither change nor add anything.
 
 Invariant: a peer that proved nothing gets no byte of the log, and counts for nothing.
 Invariant: the secret never leaves the process, and each end proves that it knows it.
+Invariant: a slave follows, or asks, nobody but a broker of its name at the address that it dialled.
 Unlike Java: Apache's replication port feeds whoever asks.
 """
 
 import hmac
+import os
 import secrets
 import ssl
-from collections.abc import Callable
+import stat
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +30,22 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.errors import LinkRefusedError
-from rocketrio_protocol.errors import ConfigError, Error, NotReachable
-from rocketrio_protocol.ha import REPORT_SIZE
+from rocketrio_broker.ha.sealed import SealedTransport
+from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RemoteProtocolError
+from rocketrio_protocol.ha_link import (
+    LINK_HEAD_SIZE,
+    LINK_MAGIC,
+    NONCE_SIZE,
+    PROOF_SIZE,
+    End,
+    FrameOpener,
+    FrameSealer,
+    LinkHello,
+    decode_hello,
+    derive_keys,
+    encode_hello,
+    hello_size,
+)
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport
 from rocketrio_protocol.remoting.streams import StreamTransport, TransportStream
 
@@ -35,18 +53,16 @@ HANDSHAKE_LIMIT: Final = 5.0
 """Seconds both ends have to prove who they are."""
 
 SECRET_SIZE_MIN: Final = 16
-"""Bytes of a secret that nobody guesses."""
+"""Bytes of a secret that nobody guesses: whoever gets a slave to dial him can try guesses at home."""
 
-MAGIC: Final = b"\x8arktrio\x01"
-"""What a slave with a secret says first. As reports this and its nonce are negative numbers: no master, Apache's
-included, takes them for an acknowledgement, or has anything to send from there."""
+SECRET_VARIETY_MIN: Final = 8
+"""Different bytes in it: with fewer it is a pattern."""
 
-_NONCE_SIZE: Final = 32
-_SIGN_BIT: Final = 0x80
 _RECEIVE_SIZE: Final = 64 << 10
 _WASTE_SIZE: Final = 4096  # what a peer that was refused has said already is read and dropped
 _LAST_WORD_LIMIT: Final = 1.0  # seconds until it is closed all the same
-_PROOF_SIZE: Final = 32
+_SECRET_FILE_SIZE_LIMIT: Final = 4096  # a secret, not some other file named by mistake
+_OTHERS: Final = 0o077
 _SECRET_REMEDY: Final = (
     "Give master and slaves the same ha_secret_file, or none of them any; "
     "Apache's brokers know no secret"
@@ -68,73 +84,127 @@ class LinkSecurity:
     """How a master proves itself, and checks slaves; None: no TLS."""
     client_context: ssl.SSLContext | None = None
     """How a slave proves itself, and checks its master."""
+    broker_name: str = ""
+    """Whose log it is: nobody of another name is let in, or followed."""
+    address: str = ""
+    """Where this broker tells others to find its log."""
+    fixed_address: str | None = None
+    """An address that an operator gave: whoever answers there may call itself otherwise."""
     new_nonce: NewNonce = secrets.token_bytes
     """Bytes that never come again."""
 
-    def __bool__(self) -> bool:
-        """Whether anything is asked at all."""
+    @property
+    def is_proof_asked(self) -> bool:
+        """Whether the other end of a connection that `accept` or `connect` returned, or a `secured_dial`, has proved
+        that it belongs to this broker's name: by the secret, or by a certificate."""
         return self.secret is not None or self.server_context is not None
 
     async def accept(self, transport: Transport) -> Transport:
         """The master's end. Raises LinkRefusedError or NotReachable; whatever stops it, the connection is closed."""
-        return await self._secured(transport, is_master=True)
+        return await self._secured(transport, self._meet_slave, self.server_context, is_master=True)
 
-    async def connect(self, transport: Transport) -> Transport:
-        """The slave's end. Raises as `accept` does."""
-        return await self._secured(transport, is_master=False)
+    async def connect(self, transport: Transport, dialled: str) -> Transport:
+        """The slave's end, of a connection to this address. Raises as `accept` does."""
+        meet = partial(self._meet_master, dialled=dialled)
+        return await self._secured(transport, meet, self.client_context, is_master=False)
 
-    async def _secured(self, transport: Transport, *, is_master: bool) -> Transport:
-        context = self.server_context if is_master else self.client_context
-        prove = self._check_slave if is_master else self._check_master
+    async def _secured(
+        self,
+        transport: Transport,
+        meet: Callable[[Transport], Awaitable[Transport]],
+        context: ssl.SSLContext | None,
+        *,
+        is_master: bool,
+    ) -> Transport:
+        if not self.is_proof_asked:
+            return transport
         addr = transport.remote_addr
         try:
-            with trio.move_on_after(HANDSHAKE_LIMIT) as waiting:
+            with trio.move_on_after(HANDSHAKE_LIMIT):
                 if context is not None:
                     transport = await _with_tls(transport, context, is_master=is_master)
-                if self.secret is not None:
-                    await prove(transport, self.secret)
-            if waiting.cancelled_caught:
-                raise LinkRefusedError(
-                    f"The other end has not proved who it is within {HANDSHAKE_LIMIT:g} s",
-                    broker_addr=addr,
-                )
+                return await meet(transport)
+            raise LinkRefusedError(
+                f"The other end has not proved who it is within {HANDSHAKE_LIMIT:g} s",
+                broker_addr=addr,
+            )
         except BaseException:
             await transport.aclose()
             raise
-        return transport
 
-    async def _check_slave(self, transport: Transport, secret: bytes) -> None:
-        magic = await _receive_exactly(transport, len(MAGIC))
-        if magic != MAGIC:
+    async def _meet_slave(self, transport: Transport) -> Transport:
+        magic = await _receive_exactly(transport, len(LINK_MAGIC))
+        if magic != LINK_MAGIC:
             raise LinkRefusedError(
-                "The slave knows of no secret: it got nothing",
+                "The slave knows of no secret, or is no rocketrio broker: it got nothing",
                 broker_addr=transport.remote_addr,
                 remedy=_SECRET_REMEDY,
             )
-        slave_nonce = await _receive_exactly(transport, _NONCE_SIZE)
-        master_nonce = self.new_nonce(_NONCE_SIZE)
-        nonces = slave_nonce + master_nonce
-        await transport.send_all(master_nonce + _proof(secret, b"master", nonces))
-        answer = await _receive_exactly(transport, _PROOF_SIZE)
-        if not hmac.compare_digest(answer, _proof(secret, b"slave", nonces)):
+        own = self._hello("master", self.address)
+        await transport.send_all(own)
+        theirs, hello = await _receive_hello(transport, "slave")
+        self._check_name(hello, transport.remote_addr)
+        if self.secret is None:
+            return transport
+        keys = derive_keys(self.secret, own + theirs)
+        proof = await _receive_exactly(transport, PROOF_SIZE)
+        if not hmac.compare_digest(proof, keys.slave_proof):
             raise LinkRefusedError(
                 "The slave has another secret: it got nothing",
                 broker_addr=transport.remote_addr,
                 remedy=_SECRET_REMEDY,
             )
+        await transport.send_all(keys.master_proof)
+        sealer, opener = FrameSealer(keys.master_stream), FrameOpener(keys.slave_stream)
+        return SealedTransport(transport, sealer, opener)
 
-    async def _check_master(self, transport: Transport, secret: bytes) -> None:
-        slave_nonce = _negative(self.new_nonce(_NONCE_SIZE))
-        await transport.send_all(MAGIC + slave_nonce)
-        answer = await _receive_exactly(transport, _NONCE_SIZE + _PROOF_SIZE)
-        nonces = slave_nonce + answer[:_NONCE_SIZE]
-        if not hmac.compare_digest(answer[_NONCE_SIZE:], _proof(secret, b"master", nonces)):
+    async def _meet_master(self, transport: Transport, *, dialled: str) -> Transport:
+        await transport.send_all(LINK_MAGIC)
+        theirs, hello = await _receive_hello(transport, "master")
+        self._check_name(hello, dialled)
+        if hello.address != dialled and dialled != self.fixed_address:
             raise LinkRefusedError(
-                "The master has another secret, or knows of none",
-                broker_addr=transport.remote_addr,
+                f"The broker says that it is at {hello.address!r}, and {dialled} was dialled",
+                broker_addr=dialled,
+                remedy="Somebody may have told the name server a wrong address. If it is right to go this way, "
+                "set ha_address there to it, or ha_master_address here",
+            )
+        own = self._hello("slave", dialled)
+        if self.secret is None:
+            await transport.send_all(own)
+            return transport
+        keys = derive_keys(self.secret, theirs + own)
+        await transport.send_all(own + keys.slave_proof)
+        proof = await _receive_exactly(
+            transport, PROOF_SIZE, "proving that it has the same secret, and not another secret"
+        )
+        if not hmac.compare_digest(proof, keys.master_proof):
+            raise LinkRefusedError(
+                "The master has another secret",
+                broker_addr=dialled,
                 remedy=_SECRET_REMEDY,
             )
-        await transport.send_all(_proof(secret, b"slave", nonces))
+        sealer, opener = FrameSealer(keys.slave_stream), FrameOpener(keys.master_stream)
+        return SealedTransport(transport, sealer, opener)
+
+    def _hello(self, end: End, address: str) -> bytes:
+        return encode_hello(
+            LinkHello(
+                end=end,
+                broker_name=self.broker_name,
+                address=address,
+                nonce=self.new_nonce(NONCE_SIZE),
+            )
+        )
+
+    def _check_name(self, hello: LinkHello, addr: str) -> None:
+        if hello.broker_name != self.broker_name:
+            raise LinkRefusedError(
+                f"The other end is a broker of the name {hello.broker_name!r}, this one's is {self.broker_name!r}",
+                broker_addr=addr,
+                remedy="Somebody may have told the name server a wrong address; "
+                "a slave has the broker_name of its master",
+            )
 
 
 def load_link_security(
@@ -177,38 +247,40 @@ def load_link_security(
 
 
 def secured_dial(dial: Dial, security: LinkSecurity) -> Dial:
-    """Dials as `dial` does, and hands over a connection when the master has proved who it is."""
-    if not security:
+    """Dials as `dial` does, and hands over a connection when the other end has proved who it is."""
+    if not security.is_proof_asked:
         return dial
 
     async def dial_secured(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
-        return await security.connect(await dial(addr, timeout=timeout))
+        return await security.connect(await dial(addr, timeout=timeout), addr)
 
     return dial_secured
 
 
 def _read_secret(path: Path) -> bytes:
     try:
-        secret = path.read_bytes().strip()
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            secret = file.read(_SECRET_FILE_SIZE_LIMIT + 1).strip()
     except OSError as error:
         raise ConfigError(f"ha_secret_file {path} cannot be read: {error.strerror}") from error
-    if len(secret) < SECRET_SIZE_MIN:
+    if mode & _OTHERS:
         raise ConfigError(
-            f"ha_secret_file {path} holds {len(secret)} bytes, at least {SECRET_SIZE_MIN} are needed",
-            remedy="Write one with: openssl rand -hex 32 > FILE",
+            f"ha_secret_file {path} is open to others (mode {stat.S_IMODE(mode):04o})",
+            remedy=f"chmod 600 {path}; if others may have read it, write a new secret",
         )
-    return secret
-
-
-def _negative(nonce: bytes) -> bytes:
-    """With the sign of each eight bytes set, which a master that knows no secret reads as reports."""
-    return bytes(
-        byte if place % REPORT_SIZE else byte | _SIGN_BIT for place, byte in enumerate(nonce)
+    if len(secret) > _SECRET_FILE_SIZE_LIMIT:
+        problem = f"more than {_SECRET_FILE_SIZE_LIMIT} bytes"
+    elif len(secret) < SECRET_SIZE_MIN:
+        problem = f"{len(secret)} bytes, at least {SECRET_SIZE_MIN} are needed"
+    elif len(set(secret)) < SECRET_VARIETY_MIN:
+        problem = f"{len(set(secret))} different bytes, at least {SECRET_VARIETY_MIN} are needed"
+    else:
+        return secret
+    raise ConfigError(
+        f"ha_secret_file {path} holds {problem}",
+        remedy=f"Write one with: (umask 077; openssl rand -base64 32 > {path})",
     )
-
-
-def _proof(secret: bytes, role: bytes, nonces: bytes) -> bytes:
-    return hmac.digest(secret, role + nonces, "sha256")
 
 
 async def _with_tls(
@@ -238,10 +310,22 @@ async def _wait_closed(transport: Transport) -> None:
             pass
 
 
-async def _receive_exactly(transport: Transport, size: int) -> bytes:
-    return await receive_exactly(
-        transport, size, instead_of="proving who it is", remedy=_SECRET_REMEDY
-    )
+async def _receive_hello(transport: Transport, end: End) -> tuple[bytes, LinkHello]:
+    """Receive a hello; return all its bytes, and what they say."""
+    head = await _receive_exactly(transport, LINK_HEAD_SIZE)
+    try:
+        body = await _receive_exactly(transport, hello_size(head))
+        return head + body, decode_hello(body, end)
+    except RemoteProtocolError as error:
+        raise LinkRefusedError(
+            error.what, broker_addr=transport.remote_addr, remedy=_SECRET_REMEDY
+        ) from error
+
+
+async def _receive_exactly(
+    transport: Transport, size: int, instead_of: str = "proving who it is"
+) -> bytes:
+    return await receive_exactly(transport, size, instead_of=instead_of, remedy=_SECRET_REMEDY)
 
 
 async def receive_exactly(

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from struct import Struct
 
 import attrs
@@ -25,6 +26,13 @@ MASTER_HA = f"{MASTER}:10912"
 FILE_SIZE = SMALL.mapped_file_size_commit_log
 REPORT = Struct(">q")
 HEADER = Struct(">qi")
+
+
+def secret_file(path: Path, secret: str = "a secret of more than sixteen bytes\n") -> Path:
+    """A file for `ha_secret_file` that nobody else can read."""
+    path.touch(0o600)
+    path.write_text(secret)
+    return path
 
 
 def fill(store: MessageStore, count: int, *, size: int = 100) -> int:

@@ -3,29 +3,52 @@
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trustme
-from tests.broker.ha.support import FILE_SIZE, MASTER, MASTER_HA, REPORT, SLAVE, RawPeer
+from tests.broker.ha.support import (
+    FILE_SIZE,
+    MASTER,
+    MASTER_HA,
+    REPORT,
+    SLAVE,
+    RawPeer,
+    secret_file,
+)
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.link_security import (
     HANDSHAKE_LIMIT,
-    MAGIC,
     SECRET_SIZE_MIN,
+    SECRET_VARIETY_MIN,
     LinkSecurity,
     load_link_security,
     secured_dial,
 )
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RemoteProtocolError
 from rocketrio_protocol.ha import ReportDecoder
+from rocketrio_protocol.ha_link import (
+    LINK_HEAD_SIZE,
+    LINK_MAGIC,
+    NONCE_SIZE,
+    PROOF_SIZE,
+    End,
+    LinkHello,
+    decode_hello,
+    derive_keys,
+    encode_hello,
+    hello_size,
+)
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.ports import Transport
 
 SECRET = b"correct horse battery staple"
+SECURITY = LinkSecurity(SECRET, broker_name="broker-a", address=MASTER_HA)
 Secured = Callable[[Transport], Awaitable[Transport]]
 
 
@@ -83,7 +106,7 @@ async def meet(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(at, 0, master.accept)
-        nursery.start_soon(at, 1, slave.connect)
+        nursery.start_soon(at, 1, partial(slave.connect, dialled=MASTER_HA))
     return [results[0], results[1]]
 
 
@@ -127,17 +150,17 @@ def with_tls(authority: trustme.CA, folder: Path, secret: Path | None = None) ->
     authority.issue_cert("broker-a").private_key_and_cert_chain_pem.write_to_path(
         folder / "broker.pem"
     )
-    return load_link_security(
+    security = load_link_security(
         secret_file=secret,
         certificate_file=folder / "broker.pem",
         authority_file=folder / "authority.pem",
     )
+    return attrs.evolve(security, broker_name="broker-a", address=MASTER_HA)
 
 
 async def test_ends_with_one_secret_trust_each_other(autojump_clock: MockClock) -> None:
-    security = LinkSecurity(SECRET)
     async with both_ends() as ends:
-        master, slave = await meet(security, security, ends)
+        master, slave = await meet(SECURITY, SECURITY, ends)
         assert not isinstance(master, Error)
         assert not isinstance(slave, Error)
         await exchange(master, slave)
@@ -146,43 +169,123 @@ async def test_ends_with_one_secret_trust_each_other(autojump_clock: MockClock) 
 
 async def test_another_secret_is_refused_by_both(autojump_clock: MockClock) -> None:
     async with both_ends() as ends:
-        master, slave = await meet(
-            LinkSecurity(SECRET), LinkSecurity(b"a guess of twenty bytes"), ends
-        )
-        assert isinstance(slave, LinkRefusedError)
+        guessing = attrs.evolve(SECURITY, secret=b"a guess of twenty bytes")
+        master, slave = await meet(SECURITY, guessing, ends)
+        assert isinstance(master, LinkRefusedError)
+        assert "another secret: it got nothing" in str(master)
+        assert isinstance(slave, NotReachable)
         assert "another secret" in str(slave)
-        # The slave, which was answered wrongly, has proved nothing itself: it went.
-        assert isinstance(master, NotReachable)
 
 
-async def test_slave_that_guesses_the_last_proof_gets_nothing(autojump_clock: MockClock) -> None:
+async def read_hello(peer: RawPeer) -> bytes:
+    head = await peer.read(LINK_HEAD_SIZE)
+    return head + await peer.read(hello_size(head))
+
+
+def hello_of(name: str = "broker-a", end: End = "slave") -> bytes:
+    """What somebody says of himself."""
+    return encode_hello(
+        LinkHello(end=end, broker_name=name, address=MASTER_HA, nonce=bytes(NONCE_SIZE))
+    )
+
+
+async def test_slave_proves_first_and_one_that_guesses_hears_nothing_of_the_secret(
+    autojump_clock: MockClock,
+) -> None:
     async with both_ends() as (master, slave):
         peer = RawPeer(slave)
 
         async def guess() -> None:
-            await slave.send_all(MAGIC + bytes(32))
-            assert len(await peer.read(64)) == 64
-            await slave.send_all(bytes(32))
+            await slave.send_all(LINK_MAGIC)
+            said = decode_hello((await read_hello(peer))[LINK_HEAD_SIZE:], "master")
+            assert said.broker_name == "broker-a"
+            await slave.send_all(hello_of() + bytes(PROOF_SIZE))
             assert await peer.read(1) == b""
 
-        refusal = await master_meets(LinkSecurity(SECRET), master, guess)
+        refusal = await master_meets(SECURITY, master, guess)
         assert isinstance(refusal, LinkRefusedError)
         assert "it got nothing" in str(refusal)
 
 
+async def test_master_that_guesses_the_proof_is_not_followed(autojump_clock: MockClock) -> None:
+    """Whatever the slave has proved to it, it cannot say it back: each end has a proof of its own."""
+    async with both_ends() as (master, slave):
+        peer = RawPeer(master)
+        results: list[Transport | Error] = []
+
+        async def follow() -> None:
+            results.append(await outcome(partial(SECURITY.connect, dialled=MASTER_HA), slave))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            assert await peer.read(len(LINK_MAGIC)) == LINK_MAGIC
+            await master.send_all(hello_of(end="master"))
+            await read_hello(peer)
+            await master.send_all(await peer.read(PROOF_SIZE))
+        assert isinstance(results[0], LinkRefusedError)
+
+
 async def test_a_proof_heard_before_is_worth_nothing(autojump_clock: MockClock) -> None:
-    security = LinkSecurity(SECRET)
     async with both_ends() as ends:
-        await meet(security, security, ends)
+        await meet(SECURITY, SECURITY, ends)
         heard = bytes(ends[1].seen)
+    hello = heard.index(LINK_MAGIC, heard.index(b'"master"'))
     async with both_ends() as (master, slave):
 
         async def say_it_again() -> None:
-            # What the slave said then: magic and nonce, and its proof after the master's answer.
-            await slave.send_all(heard[:40] + heard[-32:])
+            # What the slave said then, its proof after the master's hello.
+            await slave.send_all(LINK_MAGIC)
+            await read_hello(RawPeer(slave))
+            await slave.send_all(heard[hello:-PROOF_SIZE])
             await RawPeer(slave).wait_ended()
 
-        assert isinstance(await master_meets(security, master, say_it_again), LinkRefusedError)
+        refusal = await master_meets(SECURITY, master, say_it_again)
+        assert "another secret" in str(refusal)
+
+
+async def test_slave_of_another_name_gets_nothing_though_it_knows_the_secret(
+    autojump_clock: MockClock,
+) -> None:
+    async with both_ends() as (master, slave):
+        peer = RawPeer(slave)
+
+        async def ask() -> None:
+            await slave.send_all(LINK_MAGIC)
+            own = hello_of("broker-b")
+            keys = derive_keys(SECRET, await read_hello(peer) + own)
+            await slave.send_all(own + keys.slave_proof)
+            assert await peer.read(1) == b""
+
+        refusal = await master_meets(SECURITY, master, ask)
+        assert isinstance(refusal, LinkRefusedError)
+        assert "'broker-b', this one's is 'broker-a'" in str(refusal)
+
+
+async def test_slave_follows_no_master_of_another_name(
+    autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
+) -> None:
+    for security in (SECURITY, with_tls(authority, tmp_path)):
+        async with both_ends() as ends:
+            other = attrs.evolve(security, broker_name="broker-b")
+            master, slave = await meet(security, other, ends)
+            assert isinstance(slave, LinkRefusedError)
+            assert "'broker-a', this one's is 'broker-b'" in str(slave)
+            assert isinstance(master, NotReachable)
+
+
+async def test_slave_follows_no_master_that_is_elsewhere_than_it_dialled(
+    autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
+) -> None:
+    """The name server was told that the master is where a stranger listens, who passes everything on."""
+    for security in (SECURITY, with_tls(authority, tmp_path)):
+        there = attrs.evolve(security, address="10.0.0.9:10912")
+        async with both_ends() as ends:
+            _, slave = await meet(there, security, ends)
+            assert isinstance(slave, LinkRefusedError)
+            assert f"it is at '10.0.0.9:10912', and {MASTER_HA} was dialled" in str(slave)
+        async with both_ends() as ends:
+            fixed = attrs.evolve(security, fixed_address=MASTER_HA)
+            assert not any(isinstance(end, Error) for end in await meet(there, fixed, ends))
 
 
 async def test_apache_slave_gets_nothing_from_a_master_with_a_secret(
@@ -195,28 +298,33 @@ async def test_apache_slave_gets_nothing_from_a_master_with_a_secret(
             await peer.report(FILE_SIZE)
             assert await peer.read(1) == b""
 
-        assert "knows of no secret" in str(await master_meets(LinkSecurity(SECRET), master, report))
+        assert "knows of no secret" in str(await master_meets(SECURITY, master, report))
+
+
+async def test_apache_master_is_not_followed_by_a_slave_with_a_secret(
+    autojump_clock: MockClock,
+) -> None:
+    async with both_ends() as (master, slave), trio.open_nursery() as nursery:
+        nursery.start_soon(RawPeer(master).send_transfer, 0)
+        refusal = await outcome(partial(SECURITY.connect, dialled=MASTER_HA), slave)
+        assert "or none of them any" in str(refusal)
+        # To what was asked of it, it owes nothing.
+        assert await RawPeer(master).read(REPORT.size + 1) == LINK_MAGIC
 
 
 async def test_a_silent_peer_is_dropped_after_the_limit(autojump_clock: MockClock) -> None:
     async with both_ends() as (master, _):
-        refusal = await outcome(LinkSecurity(SECRET).accept, master)
+        refusal = await outcome(SECURITY.accept, master)
         assert isinstance(refusal, LinkRefusedError)
         assert trio.current_time() == HANDSHAKE_LIMIT
 
 
-async def test_greeting_counts_as_no_acknowledgement_anywhere() -> None:
+def test_first_word_counts_as_no_acknowledgement_anywhere() -> None:
     """A 5.x master takes the greatest report of any slave for acknowledged, unchecked; ours drops who sends this."""
-    async with both_ends() as (master, slave), trio.open_nursery() as nursery:
-        greater = LinkSecurity(SECRET, new_nonce=lambda size: b"\x7f" * size)
-        nursery.start_soon(outcome, greater.connect, slave)
-        greeting = await RawPeer(master).read(len(MAGIC) + 32)
-        await master.aclose()
-    assert greeting.startswith(MAGIC)
-    reports = REPORT.iter_unpack(greeting)  # a master may have read up to any of them
-    assert all(report < 0 for (report,) in reports)
+    (report,) = REPORT.unpack(LINK_MAGIC)
+    assert report < 0
     with pytest.raises(RemoteProtocolError):
-        ReportDecoder().feed(greeting)
+        ReportDecoder().feed(LINK_MAGIC)
 
 
 async def test_tls_hides_what_is_said(
@@ -251,10 +359,7 @@ async def test_slave_hears_that_its_certificate_is_refused(
     theirs.client_context.load_verify_locations(tmp_path / "a" / "authority.pem")
 
     async def follow(end: Transport) -> Transport:
-        secured = await theirs.connect(end)
-        await secured.send_all(REPORT.pack(0))
-        assert await secured.receive_into(memoryview(bytearray(1)))
-        return secured
+        return await theirs.connect(end, MASTER_HA)
 
     async with both_ends() as (master, slave):
         results: list[Transport | Error] = []
@@ -286,13 +391,14 @@ async def test_plain_slave_gets_nothing_from_a_master_with_tls(
 async def test_secret_inside_tls(
     autojump_clock: MockClock, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    (tmp_path / "secret").write_bytes(SECRET + b"\n")
-    security = with_tls(authority, tmp_path, tmp_path / "secret")
+    secret = secret_file(tmp_path / "secret", "a long secret\twith blanks\r\n\n")
+    security = with_tls(authority, tmp_path, secret)
+    assert security.secret == b"a long secret\twith blanks"
     async with both_ends() as ends:
         master, slave = await meet(security, security, ends)
         assert not isinstance(master, Error)
         assert not isinstance(slave, Error)
-        assert MAGIC not in ends[1].seen
+        assert LINK_MAGIC not in ends[1].seen
 
 
 async def test_dial_without_security_is_the_dial_itself() -> None:
@@ -307,9 +413,6 @@ def test_secret_is_not_shown() -> None:
 def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path, authority: trustme.CA) -> None:
     with pytest.raises(ConfigError, match=r"ha_secret_file .*none cannot be read"):
         load_link_security(secret_file=tmp_path / "none")
-    (tmp_path / "short").write_text("x" * (SECRET_SIZE_MIN - 1))
-    with pytest.raises(ConfigError, match="openssl rand"):
-        load_link_security(secret_file=tmp_path / "short")
     (tmp_path / "text").write_text("no certificate")
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     with pytest.raises(ConfigError, match=r"ha_tls_certificate_file .*text cannot be used"):
@@ -326,3 +429,34 @@ def test_old_tls_is_not_spoken(authority: trustme.CA, tmp_path: Path) -> None:
         assert context is not None
         assert context.minimum_version is ssl.TLSVersion.TLSv1_3
         assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        pytest.param("0123456789abcdef"[: SECRET_SIZE_MIN - 1], id="short"),
+        pytest.param(f"  {'0123456789abcdef'[: SECRET_SIZE_MIN - 1]}\n", id="short but for blanks"),
+        pytest.param("abcdefgh"[: SECRET_VARIETY_MIN - 1] * 8, id="pattern"),
+        pytest.param("0123456789abcdef" * 1024, id="another file"),
+        pytest.param("", id="empty"),
+    ],
+)
+def test_weak_secret_is_refused_with_the_command_that_makes_a_good_one(
+    tmp_path: Path, secret: str
+) -> None:
+    path = secret_file(tmp_path / "secret", secret)
+    with pytest.raises(ConfigError, match=f"openssl rand -base64 32 > {path}"):
+        load_link_security(secret_file=path)
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o620, 0o644])
+def test_secret_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+    path = secret_file(tmp_path / "secret")
+    for name in ("secret", "link"):
+        if name == "link":
+            (tmp_path / name).symlink_to(path)
+        path.chmod(mode)
+        with pytest.raises(ConfigError, match=rf"open to others \(mode {mode:04o}\).*chmod 600"):
+            load_link_security(secret_file=tmp_path / name)
+        path.chmod(0o400)
+        assert load_link_security(secret_file=tmp_path / name).is_proof_asked

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from tests.broker.ha.support import secret_file
 from tests.cluster.histories.schedule import Mode
 
 
@@ -42,7 +43,7 @@ def _root() -> Path:
 @cache
 def _files() -> Path:
     directory = _root()
-    (directory / "secret").write_text("a secret of more than sixteen bytes\n")
+    secret_file(directory / "secret")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(directory / "authority.pem")
     certificate = authority.issue_cert("broker-a")
