@@ -31,12 +31,14 @@ from rocketrio_broker.config import (
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.config_loading import load_config, setting_paths
 from rocketrio_broker.kv_config import KVConfigManager
+from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.store.disk import RealDisk
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.remoting.ports import Listener, join_addr, split_addr
-from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.remoting.tcp import listen_tcp
 
 MAX_SLAVES: Final = 8
@@ -242,7 +244,8 @@ def cluster(
       rocketrio-broker cluster --listen 127.0.0.1:9876 --data data --slaves 1
       rocketrio-broker cluster --listen 0.0.0.0:9876 --host 192.168.1.20 --data data
       rocketrio-broker cluster --data data --slaves 2 --role sync-master --set in_sync_slaves=1
-    prints a `ready` line per member; clients only need the name server's address.
+    prints a `ready` line per member; clients only need the name server's address. The brokers have the same ports
+    at the next start.
     """
     listen_host, _ = split_addr(listen)
     if host is None and is_wildcard(listen_host):
@@ -262,6 +265,25 @@ def cluster(
         async with AsyncExitStack() as stack:
             name_server = await _start_name_server(stack, listen, data / "namesrv")
             _, port = split_addr(name_server.addr)
+            ports = MemberPorts(data, disk=RealDisk(), listen=listen_tcp)
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            serving: list[Broker] = []
+            stopping, stopped = trio.Event(), Watermark()
+
+            async def run_member(config: BrokerConfig) -> None:
+                async with open_broker(await ports.applied(config), is_first=is_new) as broker:
+                    ports.note(broker)
+                    _say_ready(broker)
+                    serving.append(broker)
+                    if len(serving) > slaves:  # The last one: now slaves hear who their master is.
+                        for member in serving:
+                            member.registration.register_now()
+                    await stopping.wait()
+                    if config.broker_id == MASTER_ID:  # After its slaves, which would miss it.
+                        await stopped.wait_reached(slaves)
+                stopped.advance(stopped.value + 1)
+
+            # Side by side: a master that comes back asks its slaves for what it may lack before it serves.
             for broker_id in range(MASTER_ID, FIRST_SLAVE_ID + slaves):
                 config = attrs.evolve(
                     base,
@@ -275,9 +297,9 @@ def cluster(
                     role=role if broker_id == MASTER_ID else "slave",
                     data=data / f"{broker_name}-{broker_id}",
                 )
-                broker = await stack.enter_async_context(open_broker(config, is_first=is_new))
-                _say_ready(broker)
+                nursery.start_soon(run_member, config)
             await stop.wait()
+            stopping.set()
 
     _run(serve, log_level)
 
@@ -374,7 +396,8 @@ async def _until_signal(serve: Callable[[_Stop], Awaitable[None]]) -> None:
     stop = _Stop()
     async with background_nursery() as nursery:
         await nursery.start(stop.listen, nursery.cancel_scope)
-        await serve(stop)
+        with ungrouped():
+            await serve(stop)
 
 
 def _fail(what: str) -> None:

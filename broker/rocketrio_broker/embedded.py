@@ -24,10 +24,12 @@ from rocketrio_broker.addresses import FAST_PORT_DISTANCE
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import FIRST_SLAVE_ID, BrokerConfig, MasterRole
 from rocketrio_broker.kill_switch import KillSwitch
+from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
@@ -93,8 +95,13 @@ class Member:
     async def start(self) -> Broker:
         """Start it, again at the same addresses. Returns once it serves and is registered."""
         assert self._broker is None, f"{self!r} runs already"
+        ports = self._cluster.ports
+        if ports is not None:
+            self.config = await ports.applied(self.config)
         await self._cluster.nursery.start(self._run)
         broker = self.broker
+        if ports is not None:
+            ports.note(broker)
         self.config = attrs.evolve(self.config, listen=broker.address, ha_listen=broker.ha_address)
         return broker
 
@@ -179,6 +186,8 @@ class EmbeddedCluster:
         )
         self.is_new = root is None or not any((*root.glob("master"), *root.glob("slave-*")))
         """Return whether no member has run before, so that an empty master has lost nothing."""
+        self.ports = None if root is None else MemberPorts(root, disk=RealDisk(), listen=listen_tcp)
+        """Brings members back to their ports in another process; None where they live in memory only."""
         self._slave_count = slaves
         self._role = role
         self.master: Member
@@ -193,13 +202,30 @@ class EmbeddedCluster:
             self.nursery = await stack.enter_async_context(background_nursery())
             await self.nursery.start(self._run_name_server)
             self.master = self._member(MASTER_ID)
-            await self.master.start()
-            for number in range(self._slave_count):
-                slave = self._member(FIRST_SLAVE_ID + number)
-                self.slaves.append(slave)
-                await slave.start()
+            self.slaves = [
+                self._member(FIRST_SLAVE_ID + number) for number in range(self._slave_count)
+            ]
+            if self.is_new:
+                for member in self.members:
+                    await member.start()
+            else:
+                await self._return()
             self._stack = stack.pop_all()
         return self
+
+    async def _return(self) -> None:
+        """Start members that have run before, side by side: a master asks its slaves before it serves."""
+        serving = Watermark()
+
+        async def start(member: Member) -> None:
+            await member.start()
+            serving.advance(serving.value + 1)
+
+        for member in self.members:
+            self.nursery.start_soon(start, member)
+        await serving.wait_reached(len(self.members))
+        for slave in self.slaves:  # It hears who its master is.
+            slave.broker.registration.register_now()
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(

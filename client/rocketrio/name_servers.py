@@ -23,7 +23,14 @@ from rocketrio_protocol.commands.cluster import (
     GetBrokerClusterInfoRequestHeader,
     GetRouteInfoRequestHeader,
 )
-from rocketrio_protocol.errors import ConfigError, Error, NotReachable, broker_error
+from rocketrio_protocol.errors import (
+    ConfigError,
+    Error,
+    NoBrokerRegistered,
+    NotReachable,
+    RouteNotFound,
+    broker_error,
+)
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.route import ClusterInfo, TopicList, TopicRouteData
 
@@ -109,6 +116,18 @@ class NameServers:
         """All brokers. Raises NotReachable, BrokerError."""
         answer = await self._checked(GetBrokerClusterInfoRequestHeader(), "cluster info failed")
         return ClusterInfo.from_json(answer.body)
+
+    async def unknown_topic(self, topic: str) -> RouteNotFound:
+        """Return the error for a topic that no name server knows: it is missing, or the cluster only starts."""
+        answers = [
+            await self._ask(index, GetBrokerClusterInfoRequestHeader(), b"", [])
+            for index in self._order()
+        ]
+        told = [answer for answer in answers if answer and answer.code == ResponseCode.SUCCESS]
+        if told and not any(ClusterInfo.from_json(each.body).broker_addr_table for each in told):
+            where = "; ".join(self.addresses)
+            return NoBrokerRegistered(f"no broker is registered at {where}", topic=topic)
+        return RouteNotFound("no name server knows the topic", topic=topic)
 
     async def topics(self) -> list[str]:
         """Names of all topics. Raises NotReachable, BrokerError."""

@@ -14,7 +14,7 @@ import trio
 
 from rocketrio.name_servers import NameServers
 from rocketrio.routing import Router
-from rocketrio_protocol.errors import Error, RouteNotFound
+from rocketrio_protocol.errors import Error
 from rocketrio_protocol.route import TopicRouteData
 
 logger = logging.getLogger("rocketrio.instance")
@@ -54,7 +54,9 @@ class TopicRoutes:
         while (other := self._refreshing.get(topic)) is not None:
             await other.over.wait()
             if other.error is not None:
-                raise type(other.error)(other.error.what, topic=topic) from other.error
+                raise type(other.error)(
+                    other.error.what, topic=topic, remedy=other.error.advice
+                ) from other.error
             if other.is_answered:
                 return False
         if asked_at - self._refreshed_at.get(topic, -inf) < max_age:
@@ -84,7 +86,7 @@ class TopicRoutes:
         self._refreshed_at[topic] = trio.current_time()
         if route is None:
             if not known:
-                raise RouteNotFound("no name server knows the topic", topic=topic)
+                raise await self.name_servers.unknown_topic(topic)
             logger.warning("route kept topic=%s error=no name server knows it now", topic)
             return False
         changed = self.routing.update_topic_route(topic, route)

@@ -102,6 +102,12 @@ class RouteNotFound(Error):
     remedy = "Create the topic, or check the name server addresses"
 
 
+class NoBrokerRegistered(RouteNotFound):
+    """No broker is registered with the name servers, so no topic is known: the cluster is starting, or is down."""
+
+    remedy = "Wait until a broker has started, or start one"
+
+
 class TooManyRequests(Error):
     """More requests or bytes wait on one connection than its limit allows; nothing was sent."""
 

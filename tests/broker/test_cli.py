@@ -1,11 +1,13 @@
 """The command as scripts use it: its ready lines, its exit codes, one line for what is wrong."""
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +69,17 @@ class Launcher:
             if process.poll() is None:
                 process.kill()
             process.communicate(timeout=PATIENCE)
+
+
+def ready_members(cluster: Running, count: int = 2) -> dict[str, set[str]]:
+    """The addresses of the first brokers that are ready, by their role."""
+    found: dict[str, set[str]] = {}
+    for _ in range(count):
+        ready = READY_BROKER.fullmatch(cluster.line())
+        assert ready
+        assert ready[2] == "broker-a"
+        found.setdefault(ready[1], set()).add(ready[3])
+    return found
 
 
 @pytest.fixture
@@ -146,10 +159,7 @@ def test_a_cluster_serves_and_ends_clean(
         "cluster", "--listen", "127.0.0.1:0", "--data", str(tmp_path), "--slaves", "1"
     )
     assert READY_NAME_SERVER.fullmatch(cluster.line())
-    for role in ("master", "slave"):
-        ready = READY_BROKER.fullmatch(cluster.line())
-        assert ready
-        assert ready.group(1, 2) == (role, "broker-a")
+    assert ready_members(cluster).keys() == {"master", "slave"}
     code, said = cluster.ended(number)
     assert code == 0, said
     assert "Traceback" not in said
@@ -167,13 +177,29 @@ def test_a_cluster_on_every_address_tells_the_host_it_was_given(
     assert "--host" in output
     cluster = launcher.start("cluster", *options, "--host", "127.0.0.1")
     cluster.line()
-    for role in ("master", "slave"):
-        line = cluster.line()
-        assert f"role={role}" in line
-        assert " address=127.0.0.1:" in line
-        assert " ha_address=127.0.0.1:" in line
+    assert ready_members(cluster).keys() == {"master", "slave"}
     code, said = cluster.ended(signal.SIGTERM)
     assert code == 0, said
+
+
+@pytest.mark.real
+def test_a_cluster_returns_to_its_addresses_without_waiting_or_alarms(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    options = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--slaves", "2")
+    remembered = tmp_path / "broker-a-0" / "config" / "slaves.json"
+    starts = []
+    for _ in range(2):
+        cluster = launcher.start("cluster", *options)
+        cluster.line()
+        starts.append(ready_members(cluster, 3))
+        while not remembered.exists():
+            time.sleep(0.1)
+        code, said = cluster.ended(signal.SIGTERM)
+        assert code == 0, said
+        assert "WARNING" not in said
+    assert starts[0] == starts[1]
+    assert json.loads(remembered.read_text()) == {"slaves": sorted(starts[0]["slave"])}
 
 
 @pytest.mark.real
@@ -213,4 +239,5 @@ def test_a_broker_without_its_name_server_warns_and_serves(
     code, said = broker.ended(signal.SIGTERM)
     assert code == 0
     assert said.count("cannot register") == 1
+    assert f"only a slave may have unreachable=name server {nobody} wait=" in said
     assert nobody in said

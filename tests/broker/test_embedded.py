@@ -1,5 +1,7 @@
 """The cluster in one process: in memory under a virtual clock, and on loopback ports."""
 
+import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from rocketrio_protocol.commands.cluster import (
     GetRouteInfoRequestHeader,
 )
 from rocketrio_protocol.errors import ClosedError, NotReachable
+from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.route import ClusterInfo
 
 
@@ -151,9 +154,42 @@ async def test_on_loopback_ports_with_files(tmp_path: Path) -> None:
         await cluster.kill_master()
         await cluster.restart_master()
         assert bodies(await caller.pull(addr, 0)) == [b"0", b"1", b"2"]
-    assert names_in(tmp_path) == ["master", "slave-1"]
+    assert names_in(tmp_path) == ["master", "ports.json", "ports.json.bak", "slave-1"]
     assert "abort" not in names_in(tmp_path / "master")
 
 
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.real
+async def test_master_that_returns_with_its_slave_gets_from_it_what_it_lacks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedCluster(slaves=1, root=tmp_path) as cluster, caller_of(cluster) as caller:
+        addresses = [member.broker.address for member in cluster.members]
+        await caller.send(addresses[0], b"kept by the slave")
+        end = cluster.master.broker.store.max_physical_offset
+        with trio.fail_after(10):
+            await cluster.slaves[0].broker.store.appended.wait_reached(end)
+            while not (tmp_path / "master/config/slaves.json").exists():  # noqa: ASYNC110
+                await trio.sleep(0.1)
+    for log in ("commitlog", "consumequeue", "index"):
+        shutil.rmtree(tmp_path / "master" / log, ignore_errors=True)
+    (tmp_path / "master/checkpoint").unlink()
+    async with EmbeddedCluster(slaves=1, root=tmp_path) as cluster, caller_of(cluster) as caller:
+        assert [member.broker.address for member in cluster.members] == addresses
+        assert bodies(await caller.pull(addresses[0], 0)) == [b"kept by the slave"]
+    assert "serving without" not in caplog.text
+
+
+async def test_port_that_somebody_else_has_now_is_given_up(tmp_path: Path) -> None:
+    async with EmbeddedCluster(root=tmp_path) as cluster:
+        address = cluster.master.broker.address
+    host, port = split_addr(address)
+    with socket.create_server((host, port)):
+        async with EmbeddedCluster(root=tmp_path) as cluster:
+            other = cluster.master.broker.address
+    assert other != address
+    async with EmbeddedCluster(root=tmp_path) as cluster:
+        assert cluster.master.broker.address == other

@@ -124,8 +124,8 @@ class MissingTail:
             if not is_told:
                 is_told = True
                 logger.info(
-                    "asking again before it serves, a slave may hold more peers=%s wait=%g",
-                    ",".join(sorted(result.unreachable)), rule.wait,
+                    "asking again before it serves, for messages that only a slave may have unreachable=%s wait=%g",
+                    self._named(result), rule.wait,
                 )  # fmt: skip
             if has_waited:
                 if rule.serves_without:
@@ -264,11 +264,18 @@ class MissingTail:
             logger.warning(
                 "serving without asking a peer that cannot be reached; messages that only a slave still "
                 "has are lost for readers (ha_return = serve) peer=%s waited=%g reason=%s",
-                addr, rule.wait, error,
+                self._name(addr), rule.wait, error,
             )  # fmt: skip
 
+    def _name(self, addr: str) -> str:
+        kind = "name server" if addr in self._peers.name_servers else "slave"
+        return f"{kind} {addr}"
+
+    def _named(self, result: FetchedTail) -> str:
+        return ", ".join(sorted(map(self._name, result.unreachable)))
+
     def _why_waiting(self, result: FetchedTail) -> str:
-        peers = ", ".join(sorted(result.unreachable))
+        peers = self._named(result)
         logger.error("no writes are taken until a peer can be asked peers=%s", peers)
         return (
             f"this master waits until {peers} can be asked for messages it may lack: bring it back, "

@@ -122,7 +122,7 @@ class Admin(GroupAdmin):
         # Not the kept route: where nobody knows the topic now it may name a master that is none any more.
         route = await self.client.name_servers.topic_route(topic)
         if route is None:
-            raise RouteNotFound("no name server knows the topic", topic=topic)
+            raise await self.client.name_servers.unknown_topic(topic)
         for broker in route.broker_datas:
             master = broker.broker_addrs.get(MASTER_ID)
             if master is None:

@@ -5,18 +5,17 @@ Invariant: nobody to ask is an error, never an empty answer.
 
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import subscribe_queues
-from rocketrio_protocol.errors import ConfigError, RouteNotFound
+from rocketrio_protocol.errors import ConfigError, NoBrokerRegistered
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.route import ClusterInfo
 
 
 async def registered_brokers(client: ClientInstance) -> ClusterInfo:
-    """All brokers. Raises RouteNotFound while there is none: then nobody knows what the cluster holds."""
+    """All brokers. Raises NoBrokerRegistered while there is none: then nobody knows what the cluster holds."""
     info = await client.name_servers.cluster_info()
     if not info.broker_addr_table:
-        raise RouteNotFound(
-            f"no broker is registered at {'; '.join(client.name_servers.addresses)}",
-            remedy="Start one, or wait half a minute if the name server was just started",
+        raise NoBrokerRegistered(
+            f"no broker is registered at {'; '.join(client.name_servers.addresses)}"
         )
     return info
 

@@ -20,7 +20,7 @@ from rich.table import Table
 from rocketrio.name_servers import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
 
 UNKNOWN: Final = "unknown"
@@ -151,7 +151,8 @@ def run(
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(wait_signal)
-                await work()
+                with ungrouped():
+                    await work()
 
     try:
         trio.run(main)

@@ -17,7 +17,12 @@ from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.slow_brokers import SlowBrokers
 from rocketrio.routing import ordered_publish_queues, publish_queues
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
-from rocketrio_protocol.errors import ConfigError, RequestTimeout, RouteNotFound
+from rocketrio_protocol.errors import (
+    ConfigError,
+    NoBrokerRegistered,
+    RequestTimeout,
+    RouteNotFound,
+)
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.properties import java_string_hash
 from rocketrio_protocol.route import TopicRouteData
@@ -124,6 +129,8 @@ class PublishRoutes:
         """Where a send may go that is to make the topic."""
         try:
             return await self.client.topic_route(AUTO_CREATE_TOPIC_KEY)
+        except NoBrokerRegistered as error:
+            raise NoBrokerRegistered(error.what, topic=topic) from error
         except RouteNotFound as error:
             raise RouteNotFound(
                 "no name server knows the topic, nor a master that makes topics",
@@ -139,7 +146,7 @@ class PublishRoutes:
                 raise
         else:
             if not self.auto_create_topic and topic not in self.client.routing.topic_route_table:
-                raise RouteNotFound("no name server knows the topic", topic=topic)
+                raise await self.client.name_servers.unknown_topic(topic)
 
     def _remember(self, topic: str, route: TopicRouteData, limit: int | None) -> _TopicQueues:
         any_of = publish_queues(topic, route, queue_limit=limit)

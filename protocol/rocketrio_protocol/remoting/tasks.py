@@ -5,8 +5,8 @@ Invariant: besides `retry_forever` every Exception is caught only around what so
 """
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NoReturn, Self
 
 import trio
@@ -40,27 +40,57 @@ async def background_nursery() -> AsyncGenerator[trio.Nursery]:
     """A nursery whose tasks end with the body, and which raises one fault as itself, not in a group.
 
     For context managers that keep services running behind a caller's back: an error of the caller's own
-    code comes out as it was raised. Several faults at once still come as a group, but for a KeyboardInterrupt,
-    which comes out alone with the group as its cause: a program that catches it shall end quietly.
+    code comes out as it was raised, also a group of the caller's. Several faults at once still come as a group, but
+    for a KeyboardInterrupt, as `ungrouped` has it.
     """
+    raised: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            yield nursery
+            try:
+                yield nursery
+            except BaseException as error:
+                raised = error
+                raise
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
-        fault = _only_fault(group)
-        if fault is None:
-            if group.subgroup(KeyboardInterrupt) is not None:
-                raise KeyboardInterrupt from group
-            raise
-        # Raising sets the context to the group, which tells the reader nothing new.
-        cause, context, suppress = fault.__cause__, fault.__context__, fault.__suppress_context__
-        try:
-            raise fault
-        finally:
-            fault.__cause__, fault.__context__ = cause, context
-            fault.__suppress_context__ = suppress
-            del fault, cause, context
+        _raise_ungrouped(group, raised)
+    finally:
+        del raised
+
+
+@contextmanager
+def ungrouped() -> Generator[None]:
+    """Raise the one fault of the body as itself, however many nurseries have put it into groups.
+
+    Several faults at once stay a group, but for a KeyboardInterrupt, which comes out alone with the group as its
+    cause: a program that catches it shall end quietly.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        _raise_ungrouped(group)
+
+
+def _raise_ungrouped(
+    group: BaseExceptionGroup[BaseException], raised: BaseException | None = None
+) -> NoReturn:
+    """Raise what is in the group; `raised`, where that is a group itself and there is nothing else in it."""
+    faults = _faults(group)
+    fault = faults[0] if len(faults) == 1 else group
+    if any(isinstance(each, KeyboardInterrupt) for each in faults):
+        if fault is group:
+            raise KeyboardInterrupt from group
+    # trio makes a group anew when it takes its own Cancelled out, so its faults are compared.
+    elif isinstance(raised, BaseExceptionGroup) and _faults(raised) == faults:
+        fault = raised
+    # Raising sets the context to the group, which tells the reader nothing new.
+    cause, context, suppress = fault.__cause__, fault.__context__, fault.__suppress_context__
+    try:
+        raise fault
+    finally:
+        fault.__cause__, fault.__context__ = cause, context
+        fault.__suppress_context__ = suppress
+        del fault, cause, context
 
 
 async def retry_forever(
@@ -89,13 +119,12 @@ async def retry_forever(
             await trio.sleep(wait)
 
 
-def _only_fault(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
-    fault: BaseException = group
-    while isinstance(fault, BaseExceptionGroup):
-        if len(fault.exceptions) != 1:
-            return None
-        fault = fault.exceptions[0]
-    return fault
+def _faults(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Return what is in groups within groups, in order."""
+    found: list[BaseException] = []
+    for fault in group.exceptions:
+        found += _faults(fault) if isinstance(fault, BaseExceptionGroup) else [fault]
+    return found
 
 
 def _described(fault: Exception) -> str:

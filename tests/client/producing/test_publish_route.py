@@ -4,15 +4,18 @@ from contextlib import suppress
 
 import pytest
 import trio
+from tests.client.conftest import run_in_virtual_time
 
 from rocketrio import (
     ClientInstance,
     Error,
     Message,
+    NoBrokerRegistered,
     NotReachable,
     RequestTimeout,
     RouteNotFound,
     open_client,
+    open_consumer,
     open_producer,
 )
 from rocketrio.producing.producer import LATE_ROUTE
@@ -77,16 +80,35 @@ def test_key_is_hashed_as_java_does() -> None:
     assert queue_for_key("polygenelubricants", queues).queue_id == 2**31 % 7
 
 
-async def test_new_topic_that_nobody_can_make_is_named(cluster: EmbeddedCluster) -> None:
-    for member in (*cluster.slaves, cluster.master):
-        await member.stop()
+@pytest.mark.trio(run=run_in_virtual_time)
+async def test_new_topic_that_nobody_can_make_is_named() -> None:
     async with (
+        EmbeddedCluster(auto_create_topic_enable=False) as cluster,
         open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
         open_producer(client=client) as producer,
     ):
         with pytest.raises(RouteNotFound, match="nor a master that makes topics") as caught:
             await producer.send(Message("orders", b""))
     assert caught.value.topic == "orders"
+
+
+async def test_cluster_that_only_starts_is_not_taken_for_a_missing_topic(
+    cluster: EmbeddedCluster,
+) -> None:
+    for member in (*cluster.slaves, cluster.master):
+        await member.stop()
+    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+        for auto_create in (True, False):
+            async with open_producer(client=client, auto_create_topic=auto_create) as producer:
+                with pytest.raises(NoBrokerRegistered, match="Wait until a broker") as caught:
+                    await producer.send(Message("orders", b""))
+                assert caught.value.topic == "orders"
+        with pytest.raises(NoBrokerRegistered, match="orders"):
+            async with open_consumer("orders", group="g", client=client):
+                pass
+        await cluster.slaves[0].start()
+        with pytest.raises(RouteNotFound, match="no name server knows the topic"):
+            await client.topic_route("nowhere")
 
 
 @pytest.mark.parametrize("key", [None, "customer-7"])

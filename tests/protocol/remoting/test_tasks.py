@@ -7,7 +7,12 @@ import trio
 import trio.testing
 
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.remoting.tasks import background_nursery, every, retry_forever
+from rocketrio_protocol.remoting.tasks import (
+    background_nursery,
+    every,
+    retry_forever,
+    ungrouped,
+)
 
 # ------------------------------------------------------------------------------------------- every
 
@@ -104,6 +109,46 @@ async def test_error_of_the_body_comes_out_of_nurseries_in_each_other() -> None:
 
     with pytest.raises(NotReachable):
         await body()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ExceptionGroup("mine", [ValueError("x")]),
+        ExceptionGroup("mine", [ExceptionGroup("within", [ValueError("x")])]),
+        ExceptionGroup("mine", [ValueError("x"), KeyError("y")]),
+    ],
+)
+async def test_group_of_the_body_comes_out_as_it_was_raised(error: ExceptionGroup) -> None:
+    async def body() -> None:
+        async with background_nursery(), background_nursery() as inner:
+            inner.start_soon(trio.sleep_forever)
+            raise error
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await body()
+    assert caught.value is error
+
+
+async def test_group_of_a_background_task_is_opened() -> None:
+    async def service() -> None:
+        async with trio.open_nursery():
+            raise ZeroDivisionError("bug")
+
+    async def body() -> None:
+        async with background_nursery() as nursery:
+            nursery.start_soon(service)
+            await trio.sleep_forever()
+
+    with pytest.raises(ZeroDivisionError, match="bug"):
+        await body()
+
+
+def test_one_fault_is_taken_out_of_all_groups() -> None:
+    error = KeyError("mine")
+    with pytest.raises(KeyError) as caught, ungrouped():
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [error])])
+    assert caught.value is error
 
 
 async def test_fault_of_a_background_task_stops_the_body_and_comes_out_as_itself() -> None:

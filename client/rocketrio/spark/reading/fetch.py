@@ -26,7 +26,7 @@ from rocketrio.spark.runtime import Handover
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.record_starts import record_starts
-from rocketrio_protocol.remoting.tasks import background_nursery
+from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 
 RANGES_AT_ONCE: Final = 4
 """Ranges of a task that are fetched at the same time: enough to hide a slow broker behind others."""
@@ -53,14 +53,15 @@ async def fetch_task(
     limiter = trio.CapacityLimiter(RANGES_AT_ONCE)
     async with background_nursery() as background:
         background.start_soon(source.run)
-        async with trio.open_nursery() as nursery:
-            turn = trio.Event()
-            turn.set()
-            for part in task.ranges:
-                await limiter.acquire_on_behalf_of(part)
-                over = trio.Event()
-                nursery.start_soon(fetcher.fetch, part, source, limiter, turn, over)
-                turn = over
+        with ungrouped():
+            async with trio.open_nursery() as nursery:
+                turn = trio.Event()
+                turn.set()
+                for part in task.ranges:
+                    await limiter.acquire_on_behalf_of(part)
+                    over = trio.Event()
+                    nursery.start_soon(fetcher.fetch, part, source, limiter, turn, over)
+                    turn = over
         await fetcher.flush()
     for addr, served in source.served.items():
         logger.info(

@@ -1,0 +1,57 @@
+"""Keeps which ports the members of a cluster in one process have, so that they return to the same addresses.
+
+    ports.json      {"broker-a-0": [40311, 40315], "broker-a-1": [...]}: for clients, for slaves
+
+A master that starts asks the slaves it remembers for messages that it may lack, at the addresses they had. Its slaves
+start with it, so they can answer only there.
+
+Invariant: a port that somebody else has now is given up for a free one; it never fails the start.
+Answers to: nothing of Java's, whose ports are settings.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+
+from rocketrio_broker.addresses import FAST_PORT_DISTANCE
+from rocketrio_broker.broker import Broker
+from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.store.disk import Disk
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.ports import Listen, join_addr, split_addr
+
+
+class MemberPorts:
+    """The file, and the settings that follow from it."""
+
+    def __init__(self, directory: Path, *, disk: Disk, listen: Listen) -> None:
+        self._file = ConfigFile(directory / "ports.json", disk=disk)
+        self._listen = listen
+        self._ports = self._file.load(dict[str, tuple[int, int]]) or {}
+
+    def __repr__(self) -> str:
+        return f"<MemberPorts of {', '.join(self._ports) or 'nobody'}>"
+
+    async def applied(self, config: BrokerConfig) -> BrokerConfig:
+        """Return the settings of a member with the ports that it had, if they can be had again."""
+        host, _ = split_addr(config.listen)
+        if (known := self._ports.get(config.data.name)) is None:
+            return config
+        main, ha = known
+        for port in (main, main - FAST_PORT_DISTANCE, ha):
+            try:
+                (await self._listen(join_addr(host, port))).close()
+            except ConfigError:
+                return config
+        return attrs.evolve(config, listen=join_addr(host, main), ha_listen=join_addr(host, ha))
+
+    def note(self, broker: Broker) -> None:
+        """Remember where a member serves."""
+        ports = split_addr(broker.address)[1], split_addr(broker.ha_address)[1]
+        name = broker.config.data.name
+        if self._ports.get(name) != ports:
+            self._ports[name] = ports
+            with suppress(ConfigFileError):  # The file has said so; the member serves all the same.
+                self._file.write(self._ports)
