@@ -18,7 +18,7 @@ import attrs
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, Body, FrameDecoder
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, HEADER_SIZE_LIMIT, Body, FrameDecoder
 from rocketrio_protocol.hot_headers import CODECS_FIELD
 
 RESPONSE_TABLE_LIMIT: Final = 65_535
@@ -63,6 +63,7 @@ class RemotingConnection(Generic[CallT]):
         serialize_type: SerializeType = SerializeType.JSON,
         msgpack_allowed: bool = True,
         frame_size_limit: int = FRAME_SIZE_LIMIT,
+        header_size_limit: int = HEADER_SIZE_LIMIT,
         response_table_limit: int = RESPONSE_TABLE_LIMIT,
         out_size_limit: int = OUT_SIZE_LIMIT,
         first_opaque: int = 0,
@@ -82,7 +83,9 @@ class RemotingConnection(Generic[CallT]):
         self._announcing = serialize_type is SerializeType.MSGPACK
         self._request_type = SerializeType.JSON if self._announcing else serialize_type
         self._prefers_msgpack = self._announcing or msgpack_allowed
-        self._decoder = FrameDecoder(frame_size_limit=frame_size_limit)
+        self._decoder = FrameDecoder(
+            frame_size_limit=frame_size_limit, header_size_limit=header_size_limit
+        )
         self._response_table_limit = response_table_limit
         self._out_size_limit = out_size_limit
         self._next_opaque = first_opaque

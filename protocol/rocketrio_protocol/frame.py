@@ -28,6 +28,10 @@ FRAME_SIZE_LIMIT: Final = 16 * 1024 * 1024
 HEADER_SIZE_LIMIT: Final = 0xFFFFFF
 """Longest header in bytes: what 24 bits can say."""
 
+REQUEST_HEADER_SIZE_LIMIT: Final = 256 * 1024
+"""Longest header in bytes that a server reads. The largest that a client needs is that of a send: 32,767 bytes of
+properties, of which an encoder of JSON may write each as six."""
+
 VIEW_SIZE: Final = 64 * 1024
 """Gathered bytes from which frames are views of the buffer instead of copies."""
 
@@ -87,10 +91,16 @@ class FrameDecoder:
     so that a large body is not copied a second time.
     """
 
-    def __init__(self, *, frame_size_limit: int = FRAME_SIZE_LIMIT) -> None:
+    def __init__(
+        self,
+        *,
+        frame_size_limit: int = FRAME_SIZE_LIMIT,
+        header_size_limit: int = HEADER_SIZE_LIMIT,
+    ) -> None:
         self.error: RemoteProtocolError | None = None
         """Why the stream is of no more use after the frames that `feed` returned, or None."""
         self._length_limit = frame_size_limit - _LENGTH_SIZE
+        self._header_limit = header_size_limit
         self._pending = bytearray()
         self._wanted = _LENGTH_SIZE
 
@@ -133,11 +143,13 @@ class FrameDecoder:
                 self._fail_length(length)
                 return frames
             header_start = position + _PREFIX_SIZE
-            body_start = header_start + (type_and_header & HEADER_SIZE_LIMIT)
+            header_size = type_and_header & HEADER_SIZE_LIMIT
+            body_start = header_start + header_size
             frame_end = position + _LENGTH_SIZE + length
-            if body_start > frame_end:
+            if body_start > frame_end or header_size > self._header_limit:
                 self._fail(
-                    f"A frame of {length} bytes claims a header of {body_start - header_start} bytes"
+                    f"A frame of {length} bytes claims a header of {header_size} bytes;"
+                    f" {self._header_limit} is the limit"
                 )
                 return frames
             if not type_and_header and length & ~0xFF00 == _HTTP2_SETTINGS:

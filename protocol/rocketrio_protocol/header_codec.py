@@ -23,6 +23,9 @@ from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import Body
 
+FIELD_COUNT_LIMIT: Final = 256
+"""Ext fields of one header; no request or answer of Apache's has more than thirty."""
+
 LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
 _LANGUAGE_BY_CODE: Final = {int(language): language for language in LanguageCode}
 _NAME_BY_LANGUAGE: Final = {language: language.name for language in LanguageCode}
@@ -75,15 +78,21 @@ def encode_header(command: Encodable) -> bytes:
 def decode_header(serialize_type: int, header: Body) -> HeaderParts:
     """Read a header of any encoding. Raises RemoteProtocolError, naming what is wrong."""
     if serialize_type == SerializeType.JSON:
-        return _decode_json(header)
-    if serialize_type == SerializeType.ROCKETMQ:
-        return _decode_rocketmq(header)
-    if serialize_type == SerializeType.MSGPACK:
-        return _decode_msgpack(header)
-    raise RemoteProtocolError(
-        f"Unknown serialize type {serialize_type}; known are 0 (JSON), 1 (ROCKETMQ) and "
-        f"{int(SerializeType.MSGPACK)} (MSGPACK)"
-    )
+        parts = _decode_json(header)
+    elif serialize_type == SerializeType.ROCKETMQ:
+        parts = _decode_rocketmq(header)
+    elif serialize_type == SerializeType.MSGPACK:
+        parts = _decode_msgpack(header)
+    else:
+        raise RemoteProtocolError(
+            f"Unknown serialize type {serialize_type}; known are 0 (JSON), 1 (ROCKETMQ) and "
+            f"{int(SerializeType.MSGPACK)} (MSGPACK)"
+        )
+    if len(parts.ext_fields) > FIELD_COUNT_LIMIT:
+        raise RemoteProtocolError(
+            f"A header has {len(parts.ext_fields)} ext fields; {FIELD_COUNT_LIMIT} is the limit"
+        )
+    return parts
 
 
 # --------------------------------------------------------------------------------------------- JSON
@@ -272,7 +281,7 @@ def _checked_end(data: bytes, start: int, size: int, what: str) -> int:
 # ------------------------------------------------------------------------------------------ MSGPACK
 
 
-# Checks types and ranges of the numbers in one call.
+# Checks ranges of the numbers in one call, and types but for booleans.
 _NUMBERS = struct.Struct(">iiiii")
 _TEXT_ONLY: Final = frozenset({str})
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -296,11 +305,13 @@ def _encode_msgpack(command: Encodable) -> bytes:
 def _decode_msgpack(header: Body) -> HeaderParts:
     try:
         code, language, version, opaque, flag, remark, ext_fields = msgpack.unpackb(
-            header, use_list=False
+            header, use_list=False, max_map_len=FIELD_COUNT_LIMIT
         )
         _NUMBERS.pack(code, language, version, opaque, flag)
     except (ValueError, TypeError, struct.error, msgpack.UnpackException) as error:
         raise RemoteProtocolError(f"The MSGPACK header cannot be read: {error}") from error
+    if not (type(code) is type(language) is type(version) is type(opaque) is type(flag) is int):
+        raise RemoteProtocolError("The MSGPACK header cannot be read: its numbers are booleans")
     if (
         not (remark is None or type(remark) is str)
         or type(ext_fields) is not dict

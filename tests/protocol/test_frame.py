@@ -13,6 +13,7 @@ from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.frame import (
     FRAME_SIZE_LIMIT,
     HEADER_SIZE_LIMIT,
+    REQUEST_HEADER_SIZE_LIMIT,
     VIEW_SIZE,
     Frame,
     FrameDecoder,
@@ -106,6 +107,15 @@ def test_header_longer_than_its_frame_is_refused_before_the_frame_is_whole() -> 
     decoder = FrameDecoder()
     (frame,) = decoder.feed(struct.pack(">iI", 10, 6) + b"header")
     assert (frame.header, frame.body) == (b"header", b"")
+
+
+def test_feed_with_a_header_over_the_limit_is_refused_before_it_is_there() -> None:
+    limit = REQUEST_HEADER_SIZE_LIMIT
+    decoder = FrameDecoder(header_size_limit=limit)
+    (frame,) = decoder.feed(encode_frame(0, bytes(limit), b"body"))
+    assert len(frame.header) == limit
+    assert decoder.feed(struct.pack(">iI", limit + 100, limit + 1)) == []
+    assert f"claims a header of {limit + 1} bytes; {limit} is the limit" in str(decoder.error)
 
 
 def test_trailing_bytes_wait_for_the_rest_of_their_frame() -> None:

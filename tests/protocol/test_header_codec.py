@@ -13,7 +13,12 @@ from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import FrameDecoder
-from rocketrio_protocol.header_codec import HeaderParts, decode_header, encode_header
+from rocketrio_protocol.header_codec import (
+    FIELD_COUNT_LIMIT,
+    HeaderParts,
+    decode_header,
+    encode_header,
+)
 
 RUNS = ("4.9.7", "5.3.3", "5.3.3-split")
 
@@ -268,6 +273,8 @@ def test_rocketmq_refuses_to_write_what_its_sizes_cannot_say() -> None:
         ["10", 3, 407, 1, 0, None, {}],
         [10, 3, 407, 2**31, 0, None, {}],
         [10.5, 3, 407, 1, 0, None, {}],
+        [10, 3, 407, True, 0, None, {}],
+        [True, 3, 407, 1, False, None, {}],
         [10, 3, 407, 1, 0, 5, {}],
         [10, 3, 407, 1, 0, None, None],
         [10, 3, 407, 1, 0, None, {"a": b"1"}],
@@ -294,6 +301,16 @@ def test_msgpack_of_another_shape_is_a_protocol_error(value: object) -> None:
 def test_broken_msgpack_is_a_protocol_error(raw: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="MSGPACK header"):
         decode_header(77, raw)
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+def test_decode_header_with_too_many_fields_is_refused(serialize_type: SerializeType) -> None:
+    fields = {f"f{number}": "v" for number in range(FIELD_COUNT_LIMIT)}
+    command = RemotingCommand(34, ext_fields=fields, serialize_type=serialize_type)
+    assert decode_header(serialize_type, encode_header(command)).ext_fields == fields
+    command.ext_fields["one more"] = "v"
+    with pytest.raises(RemoteProtocolError, match=str(FIELD_COUNT_LIMIT)):
+        decode_header(serialize_type, encode_header(command))
 
 
 @given(st.sampled_from([0, 1, 77]), st.binary(max_size=200))

@@ -12,6 +12,7 @@ import trio
 
 from rocketrio_protocol.connection import RemotingConnection
 from rocketrio_protocol.errors import ClosedError
+from rocketrio_protocol.frame import REQUEST_HEADER_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.ports import Listener, Transport
@@ -116,7 +117,9 @@ class _Server:
     async def _serve(self, transport: Transport) -> None:
         channel = Channel(
             transport,
-            connection=RemotingConnection(msgpack_allowed=self._msgpack_allowed),
+            connection=RemotingConnection(
+                msgpack_allowed=self._msgpack_allowed, header_size_limit=REQUEST_HEADER_SIZE_LIMIT
+            ),
             dispatcher=self._dispatcher,
             sweeper=self.sweeper,
             reactor=self.reactor,

@@ -9,7 +9,7 @@ from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, se
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TopicNotExist
-from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, encode_frame
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, REQUEST_HEADER_SIZE_LIMIT, encode_frame
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import WAITING_REQUESTS_LIMIT
 from rocketrio_protocol.remoting.pool import open_channel_pool
@@ -307,6 +307,19 @@ async def test_header_nested_too_deeply_ends_its_connection_only(network: Networ
     async with served(network, {ECHO: echo}) as addr, open_channel_pool(network.dial) as pool:
         with trio.fail_after(5):
             assert await read_to_end(network, addr, encode_frame(0, header)) == b""
+        assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
+
+
+async def test_server_reads_the_longest_header_of_a_send_and_refuses_a_longer_one(
+    network: Network,
+) -> None:
+    properties = "k\x01" + "\x03" * 32_765  # Six bytes each, as JSON.
+    send = RemotingCommand(ECHO, ext_fields={"i": properties})
+    async with served(network, {ECHO: echo}) as addr, open_channel_pool(network.dial) as pool:
+        assert (await pool.call(addr, send)).ext_fields == {"i": properties}
+        send.ext_fields["n"] = "x" * REQUEST_HEADER_SIZE_LIMIT
+        with trio.fail_after(5):
+            assert await read_to_end(network, addr, send.encode()[:8]) == b""
         assert (await pool.call(addr, RemotingCommand(ECHO))).code == 0
 
 
