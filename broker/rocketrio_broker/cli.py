@@ -37,6 +37,7 @@ from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.log_lines import log_to
 from rocketrio_protocol.remoting.ports import Listener, join_addr, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.remoting.tcp import listen_tcp
@@ -378,10 +379,10 @@ class _Stop:
 
 def _run(serve: Callable[[_Stop], Awaitable[None]], log_level: str) -> None:
     """Run until a signal; one line on standard error and exit code 1 for what the world does wrong."""
-    logging.basicConfig(
-        stream=sys.stderr,
+    log_to(
+        sys.stderr,
         level=log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        form="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     try:
         trio.run(_until_signal, serve)

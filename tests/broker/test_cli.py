@@ -16,6 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 from rocketrio_broker.cli import main
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands.client import HeartbeatData, ProducerData
+from rocketrio_protocol.remoting.ports import split_addr
 
 READY_NAME_SERVER = re.compile(r"ready role=namesrv address=(127\.0\.0\.1:\d+)")
 READY_BROKER = re.compile(
@@ -241,3 +246,22 @@ def test_a_broker_without_its_name_server_warns_and_serves(
     assert said.count("cannot register") == 1
     assert f"only a slave may have unreachable=name server {nobody} wait=" in said
     assert nobody in said
+
+
+@pytest.mark.real
+def test_a_client_id_with_line_ends_adds_one_line_to_the_log(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    forged = "x\n2025-01-01 00:00:00,000 INFO rocketrio_broker all is well"
+    heartbeat = HeartbeatData(forged, producer_data_set=[ProducerData("producers")])
+    request = RemotingCommand(RequestCode.HEART_BEAT, body=fastjson.dumps(heartbeat))
+    broker = launcher.start("run", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"))
+    found = READY_BROKER.match(broker.line())
+    assert found is not None
+    with socket.create_connection(split_addr(found[3]), timeout=PATIENCE) as connection:
+        connection.sendall(request.encode())
+        assert connection.recv(4096)
+    _, said = broker.ended(signal.SIGTERM)
+    (line,) = [line for line in said.splitlines() if "all is well" in line]
+    assert "producer connected" in line
+    assert not any(line.startswith("2025-01-01") for line in said.splitlines())

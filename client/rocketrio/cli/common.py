@@ -19,6 +19,7 @@ from rich.table import Table
 
 from rocketrio.name_servers import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.log_lines import log_to
 from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
@@ -134,7 +135,7 @@ def run(
     Being interrupted is an ordinary end where nothing else ends the command.
     """
     level = (logging.CRITICAL, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    logging.basicConfig(level=level, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")
+    log_to(sys.stderr, level=level, form="%(levelname)s %(name)s %(message)s")
     interrupted = False
 
     async def main() -> None:
