@@ -67,6 +67,17 @@ class ConfigFile:
     def __repr__(self) -> str:
         return f"<ConfigFile {self.path}>"
 
+    @property
+    def size(self) -> int:
+        """Bytes of the content, or of the backup where that is larger."""
+        sizes = [0]
+        for path in (self.path, self._backup):
+            if self._disk.exists(path):
+                file = self._disk.open(path)
+                sizes.append(file.size)
+                file.close()
+        return max(sizes)
+
     def load(self, kind: type[T]) -> T | None:
         """The content, or the backup's where the file is missing, empty or torn; None when there is neither."""
         return self._load(lambda data, name: fastjson.loads(data, kind, what=name, lenient=False))

@@ -1,15 +1,50 @@
 """The name server's key-value table: text by key, in namespaces; kept in one JSON file where it is given one.
 
+The file is written whole. Changes that come while it is being kept back are written together: it is written at most at
+WRITE_RATE, however many changes there are.
+
+Invariant: what is read here is in the file; a change is answered once it is.
+Invariant: the table has at most ENTRIES_LIMIT entries of SIZE_LIMIT bytes, with those that wait to be written.
 Answers to: KVConfigManager; RocketMQ reference, section 2.12.
 """
 
-from typing import Final
+import logging
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
+import attrs
 import msgspec
+import trio
 
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_protocol import fastjson
+from rocketrio_protocol.errors import ConfigError, Error
+from rocketrio_protocol.route import KVTable
+
+logger = logging.getLogger("rocketrio_broker.name_server")
 
 ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
+
+ENTRIES_LIMIT: Final = 10_000
+"""Entries of all namespaces."""
+
+VALUE_SIZE_LIMIT: Final = 64 << 10
+"""Bytes of one value."""
+
+KEY_SIZE_LIMIT: Final = 512
+"""Bytes of a namespace and a key together."""
+
+SIZE_LIMIT: Final = 4 << 20
+"""Bytes of all entries: each answer to a registration carries those of ORDER_TOPIC_NAMESPACE."""
+
+FILE_SIZE_LIMIT: Final = 8 * SIZE_LIMIT
+"""Bytes of a file that is read: JSON takes six times as many at most, for texts of nothing but control characters."""
+
+WRITE_RATE: Final = 2 << 20
+"""Bytes a second at which the file is written when there is ever more to write; some 2 % of a core."""
+
+_Key: TypeAlias = tuple[str, str]
+"""Namespace and key."""
 
 
 class KVConfigSerializeWrapper(msgspec.Struct, rename="camel"):
@@ -18,40 +53,145 @@ class KVConfigSerializeWrapper(msgspec.Struct, rename="camel"):
     config_table: dict[str, dict[str, str]] = {}
 
 
+class KVConfigFullError(Error):
+    """The table has no room for what shall be put into it."""
+
+    remedy = "Delete what nobody needs, or put less"
+
+
+@attrs.define(eq=False)
+class _Batch:
+    """Changes that are written together, and what became of that; None deletes."""
+
+    changes: dict[_Key, str | None] = attrs.Factory(dict)
+    size: int = 0
+    error: ConfigFileError | None = None
+
+
 class KVConfigManager:
     """Namespace to key to value."""
 
     def __init__(self, *, file: ConfigFile | None = None) -> None:
         self._file = file
-        self.config_table: dict[str, dict[str, str]] = {}
+        self._table: dict[str, dict[str, str]] = {}
+        self._count = 0
+        self._size = 0
+        self._json: dict[str, bytes] = {}
+        """Namespaces as they are sent, of those that were asked for since the last change."""
+        self._batch = _Batch()
+        """What is not written yet."""
+        self._turn = trio.Lock()
+        self._next_write = 0.0
+
+    def __repr__(self) -> str:
+        return f"<KVConfigManager {self._count} entries, {self._size} bytes>"
 
     def load(self) -> None:
-        """Take over what the file holds."""
-        stored = None if self._file is None else self._file.load_table(KVConfigSerializeWrapper)
-        if stored is not None:
-            self.config_table = stored.config_table
-
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Store one value."""
-        values = {**self.config_table.get(namespace, {}), key: value}
-        self._take({**self.config_table, namespace: values})
+        """Take over what the file holds, as far as there is room. Raises ConfigError for one beyond FILE_SIZE_LIMIT."""
+        if self._file is None:
+            return
+        if (size := self._file.size) > FILE_SIZE_LIMIT:
+            raise ConfigError(
+                f"{self._file.path} has {size} bytes, more than a name server of ours writes ({FILE_SIZE_LIMIT})",
+                remedy="Take out of it what nobody needs, or move it away",
+            )
+        stored = self._file.load_table(KVConfigSerializeWrapper) or KVConfigSerializeWrapper()
+        for namespace, values in stored.config_table.items():
+            for key, value in values.items():
+                if (problem := self._problem((namespace, key), value)) is None:
+                    self._table.setdefault(namespace, {})[key] = value
+                    self._count += 1
+                    self._size += _size((namespace, key), value)
+                else:
+                    logger.warning(
+                        "an entry is left out file=%s reason=%s", self._file.path, problem
+                    )
 
     def value(self, namespace: str, key: str) -> str | None:
         """One value."""
-        return self.config_table.get(namespace, {}).get(key)
+        return self._table.get(namespace, {}).get(key)
 
-    def delete(self, namespace: str, key: str) -> None:
-        """Remove one value, if it is there."""
-        values = dict(self.config_table.get(namespace, {}))
-        if values.pop(key, None) is not None:
-            self._take({**self.config_table, namespace: values})
+    def namespace_json(self, namespace: str) -> bytes | None:
+        """All values of a namespace as they are sent; None where there is none."""
+        values = self._table.get(namespace)
+        if values is None:
+            return None
+        if namespace not in self._json:
+            self._json[namespace] = KVTable(dict(values)).to_json()
+        return self._json[namespace]
 
-    def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All values of a namespace; None when there never was one."""
-        return self.config_table.get(namespace)
+    async def put(self, namespace: str, key: str, value: str) -> None:
+        """Store one value; returns once it is in the file. Raises KVConfigFullError or ConfigFileError.
 
-    def _take(self, table: dict[str, dict[str, str]]) -> None:
-        # The file first: a change that it cannot hold is not made.
+        A cancel leaves the change under way.
+        """
+        if (problem := self._problem((namespace, key), value)) is not None:
+            raise KVConfigFullError(problem)
+        await self._change((namespace, key), value)
+
+    async def delete(self, namespace: str, key: str) -> None:
+        """Remove one value, if it is there. Raises ConfigFileError. A cancel leaves the change under way."""
+        if self.value(namespace, key) is not None or (namespace, key) in self._batch.changes:
+            await self._change((namespace, key), None)
+
+    def _problem(self, key: _Key, value: str) -> str | None:
+        """Why there is no room for a value; what waits to be written counts as if it were all new."""
+        if len(value.encode()) > VALUE_SIZE_LIMIT or len("".join(key).encode()) > KEY_SIZE_LIMIT:
+            return (
+                f"A value has {VALUE_SIZE_LIMIT} bytes at most, "
+                f"and its namespace and key together {KEY_SIZE_LIMIT}"
+            )
+        before = self.value(*key)
+        count = self._count + len(self._batch.changes) + (before is None)
+        size = self._size + self._batch.size + _size(key, value) - _size(key, before)
+        if count > ENTRIES_LIMIT or size > SIZE_LIMIT:
+            return (
+                f"The key-value table is full: it has {self._count} entries of {self._size} bytes, "
+                f"and {ENTRIES_LIMIT} of {SIZE_LIMIT} bytes at most"
+            )
+        return None
+
+    async def _change(self, key: _Key, value: str | None) -> None:
+        batch = self._batch
+        batch.changes[key] = value
+        batch.size += _size(key, value)
+        async with self._turn:
+            if batch is self._batch:
+                # Nobody has written it: whoever comes until this one does, joins.
+                await trio.sleep_until(self._next_write)
+                self._batch = _Batch()
+                batch.error = self._write(batch.changes)
+        if batch.error is not None:
+            raise batch.error
+
+    def _write(self, changes: Mapping[_Key, str | None]) -> ConfigFileError | None:
+        """The file first: changes that it cannot hold are not made."""
+        table = {namespace: dict(values) for namespace, values in self._table.items()}
+        for (namespace, key), value in changes.items():
+            values = table.setdefault(namespace, {})
+            if value is None:
+                values.pop(key, None)
+            else:
+                values[key] = value
+            if not values:
+                del table[namespace]
         if self._file is not None:
-            self._file.write(KVConfigSerializeWrapper(table))
-        self.config_table = table
+            data = fastjson.dumps_pretty(KVConfigSerializeWrapper(table))
+            try:
+                self._file.write_bytes(data)
+            except ConfigFileError as error:
+                return error
+            self._next_write = trio.current_time() + len(data) / WRITE_RATE
+        self._table = table
+        self._count = sum(map(len, table.values()))
+        self._size = sum(
+            _size((namespace, key), value)
+            for namespace, values in table.items()
+            for key, value in values.items()
+        )
+        self._json.clear()
+        return None
+
+
+def _size(key: _Key, value: str | None) -> int:
+    return 0 if value is None else len("".join(key).encode()) + len(value.encode())

@@ -31,8 +31,11 @@ class NameServer:
     ) -> None:
         self._listeners = listeners
         self.routes = RouteInfoManager()
-        self.kv_config = KVConfigManager() if kv_config is None else kv_config
-        self.settings = NameServerSettings() if settings is None else settings
+        self.processor = NameServerProcessor(
+            routes=self.routes,
+            kv_config=KVConfigManager() if kv_config is None else kv_config,
+            settings=NameServerSettings() if settings is None else settings,
+        )
 
     def __repr__(self) -> str:
         return f"<NameServer {self.addr}, {len(self.routes.broker_live_table)} brokers>"
@@ -51,13 +54,21 @@ class NameServer:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
-        processor = NameServerProcessor(
-            routes=self.routes, kv_config=self.kv_config, settings=self.settings
-        )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._scan)
-            await nursery.start(_serve, self._listeners, processor, self)
+            nursery.start_soon(self._tidy)
+            await nursery.start(_serve, self._listeners, self.processor, self)
             task_status.started()
+
+    async def _tidy(self) -> None:
+        """Take out, a little at a time, what brokers of very many topics leave behind."""
+        departures = self.routes.departures
+        while True:
+            seen = departures.value
+            while self.routes.tidy():
+                await trio.lowlevel.checkpoint()
+                seen = departures.value
+            await departures.wait_past(seen)
 
     async def _scan(self) -> None:
         async for _ in every(SCAN_INTERVAL, first_after=SCAN_INTERVAL):

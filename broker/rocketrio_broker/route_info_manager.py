@@ -2,22 +2,32 @@
 
 The tables are plain: they take the time as an argument, return what changed, and send nothing.
 
-Invariant: an address that a broker name lists is in `broker_live_table`.
-Invariant: a topic has queues only of broker names that have at least one address.
+Invariant: an address that a broker name lists is in `broker_live_table`, under this name and this id.
+Invariant: a topic is routed only to broker names that have at least one address.
+Invariant: an address is spoken for by the connection that registered it, and by others of the same host, as long as
+that connection stands.
+Invariant: what a connection registered is forgotten in the time that this takes, whatever else is in the tables.
+Invariant: nothing here works for more than some ten milliseconds at a stretch, but the lists of all topics.
 Answers to: RouteInfoManager; RocketMQ reference, section 2.12.
 Unlike Java: liveness is kept per cluster and address (as in 5.x); an address leaves an id only if it holds it still,
 so a broker that stops late does not take the entry of its successor.
 Unlike Java: a name has one master; a second one is refused, where Java's list shows the last that registered.
+Unlike Java: there are limits, and one host gets half of each at most.
 """
 
 import logging
-from collections.abc import Hashable, Mapping
+from collections import deque
+from collections.abc import Generator, Hashable, Sequence, Set
+from itertools import islice
 from typing import Final
 
 import attrs
 
+from rocketrio_broker.share import Share
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
+from rocketrio_protocol.register_body import all_at_once
 from rocketrio_protocol.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.topic_config import (
     DataVersion,
@@ -33,6 +43,27 @@ SCAN_INTERVAL: Final = 10.0  # scanNotActiveBroker
 UNIT: Final = 1
 UNIT_SUB: Final = 2
 
+BROKERS_LIMIT: Final = 1_000
+"""Addresses of brokers; all of them with their names are one answer (106) of 1 MB at most."""
+
+CONNECTION_BROKERS_LIMIT: Final = 16
+"""Addresses that one connection registers: a process has one broker, or some."""
+
+TOPICS_LIMIT: Final = 200_000
+"""Topics, so that one host can have as many as one registration may have; half a kilobyte each."""
+
+TOPIC_NAMES_LIMIT: Final = 12 << 20
+"""Bytes that the names of all topics may have in the list of them (206), which must fit a frame."""
+
+ROUTES_LIMIT: Final = 1_000_000
+"""Pairs of a topic and a broker name that serves it; some 200 bytes each."""
+
+CONNECTION_ROUTES_LIMIT: Final = 100_000
+"""Those of the brokers of one connection: as many as one registration may have."""
+
+SLICE: Final = 5_000
+"""Pairs that are noted, or forgotten, at a stretch."""
+
 
 @attrs.frozen(order=False)
 class BrokerAddr:
@@ -44,11 +75,16 @@ class BrokerAddr:
 
 @attrs.define(eq=False)
 class BrokerLiveInfo:
-    """When a broker was last heard of, over which connection, and what it said."""
+    """How a broker is listed, when it was last heard of, over which connection, and what it said."""
 
+    broker_name: str
+    broker_id: int
     last_update: float
     data_version: DataVersion
+    """The version of its topics that are all in the tables; none where some found no room."""
     channel: Hashable
+    host: str
+    """Where this connection comes from."""
     ha_server_addr: str
 
 
@@ -64,6 +100,11 @@ class Registration:
     topics: TopicConfigSerializeWrapper
     filter_servers: list[str] = attrs.Factory(list)
 
+    @property
+    def key(self) -> BrokerAddr:
+        """Return whose registration it is."""
+        return BrokerAddr(self.cluster_name, self.broker_addr)
+
 
 @attrs.frozen
 class RegisterBrokerResult:
@@ -71,9 +112,19 @@ class RegisterBrokerResult:
 
     master_addr: str | None = None
     ha_server_addr: str | None = None
+    left_out: int = 0
+    """Topics of a master that found no room in the tables."""
 
 
-class AnotherMasterError(Error):
+class RegistrationRefusedError(Error):
+    """A registration, or the end of one, would take away what belongs to somebody else, or finds no room."""
+
+    remedy = (
+        "Look in the name server's list (rocketrio cluster list) who is registered, and from where"
+    )
+
+
+class AnotherMasterError(RegistrationRefusedError):
     """A second broker wants to be the master of a name: it is not listed, and should take no writes."""
 
     remedy = (
@@ -84,6 +135,14 @@ class AnotherMasterError(Error):
     def __init__(self, broker_name: str, master_addr: str) -> None:
         super().__init__(f"{broker_name} has a master already, at {master_addr}")
         self.master_addr = master_addr
+
+
+@attrs.define(eq=False)
+class _Served:
+    """The topics of one broker name, which count for the host that registered the first of them."""
+
+    host: str
+    topics: set[str] = attrs.Factory(set)
 
 
 class RouteInfoManager:
@@ -97,72 +156,167 @@ class RouteInfoManager:
         """Cluster to its broker names, in the order they came."""
         self.broker_live_table: dict[BrokerAddr, BrokerLiveInfo] = {}
         self.filter_server_table: dict[BrokerAddr, list[str]] = {}
+        self._by_channel: dict[Hashable, dict[BrokerAddr, None]] = {}
+        """Connection to the brokers that registered over it last."""
+        self._served: dict[str, _Served] = {}
+        """Broker name to its topics."""
+        self._introduced_by: dict[str, str] = {}
+        """Topic to the host that it counts for."""
+        self._leaving: deque[tuple[str, _Served]] = deque()
+        """Names that are gone, with topics that have yet to be taken out of the table: see `tidy`."""
+        self.departures = Watermark()
+        """Counts the names that are gone."""
+        self._brokers = Share(BROKERS_LIMIT)
+        self._topics = Share(TOPICS_LIMIT)
+        self._topic_names = Share(TOPIC_NAMES_LIMIT)
+        self._routes = Share(ROUTES_LIMIT)
 
     # ---------------------------------------------------------------------------------- coming, going
 
     def register_broker(
-        self, registration: Registration, *, channel: Hashable, now: float
+        self, registration: Registration, *, channel: Hashable, host: str, now: float
     ) -> RegisterBrokerResult:
-        """Take a broker's word for where it is and what it serves. Raises AnotherMasterError, then nothing changed."""
-        key = BrokerAddr(registration.cluster_name, registration.broker_addr)
-        name, broker_id = registration.broker_name, registration.broker_id
-        if broker_id == MASTER_ID:
-            self._check_only_master(registration)
+        """Do `registration_steps` in one go, for a broker of few topics."""
+        return all_at_once(
+            self.registration_steps(registration, channel=channel, host=host, now=now)
+        )
+
+    def registration_steps(
+        self, registration: Registration, *, channel: Hashable, host: str, now: float
+    ) -> Generator[None, None, RegisterBrokerResult]:
+        """Take a broker's word for where it is and what it serves, as it came over a connection from `host`.
+
+        Raises RegistrationRefusedError with the first step, then nothing changed. Its address is listed with the first
+        step, its topics with those that follow, unless its connection ends meanwhile.
+        """
+        key, name, broker_id = registration.key, registration.broker_name, registration.broker_id
+        self._check(registration, channel, host)
+        known = self.broker_live_table.get(key)
+        if known is not None and known.broker_name != name:
+            self._forget_address(key)
+            self.tidy()
+            known = None
+        has_all_topics = self.has_topics(registration, registration.topics.data_version)
         self.cluster_addr_table.setdefault(registration.cluster_name, {})[name] = None
         broker = self.broker_addr_table.get(name)
         if broker is None:
             broker = self.broker_addr_table[name] = BrokerData(registration.cluster_name, name, {})
-        broker.cluster = registration.cluster_name
-        is_new = self._put_address(broker, broker_id, registration.broker_addr)
-        known = self.broker_live_table.get(key)
-        if broker_id == MASTER_ID and (
-            is_new or known is None or known.data_version != registration.topics.data_version
-        ):
-            self._update_queues(name, registration.topics.topic_config_table)
-        self.broker_live_table[key] = BrokerLiveInfo(
-            now, registration.topics.data_version, channel, registration.ha_server_addr
-        )
-        if known is None:
-            logger.info(
-                "broker registered cluster=%s name=%s id=%d addr=%s ha_addr=%s",
-                key.cluster_name, name, broker_id, key.broker_addr, registration.ha_server_addr,
-            )  # fmt: skip
+        self._put_address(broker, broker_id, registration.broker_addr)
+        live = self._keep_alive(registration, known, channel, host, now)
+        left_out = 0
         if registration.filter_servers:
             self.filter_server_table[key] = registration.filter_servers
-        else:
-            self.filter_server_table.pop(key, None)
-        return RegisterBrokerResult() if broker_id == MASTER_ID else self._master_of(broker)
+        if not has_all_topics:
+            left_out = yield from self._update_queues(registration, live)
+        if broker_id == MASTER_ID:
+            return RegisterBrokerResult(left_out=left_out)
+        return self._master_of(broker)
 
-    def _check_only_master(self, registration: Registration) -> None:
-        """An address that is listed lives: it goes when its connection closes, or after a long silence."""
-        broker = self.broker_addr_table.get(registration.broker_name)
-        master = None if broker is None else broker.broker_addrs.get(MASTER_ID)
-        if master is not None and master != registration.broker_addr:
-            raise AnotherMasterError(registration.broker_name, master)
+    def has_topics(self, registration: Registration, version: DataVersion) -> bool:
+        """Return whether a registration with this version of its topics brings none that has to be read."""
+        if registration.broker_id != MASTER_ID:
+            return True
+        known = self.broker_live_table.get(registration.key)
+        return (
+            known is not None
+            and (known.broker_name, known.broker_id) == (registration.broker_name, MASTER_ID)
+            and known.data_version == version
+        )
+
+    def _check(self, registration: Registration, channel: Hashable, host: str) -> None:
+        """Raise RegistrationRefusedError if this connection cannot register so."""
+        name = registration.broker_name
+        known = self.broker_live_table.get(registration.key)
+        if known is not None:
+            self._check_speaks_for(known, registration.broker_addr, channel, host)
+        broker = self.broker_addr_table.get(name)
+        if broker is not None:
+            if broker.cluster != registration.cluster_name:
+                raise RegistrationRefusedError(
+                    f"{name} is a broker of the cluster {broker.cluster}, and not of {registration.cluster_name}"
+                )
+            # An address that is listed lives: it goes when its connection closes, or after a long silence.
+            master = broker.broker_addrs.get(MASTER_ID, registration.broker_addr)
+            if registration.broker_id == MASTER_ID and master != registration.broker_addr:
+                raise AnotherMasterError(name, master)
+        if known is None and self._brokers.room(host) <= 0:
+            raise RegistrationRefusedError(
+                f"The name server has no room for another broker of {host}: it has {self._brokers.used}, "
+                f"of {BROKERS_LIMIT} at most, half of them of one host"
+            )
+        own = self._by_channel.get(channel, {})
+        if len(own) >= CONNECTION_BROKERS_LIMIT and registration.key not in own:
+            raise RegistrationRefusedError(
+                f"One connection registers {CONNECTION_BROKERS_LIMIT} brokers at most"
+            )
+
+    @staticmethod
+    def _check_speaks_for(
+        known: BrokerLiveInfo, addr: str, channel: Hashable, host: str | None
+    ) -> None:
+        """A broker that lost its connection comes back from where it was, mostly before the loss is known here."""
+        if channel != known.channel and host != known.host:
+            raise RegistrationRefusedError(
+                f"{known.broker_name} at {addr} is registered over another connection, from {known.host}, "
+                "which stands"
+            )
+
+    def _keep_alive(
+        self,
+        registration: Registration,
+        known: BrokerLiveInfo | None,
+        channel: Hashable,
+        host: str,
+        now: float,
+    ) -> BrokerLiveInfo:
+        key = registration.key
+        if known is not None:
+            self._drop_live(key)
+        live = self.broker_live_table[key] = BrokerLiveInfo(
+            registration.broker_name,
+            registration.broker_id,
+            now,
+            registration.topics.data_version,
+            channel,
+            host,
+            registration.ha_server_addr,
+        )
+        self._by_channel.setdefault(channel, {})[key] = None
+        self._brokers.take(host)
+        if known is None:
+            logger.info(
+                "broker registered cluster=%s name=%s id=%d addr=%s ha_addr=%s from=%s",
+                key.cluster_name, live.broker_name, live.broker_id, key.broker_addr, live.ha_server_addr, host,
+            )  # fmt: skip
+        return live
 
     def unregister_broker(
-        self, *, cluster_name: str, broker_addr: str, broker_name: str, broker_id: int
+        self,
+        *,
+        cluster_name: str,
+        broker_addr: str,
+        broker_name: str,
+        broker_id: int,
+        channel: Hashable,
     ) -> None:
-        """Forget one address of a broker name; with the last one go the name, its queues and empty topics."""
-        broker = self.broker_addr_table.get(broker_name)
-        if broker is not None and broker.broker_addrs.get(broker_id) == broker_addr:
-            del broker.broker_addrs[broker_id]
-            logger.info(
-                "broker gone cluster=%s name=%s id=%d addr=%s",
-                cluster_name, broker_name, broker_id, broker_addr,
-            )  # fmt: skip
-            if not broker.broker_addrs:
-                self._forget_name(cluster_name, broker_name)
-        if not self._is_listed(cluster_name, broker_addr):
-            key = BrokerAddr(cluster_name, broker_addr)
-            self.broker_live_table.pop(key, None)
-            self.filter_server_table.pop(key, None)
+        """Forget one address of a broker name; with the last one go the name, its queues and empty topics.
+
+        Raises RegistrationRefusedError unless this connection registered it.
+        """
+        key = BrokerAddr(cluster_name, broker_addr)
+        live = self.broker_live_table.get(key)
+        if live is None:
+            return
+        self._check_speaks_for(live, broker_addr, channel, None)
+        if (live.broker_name, live.broker_id) == (broker_name, broker_id):
+            self._forget_address(key)
+            self.tidy()
 
     def channel_closed(self, channel: Hashable) -> None:
         """A connection ended: forget every broker that registered over it last."""
-        for key, live in list(self.broker_live_table.items()):
-            if live.channel == channel:
-                self._forget_address(key)
+        for key in list(self._by_channel.get(channel, ())):
+            self._forget_address(key)
+        self.tidy()
 
     def scan_not_active_broker(self, now: float) -> list[BrokerAddr]:
         """Forget brokers that have been silent for too long; returns them."""
@@ -174,12 +328,26 @@ class RouteInfoManager:
         for key in silent:
             logger.warning("broker silent cluster=%s addr=%s", key.cluster_name, key.broker_addr)
             self._forget_address(key)
+        self.tidy()
         return silent
 
-    def refresh(self, key: BrokerAddr, *, now: float) -> None:
-        """A sign of life that changes nothing else."""
+    def tidy(self) -> bool:
+        """Take out some topics of names that are gone; whether there are more."""
+        room = SLICE
+        while self._leaving and room > 0:
+            name, served = self._leaving[0]
+            some = [served.topics.pop() for _ in range(min(room, len(served.topics)))]
+            room -= len(some)
+            if not served.topics:
+                self._leaving.popleft()
+            # It may be back by now, with topics of its own.
+            self._drop_queues(name, served.host, some, but=self._topics_of(name))
+        return bool(self._leaving)
+
+    def refresh(self, key: BrokerAddr, *, channel: Hashable, now: float) -> None:
+        """A sign of life that changes nothing else; it counts over the connection that registered the broker."""
         live = self.broker_live_table.get(key)
-        if live is not None:
+        if live is not None and live.channel == channel:
             live.last_update = now
 
     def data_version(self, key: BrokerAddr) -> DataVersion | None:
@@ -191,7 +359,11 @@ class RouteInfoManager:
 
     def pickup_topic_route_data(self, topic: str) -> TopicRouteData | None:
         """Who serves the topic; None when nobody does."""
-        queues = self.topic_queue_table.get(topic)
+        queues = {
+            name: queue_data
+            for name, queue_data in self.topic_queue_table.get(topic, {}).items()
+            if topic in self._topics_of(name)
+        }
         if not queues:
             return None
         brokers = [self.broker_addr_table[name] for name in queues]
@@ -218,8 +390,12 @@ class RouteInfoManager:
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Topics that a broker of the cluster serves."""
-        names = self.cluster_addr_table.get(cluster, {})
-        return [topic for topic, queues in self.topic_queue_table.items() if queues.keys() & names]
+        names = frozenset(self.cluster_addr_table.get(cluster, {}))
+        return [
+            topic
+            for topic, queues in self.topic_queue_table.items()
+            if not names.isdisjoint(queues)
+        ]
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Names of clusters and brokers, which are topics too, and the address of any broker."""
@@ -246,32 +422,29 @@ class RouteInfoManager:
 
     def change_write_permission(self, broker_name: str, *, writable: bool) -> int:
         """Take the write permission from all queues of a broker, or make them readable and writable; how many."""
-        count = 0
-        for queues in self.topic_queue_table.values():
-            queue_data = queues.get(broker_name)
-            if queue_data is not None:
-                if writable:
-                    queue_data.perm = int(Permission.READ | Permission.WRITE)
-                else:
-                    queue_data.perm &= ~Permission.WRITE
-                count += 1
-        return count
+        topics = self._topics_of(broker_name)
+        for topic in topics:
+            queue_data = self.topic_queue_table[topic][broker_name]
+            if writable:
+                queue_data.perm = int(Permission.READ | Permission.WRITE)
+            else:
+                queue_data.perm &= ~Permission.WRITE
+        return len(topics)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic's routes, everywhere or in one cluster."""
-        queues = self.topic_queue_table.get(topic)
-        if queues is None:
-            return
-        names = set(queues) if cluster is None else set(self.cluster_addr_table.get(cluster, {}))
-        for name in names:
-            queues.pop(name, None)
-        if not queues:
-            del self.topic_queue_table[topic]
+        queues = self.topic_queue_table.get(topic, {})
+        for name in list(queues):
+            is_meant = cluster is None or name in self.cluster_addr_table.get(cluster, {})
+            if is_meant and topic in self._topics_of(name):
+                served = self._served[name]
+                served.topics.discard(topic)
+                self._drop_queues(name, served.host, [topic])
 
     # ----------------------------------------------------------------------------------------- within
 
-    def _put_address(self, broker: BrokerData, broker_id: int, addr: str) -> bool:
-        """List the address under its id alone; true when the id is new."""
+    def _put_address(self, broker: BrokerData, broker_id: int, addr: str) -> None:
+        """List the address under its id alone."""
         moved = [
             other
             for other, known in broker.broker_addrs.items()
@@ -287,19 +460,95 @@ class RouteInfoManager:
                 "two brokers claim one id name=%s id=%d addr=%s instead_of=%s",
                 broker.broker_name, broker_id, addr, before,
             )  # fmt: skip
+            self._drop_live(BrokerAddr(broker.cluster, before))
         broker.broker_addrs[broker_id] = addr
         broker.broker_addrs = dict(sorted(broker.broker_addrs.items()))
-        return before is None
 
-    def _update_queues(self, broker_name: str, topics: Mapping[str, TopicConfig]) -> None:
-        for topic, config in topics.items():
-            self.topic_queue_table.setdefault(topic, {})[broker_name] = QueueData(
+    def _topics_of(self, broker_name: str) -> set[str]:
+        served = self._served.get(broker_name)
+        return set() if served is None else served.topics
+
+    def _update_queues(
+        self, registration: Registration, live: BrokerLiveInfo
+    ) -> Generator[None, None, int]:
+        """Note a master's queues; how many topics of it find no room."""
+        name, key, channel = registration.broker_name, registration.key, live.channel
+        live.data_version = DataVersion()
+        entries = iter(registration.topics.topic_config_table.items())
+        left_out = 0
+        while some := list(islice(entries, SLICE)):
+            now = self.broker_live_table.get(key)
+            if now is None or (now.channel, now.broker_name) != (channel, name):
+                return left_out
+            left_out += self._add_queues(name, some, live)
+            yield
+        if not left_out:
+            live.data_version = registration.topics.data_version
+            return 0
+        logger.warning(
+            "no room for all topics of a broker name=%s from=%s left_out=%d",
+            name, live.host, left_out,
+        )  # fmt: skip
+        return left_out
+
+    def _add_queues(
+        self, broker_name: str, topics: Sequence[tuple[str, TopicConfig]], live: BrokerLiveInfo
+    ) -> int:
+        table = self.topic_queue_table
+        served = self._served.setdefault(broker_name, _Served(live.host))
+        own, host = served.topics, served.host
+        room = min(self._routes.room(host), CONNECTION_ROUTES_LIMIT - self._routes_of(live.channel))
+        topic_room, name_room = self._topics.room(host), self._topic_names.room(host)
+        before = len(own)
+        new: list[str] = []
+        left_out = names_size = 0
+        for topic, config in topics:
+            if topic not in own:
+                size = 0 if topic in table else _listed_size(topic)
+                if (
+                    len(own) - before >= room
+                    or (size and len(new) >= topic_room)
+                    or names_size + size > name_room
+                ):
+                    left_out += 1
+                    continue
+                if size:
+                    names_size += size
+                    new.append(topic)
+                    table[topic] = {}
+                own.add(topic)
+            table[topic][broker_name] = QueueData(
                 broker_name,
                 config.read_queue_nums,
                 config.write_queue_nums,
                 config.perm,
                 config.topic_sys_flag,
             )
+        self._routes.take(host, len(own) - before)
+        self._topics.take(host, len(new))
+        self._topic_names.take(host, names_size)
+        self._introduced_by.update(dict.fromkeys(new, host))
+        return left_out
+
+    def _routes_of(self, channel: Hashable) -> int:
+        names = {self.broker_live_table[key].broker_name for key in self._by_channel[channel]}
+        return sum(len(self._topics_of(name)) for name in names)
+
+    def _drop_queues(
+        self, broker_name: str, host: str, topics: Sequence[str], *, but: Set[str] = frozenset()
+    ) -> None:
+        """Take out that this name, of this host, served these topics, of which it serves some again."""
+        self._routes.give_back(host, len(topics))
+        for topic in topics:
+            if topic in but:
+                continue
+            queues = self.topic_queue_table[topic]
+            del queues[broker_name]
+            if not queues:
+                del self.topic_queue_table[topic]
+                introduced_by = self._introduced_by.pop(topic)
+                self._topics.give_back(introduced_by)
+                self._topic_names.give_back(introduced_by, _listed_size(topic))
 
     def _master_of(self, broker: BrokerData) -> RegisterBrokerResult:
         master_addr = broker.broker_addrs.get(MASTER_ID)
@@ -308,34 +557,41 @@ class RouteInfoManager:
         live = self.broker_live_table.get(BrokerAddr(broker.cluster, master_addr))
         return RegisterBrokerResult(master_addr, None if live is None else live.ha_server_addr)
 
-    def _is_listed(self, cluster_name: str, broker_addr: str) -> bool:
-        return any(
-            broker.cluster == cluster_name and broker_addr in broker.broker_addrs.values()
-            for broker in self.broker_addr_table.values()
-        )
+    def _drop_live(self, key: BrokerAddr) -> BrokerLiveInfo:
+        """Forget that a broker lives, and nothing else."""
+        live = self.broker_live_table.pop(key)
+        self.filter_server_table.pop(key, None)
+        self._brokers.give_back(live.host)
+        own = self._by_channel[live.channel]
+        del own[key]
+        if not own:
+            del self._by_channel[live.channel]
+        return live
 
     def _forget_address(self, key: BrokerAddr) -> None:
-        self.broker_live_table.pop(key, None)
-        self.filter_server_table.pop(key, None)
-        for broker in list(self.broker_addr_table.values()):
-            if broker.cluster != key.cluster_name:
-                continue
-            for broker_id, addr in list(broker.broker_addrs.items()):
-                if addr == key.broker_addr:
-                    self.unregister_broker(
-                        cluster_name=key.cluster_name,
-                        broker_addr=addr,
-                        broker_name=broker.broker_name,
-                        broker_id=broker_id,
-                    )
+        """Forget a broker; with the last one of its name go the name, its queues and empty topics."""
+        live = self._drop_live(key)
+        broker = self.broker_addr_table[live.broker_name]
+        del broker.broker_addrs[live.broker_id]
+        logger.info(
+            "broker gone cluster=%s name=%s id=%d addr=%s",
+            key.cluster_name, live.broker_name, live.broker_id, key.broker_addr,
+        )  # fmt: skip
+        if not broker.broker_addrs:
+            self._forget_name(broker)
 
-    def _forget_name(self, cluster_name: str, broker_name: str) -> None:
-        del self.broker_addr_table[broker_name]
-        names = self.cluster_addr_table.get(cluster_name, {})
-        names.pop(broker_name, None)
+    def _forget_name(self, broker: BrokerData) -> None:
+        name = broker.broker_name
+        del self.broker_addr_table[name]
+        names = self.cluster_addr_table[broker.cluster]
+        del names[name]
         if not names:
-            self.cluster_addr_table.pop(cluster_name, None)
-        for topic, queues in list(self.topic_queue_table.items()):
-            queues.pop(broker_name, None)
-            if not queues:
-                del self.topic_queue_table[topic]
+            del self.cluster_addr_table[broker.cluster]
+        if (served := self._served.pop(name, None)) is not None:
+            self._leaving.append((name, served))
+            self.departures.advance(self.departures.value + 1)
+
+
+def _listed_size(topic: str) -> int:
+    """Bytes of a topic in a list of topics: its name, two quotes and a comma."""
+    return len(topic) + 3

@@ -33,7 +33,7 @@ class JsonBody(msgspec.Struct, rename="camel"):
         return fastjson.dumps(self)
 
 
-class QueueData(JsonBody):
+class QueueData(JsonBody, gc=False):
     """How many queues of the topic one broker name has."""
 
     broker_name: str
@@ -84,6 +84,11 @@ class TopicList(JsonBody):
 
     topic_list: list[str] = []
     broker_addr: str | None = None
+
+    def to_json(self) -> bytes:
+        """Write it in one go: there may be a hundred thousand names, and no key but two."""
+        addr = {} if self.broker_addr is None else {"brokerAddr": self.broker_addr}
+        return msgspec.json.encode({**addr, "topicList": self.topic_list})
 
 
 class KVTable(JsonBody):

@@ -67,6 +67,12 @@ MAX_GROUP_LENGTH: Final = 255
 
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
+MAX_REGISTERED_LENGTH: Final = len(RETRY_PREFIX) + MAX_GROUP_LENGTH
+"""Characters in a name that a broker registers: the longest is the retry topic of a group."""
+
+# Apache's brokers are called like their host unless told otherwise: dots are usual, and kept out of first place.
+_REGISTERED: Final = re.compile(r"[%|a-zA-Z0-9_@-][%|a-zA-Z0-9_@.-]*+")
+
 
 def retry_topic(group: str) -> str:
     """Where messages go that the group could not consume."""
@@ -93,6 +99,18 @@ def kept_topic_problem(topic: str) -> str | None:
     if topic.startswith(RETRY_PREFIX):
         return group_name_problem(topic.removeprefix(RETRY_PREFIX))
     return topic_name_problem(topic)
+
+
+def registered_name_problem(name: str, kind: str) -> str | None:
+    """Why what a peer calls a topic, broker or cluster is no such name; None if it can be one.
+
+    More passes than we would give: Apache's brokers check few of their names. What passes is one word, and no path.
+    """
+    if len(name) > MAX_REGISTERED_LENGTH:
+        return f"The {kind} name has {len(name)} characters, more than {MAX_REGISTERED_LENGTH}."
+    if _REGISTERED.fullmatch(name) is None:
+        return f"The {kind} name {name!r} is none; letters, digits, % | _ - @ and, not in front, dots can be in it."
+    return None
 
 
 def _problem(name: str, kind: str, limit: int) -> str | None:

@@ -1,14 +1,16 @@
 """The name server as a whole: what Apache's answered to recorded requests, and its life over connections."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
+import attrs
 import pytest
 import trio
 from tests.broker.parts import RecordedExchange, RecordingChannel, recorded_exchanges
 from tests.golden.golden import as_4_9_wrote
 
-from rocketrio_broker.kv_config import KVConfigManager
+from rocketrio_broker.kv_config import VALUE_SIZE_LIMIT, KVConfigManager
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.processor.name_server import NameServerProcessor, NameServerSettings
 from rocketrio_broker.route_info_manager import RouteInfoManager
@@ -16,6 +18,7 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
+from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.register_body import encode_register_body
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
@@ -106,15 +109,18 @@ async def served() -> AsyncGenerator[tuple[NameServer, ChannelPool, ChannelPool]
 
 
 def registration(
-    *, broker_id: int = 0, body: bytes | None = None, crc: int = 0
+    *, broker_id: int = 0, body: bytes | None = None, crc: int = 0, **changes: Any
 ) -> tuple[cluster.RegisterBrokerRequestHeader, bytes]:
-    header = cluster.RegisterBrokerRequestHeader(
-        broker_name="broker-a",
-        broker_addr=f"10.0.0.1:1091{broker_id}",
-        cluster_name="lab",
-        ha_server_addr="10.0.0.1:10912",
-        broker_id=broker_id,
-        body_crc32=crc,
+    header = attrs.evolve(
+        cluster.RegisterBrokerRequestHeader(
+            broker_name="broker-a",
+            broker_addr=f"10.0.0.1:1091{broker_id}",
+            cluster_name="lab",
+            ha_server_addr="10.0.0.1:10912",
+            broker_id=broker_id,
+            body_crc32=crc,
+        ),
+        **changes,
     )
     wrapper = TopicConfigSerializeWrapper(DataVersion(1, 1), {"T": TopicConfig("T", 4, 4)})
     return header, encode_register_body(RegisterBrokerBody(wrapper)) if body is None else body
@@ -268,3 +274,174 @@ async def test_a_broker_takes_leave(autojump_clock: trio.testing.MockClock) -> N
         leave = cluster.UnregisterBrokerRequestHeader("broker-a", "10.0.0.1:10910", "lab", 0)
         assert (await broker.call(ADDR, leave)).code == ResponseCode.SUCCESS
         assert not name_server.routes.broker_addr_table
+
+
+async def test_nobody_else_takes_leave_for_a_broker(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with served() as (name_server, broker, stranger):
+        await broker.call(ADDR, *registration())
+        leave = cluster.UnregisterBrokerRequestHeader("broker-a", "10.0.0.1:10910", "lab", 0)
+        answer = await stranger.call(ADDR, leave)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "from 10.0.0.1, which stands" in (answer.remark or "")
+        answer = await stranger.call(ADDR, *registration(ha_server_addr="10.0.0.7:10912"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        stranger.drop(ADDR)
+        await trio.testing.wait_all_tasks_blocked()
+        (live,) = name_server.routes.broker_live_table.values()
+        assert live.ha_server_addr == "10.0.0.1:10912"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"broker_name": "broker-a\n2025-01-01 INFO forged"},
+        {"broker_name": "../../etc"},
+        {"broker_name": ".."},
+        {"broker_name": ""},
+        {"broker_name": "x" * 1000},
+        {"cluster_name": "lab lab"},
+        {"cluster_name": "a/b"},
+        {"broker_id": -1},
+        {"broker_addr": "10.0.0.1"},
+        {"broker_addr": "10.0.0.1:0"},
+        {"broker_addr": "10.0.0.1:99999"},
+        {"broker_addr": "10.0.0.1\n:10911"},
+        {"broker_addr": "user@10.0.0.1/x:10911"},
+        {"ha_server_addr": "10.0.0.1 :10912"},
+        {"ha_server_addr": "x" * 300 + ":1"},
+    ],
+)
+async def test_names_and_addresses_that_are_none_are_refused(
+    autojump_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, Any],
+) -> None:
+    caplog.set_level("DEBUG")
+    async with served() as (name_server, broker, _):
+        answer = await broker.call(ADDR, *registration(**changes))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark
+        assert not name_server.routes.broker_live_table
+        assert not any("\n" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"broker_name": "my-host.example.com", "cluster_name": "DefaultCluster"},
+        {"broker_name": "raft_node%00|1@x"},
+        {"broker_addr": "broker-0.broker.svc.cluster.local:10911"},
+        {"broker_addr": "[fe80::1%eth0]:10911", "ha_server_addr": "[::1]:10912"},
+    ],
+)
+async def test_names_and_addresses_of_apaches_brokers_pass(
+    autojump_clock: trio.testing.MockClock, changes: dict[str, Any]
+) -> None:
+    async with served() as (name_server, broker, _):
+        answer = await broker.call(ADDR, *registration(**changes))
+        assert answer.code == ResponseCode.SUCCESS
+        assert name_server.routes.broker_live_table
+
+
+def registered(
+    *topics: TopicConfig, servers: Sequence[str] = (), compressed: bool = False
+) -> bytes:
+    wrapper = TopicConfigSerializeWrapper(
+        DataVersion(1, 1), {each.topic_name: each for each in topics}
+    )
+    return encode_register_body(RegisterBrokerBody(wrapper, list(servers)), compressed=compressed)
+
+
+async def test_topics_that_cannot_be_routed_are_left_out_and_the_others_are_not(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bad = [TopicConfig(name) for name in ("a\nb", "../x", "", "x" * 300)]
+    bad += [TopicConfig("many", 10**12, 4), TopicConfig("negative", 4, -1)]
+    good = [TopicConfig(name) for name in ("T", "%RETRY%" + "g" * 255, "%RETRY%my.group")]
+    async with served() as (name_server, broker, _):
+        body = registered(*bad, *good, servers=["10.0.0.1:7", "no address"])
+        answer = await broker.call(ADDR, *registration(body=body))
+        assert answer.code == ResponseCode.SUCCESS
+        assert set(name_server.routes.topic_queue_table) == {each.topic_name for each in good}
+        assert list(name_server.routes.filter_server_table.values()) == [["10.0.0.1:7"]]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_others_are_answered_while_a_large_registration_is_read(
+    autojump_clock: trio.testing.MockClock, compressed: bool
+) -> None:
+    topics = [TopicConfig(f"topic-{number}") for number in range(50_000)]
+    body = registered(*topics, compressed=compressed)
+    answered = []
+
+    async def ask(pool: ChannelPool, what: str, *request: Any) -> None:
+        answered.append((what, (await pool.call(ADDR, *request)).code))
+
+    async with served() as (name_server, broker, client):
+        # Connections that stand already: what counts is the order of the answers.
+        await client.call(ADDR, RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG))
+        await broker.call(ADDR, RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                ask, broker, "registration", *registration(body=body, compressed=compressed)
+            )
+            while not name_server.processor.is_reading:
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(
+                ask, client, "settings", RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG)
+            )
+        assert answered == [("settings", 0), ("registration", 0)]
+        assert len(name_server.routes.topic_queue_table) == len(topics)
+
+
+async def test_a_connection_that_ends_while_its_registration_is_read_leaves_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    body = registered(*(TopicConfig(f"topic-{number}") for number in range(50_000)))
+    async with served() as (name_server, broker, _):
+        async with trio.open_nursery() as nursery:
+
+            async def fail() -> None:
+                with pytest.raises(NotReachable):
+                    await broker.call(ADDR, *registration(body=body))
+
+            nursery.start_soon(fail)
+            while not name_server.processor.is_reading:
+                await trio.lowlevel.checkpoint()
+            broker.drop(ADDR)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not name_server.processor.is_reading
+        assert not name_server.routes.broker_live_table
+        assert not name_server.routes.topic_queue_table
+
+
+async def test_large_registrations_that_wait_have_limited_room(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = registered(*(TopicConfig(f"topic-{number}") for number in range(50_000)))
+    second = registration(
+        broker_id=1, body=registered(*(TopicConfig(f"topic-{number}") for number in range(3_000)))
+    )
+    monkeypatch.setattr(
+        "rocketrio_broker.processor.name_server.WAITING_BODIES_LIMIT", len(body) + 1
+    )
+    async with served() as (name_server, broker, other):
+        await other.call(ADDR, RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.call, ADDR, *registration(body=body))
+            while not name_server.processor.is_reading:
+                await trio.lowlevel.checkpoint()
+            assert (await other.call(ADDR, *second)).code == ResponseCode.SYSTEM_BUSY
+        assert (await other.call(ADDR, *second)).code == ResponseCode.SUCCESS
+
+
+async def test_a_key_value_table_that_is_full_says_so(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with served() as (_, _, client):
+        put = cluster.PutKVConfigRequestHeader("N", "k", "v" * (VALUE_SIZE_LIMIT + 1))
+        answer = await client.call(ADDR, put)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert str(VALUE_SIZE_LIMIT) in (answer.remark or "")

@@ -1,3 +1,4 @@
+import time
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,12 +10,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rocketrio_broker.route_info_manager import (
     BROKER_CHANNEL_EXPIRED_TIME,
+    BROKERS_LIMIT,
+    CONNECTION_BROKERS_LIMIT,
+    SLICE,
+    TOPIC_NAMES_LIMIT,
     AnotherMasterError,
     BrokerAddr,
     RegisterBrokerResult,
     Registration,
+    RegistrationRefusedError,
     RouteInfoManager,
 )
+from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.register_body import all_at_once
+from rocketrio_protocol.route import TopicList
 from rocketrio_protocol.topic_config import (
     DataVersion,
     TopicConfig,
@@ -48,7 +57,8 @@ def routes() -> RouteInfoManager:
 def register(
     routes: RouteInfoManager, registration: Registration, **changes: Any
 ) -> RegisterBrokerResult:
-    options = {"channel": registration.broker_addr, "now": 0.0} | changes
+    host = registration.broker_addr.partition(":")[0]
+    options = {"channel": registration.broker_addr, "host": host, "now": 0.0} | changes
     return routes.register_broker(registration, **options)
 
 
@@ -154,8 +164,8 @@ def test_a_broker_is_dropped_after_more_than_120_s_of_silence(routes: RouteInfoM
 
 def test_a_sign_of_life_puts_the_drop_off(routes: RouteInfoManager) -> None:
     register(routes, MASTER, now=0)
-    routes.refresh(BrokerAddr("lab", MASTER.broker_addr), now=100)
-    routes.refresh(BrokerAddr("lab", "unknown:1"), now=100)
+    for addr in (MASTER.broker_addr, "unknown:1"):
+        routes.refresh(BrokerAddr("lab", addr), channel=MASTER.broker_addr, now=100)
     assert routes.scan_not_active_broker(BROKER_CHANNEL_EXPIRED_TIME + 1) == []
 
 
@@ -164,7 +174,11 @@ def test_a_late_stop_does_not_take_its_successor_along(routes: RouteInfoManager)
     register(routes, SLAVE)
     register(routes, attrs.evolve(SLAVE, broker_addr="10.0.0.9:10911"))
     routes.unregister_broker(
-        cluster_name="lab", broker_addr=SLAVE.broker_addr, broker_name="broker-a", broker_id=1
+        cluster_name="lab",
+        broker_addr=SLAVE.broker_addr,
+        broker_name="broker-a",
+        broker_id=1,
+        channel=SLAVE.broker_addr,
     )
     assert addrs(routes) == {0: MASTER.broker_addr, 1: "10.0.0.9:10911"}
 
@@ -220,6 +234,195 @@ def test_filter_servers_follow_their_broker(routes: RouteInfoManager) -> None:
     assert route.filter_server_table == {}
 
 
+def test_a_broker_comes_back_over_another_connection_and_the_old_one_ends_later(
+    routes: RouteInfoManager,
+) -> None:
+    register(routes, MASTER)
+    register(routes, MASTER, channel="again")
+    routes.channel_closed(MASTER.broker_addr)
+    assert addrs(routes) == {0: MASTER.broker_addr}
+    routes.channel_closed("again")
+    assert addrs(routes) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ha_server_addr": "10.6.6.6:10912"},
+        {"broker_id": 5},
+        {"broker_name": "broker-b"},
+    ],
+)
+def test_nobody_else_speaks_for_an_address_while_its_connection_stands(
+    routes: RouteInfoManager, changes: dict[str, Any]
+) -> None:
+    register(routes, MASTER)
+    stolen = attrs.evolve(with_topics(MASTER, 9, "stolen"), **changes)
+    with pytest.raises(RegistrationRefusedError, match=r"from 10\.0\.0\.1, which stands"):
+        register(routes, stolen, channel="stranger", host="10.6.6.6")
+    routes.channel_closed("stranger")
+    assert addrs(routes) == {0: MASTER.broker_addr}
+    assert routes.broker_live_table[MASTER.key].ha_server_addr == MASTER.ha_server_addr
+    assert routes.pickup_topic_route_data("stolen") is None
+    routes.channel_closed(MASTER.broker_addr)
+    register(routes, stolen, channel="stranger", host="10.6.6.6")
+
+
+def test_a_name_keeps_its_cluster_while_it_has_a_broker(routes: RouteInfoManager) -> None:
+    register(routes, MASTER)
+    with pytest.raises(RegistrationRefusedError, match="cluster lab, and not of evil"):
+        register(routes, attrs.evolve(SLAVE, cluster_name="evil"))
+    routes.channel_closed(MASTER.broker_addr)
+    register(routes, attrs.evolve(SLAVE, cluster_name="evil"))
+    assert list(routes.cluster_addr_table) == ["evil"]
+
+
+@pytest.mark.parametrize("channel", ["another of the same host", "10.6.6.6:1"])
+def test_only_the_connection_that_registered_a_broker_takes_its_leave(
+    routes: RouteInfoManager, channel: str
+) -> None:
+    register(routes, MASTER)
+    leave = {
+        "cluster_name": "lab",
+        "broker_addr": MASTER.broker_addr,
+        "broker_name": "broker-a",
+        "broker_id": 0,
+    }
+    with pytest.raises(RegistrationRefusedError, match="which stands"):
+        routes.unregister_broker(**leave, channel=channel)  # type: ignore[arg-type]
+    assert addrs(routes) == {0: MASTER.broker_addr}
+    routes.unregister_broker(**leave, channel=MASTER.broker_addr)  # type: ignore[arg-type]
+    assert addrs(routes) is None
+    routes.unregister_broker(**leave, channel=channel)  # type: ignore[arg-type]
+
+
+def test_a_sign_of_life_of_somebody_else_is_none(routes: RouteInfoManager) -> None:
+    register(routes, MASTER, now=0)
+    routes.refresh(MASTER.key, channel="stranger", now=100)
+    assert routes.scan_not_active_broker(BROKER_CHANNEL_EXPIRED_TIME + 1) == [MASTER.key]
+
+
+def numbered(number: int, *topics: str) -> Registration:
+    name, host = f"b{number}", f"10.1.{number >> 8}.{number & 255}"
+    return attrs.evolve(
+        with_topics(MASTER, 1, *topics), broker_name=name, broker_addr=f"{host}:10911"
+    )
+
+
+def test_one_connection_registers_some_brokers_and_no_more(routes: RouteInfoManager) -> None:
+    for number in range(CONNECTION_BROKERS_LIMIT):
+        register(routes, numbered(number), channel="one")
+    with pytest.raises(RegistrationRefusedError, match=str(CONNECTION_BROKERS_LIMIT)):
+        register(routes, numbered(CONNECTION_BROKERS_LIMIT), channel="one")
+    register(routes, numbered(0), channel="one")
+    routes.channel_closed("one")
+    assert not routes.broker_live_table
+
+
+def test_one_host_leaves_room_for_the_brokers_of_others(routes: RouteInfoManager) -> None:
+    for number in range(BROKERS_LIMIT // 2):
+        register(routes, numbered(number), channel=number // 16, host="10.6.6.6")
+    with pytest.raises(
+        RegistrationRefusedError, match=r"no room for another broker of 10\.6\.6\.6"
+    ):
+        register(routes, numbered(BROKERS_LIMIT), host="10.6.6.6")
+    register(routes, MASTER)
+    for number in range(BROKERS_LIMIT // 2, BROKERS_LIMIT - 1):
+        register(routes, numbered(number))
+    with pytest.raises(RegistrationRefusedError, match="no room"):
+        register(routes, SLAVE)
+
+
+def test_topics_without_room_are_left_out_and_come_in_when_there_is_some(
+    routes: RouteInfoManager,
+) -> None:
+    routes._topics.limit = 8
+    hostile = numbered(1, *(f"junk-{number}" for number in range(9)))
+    assert register(routes, hostile, channel="stranger").left_out == 5
+    assert register(routes, with_topics(MASTER, 1, "T", "U", "V", "W")).left_out == 0
+    late = numbered(2, "T", "X")
+    assert register(routes, late).left_out == 1
+    assert routes.data_version(late.key) != late.topics.data_version
+    routes.channel_closed("stranger")
+    assert register(routes, late).left_out == 0
+    assert routes.data_version(late.key) == late.topics.data_version
+    assert sorted(routes.topic_queue_table) == ["T", "U", "V", "W", "X"]
+
+
+def test_the_names_of_all_topics_fit_one_answer(routes: RouteInfoManager) -> None:
+    longest = [f"{number:0255}" for number in range(1_000)]
+    for number in range(60):
+        host = number // 2
+        names = [f"{number:06}{name}" for name in longest]
+        register(routes, numbered(number, *names), channel=number, host=str(host))
+    assert len(TopicList(list(routes.topic_queue_table)).to_json()) < FRAME_SIZE_LIMIT
+    assert routes._topic_names.used > TOPIC_NAMES_LIMIT - 1_000_000
+
+
+def test_what_one_connection_serves_is_limited(
+    routes: RouteInfoManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketrio_broker.route_info_manager.CONNECTION_ROUTES_LIMIT", 10)
+    names = [f"T{number}" for number in range(8)]
+    assert register(routes, numbered(1, *names), channel="one").left_out == 0
+    assert register(routes, numbered(2, *names), channel="one").left_out == 6
+    assert register(routes, numbered(3, *names), channel="two").left_out == 0
+
+
+def test_a_broker_of_very_many_topics_comes_and_goes_a_little_at_a_time(
+    routes: RouteInfoManager,
+) -> None:
+    names = [f"T{number}" for number in range(3 * SLICE)]
+    many = with_topics(MASTER, 1, *names)
+    steps = routes.registration_steps(many, channel="a", host="10.0.0.1", now=0)
+    next(steps)
+    assert addrs(routes, "T0") == {0: MASTER.broker_addr}
+    assert addrs(routes, names[-1]) is None
+    assert routes.data_version(MASTER.key) != DataVersion(1, 1)
+    assert all_at_once(steps) == RegisterBrokerResult()
+    assert addrs(routes, names[-1]) == {0: MASTER.broker_addr}
+    assert routes.data_version(MASTER.key) == DataVersion(1, 1)
+    routes.channel_closed("a")
+    assert len(routes.topic_queue_table) == 2 * SLICE
+    assert not any(map(routes.pickup_topic_route_data, names))
+    # It is back before all of that is taken out, with some topics only.
+    assert register(routes, with_topics(MASTER, 2, *names[:10])).left_out == 0
+    while routes.tidy():
+        pass
+    assert sorted(routes.topic_queue_table) == sorted(names[:10])
+    assert addrs(routes, "T9") == {0: MASTER.broker_addr}
+    assert (routes._routes.used, routes._topics.used) == (10, 10)
+
+
+def test_topics_of_a_broker_that_is_gone_meanwhile_are_not_noted(
+    routes: RouteInfoManager,
+) -> None:
+    many = with_topics(MASTER, 1, *(f"T{number}" for number in range(3 * SLICE)))
+    steps = routes.registration_steps(many, channel="a", host="10.0.0.1", now=0)
+    next(steps)
+    routes.channel_closed("a")
+    all_at_once(steps)
+    assert not routes.topic_queue_table
+    assert not routes.broker_addr_table
+
+
+def test_the_end_of_a_connection_costs_what_it_registered() -> None:
+    """Whatever else is there: a walk through all tables for each broker would make it a hundred times as dear."""
+
+    def cost(others: int) -> float:
+        routes = RouteInfoManager()
+        for number in range(others):
+            topics = [f"T{number}-{each}" for each in range(100)]
+            register(routes, numbered(number, *topics))
+        for number in range(BROKERS_LIMIT, BROKERS_LIMIT + CONNECTION_BROKERS_LIMIT):
+            register(routes, numbered(number, f"T{number}"), channel="one")
+        start = time.process_time()
+        routes.channel_closed("one")
+        return time.process_time() - start
+
+    assert min(cost(900) for _ in range(3)) < 10 * min(cost(9) for _ in range(3)) + 0.002
+
+
 class RouteMachine(RuleBasedStateMachine):
     """Whatever comes and goes, no topic is routed to a broker name without address."""
 
@@ -249,7 +452,10 @@ class RouteMachine(RuleBasedStateMachine):
         )
         with expected:
             self.routes.register_broker(
-                with_topics(registration, version, *topics), channel=addr, now=self.now
+                with_topics(registration, version, *topics),
+                channel=addr,
+                host=f"10.0.0.{host}",
+                now=self.now,
             )
         if broker_id == 0 and master != addr:
             return
@@ -262,6 +468,7 @@ class RouteMachine(RuleBasedStateMachine):
             broker_addr=f"10.0.0.{host}:1",
             broker_name=name,
             broker_id=broker_id,
+            channel=f"10.0.0.{host}:1",
         )
 
     @rule(host=st.integers(1, 4))
@@ -289,6 +496,18 @@ class RouteMachine(RuleBasedStateMachine):
         for broker in self.routes.broker_addr_table.values():
             for addr in broker.broker_addrs.values():
                 assert BrokerAddr("lab", addr) in self.routes.broker_live_table
+
+    @invariant()
+    def what_is_counted_is_what_is_there(self) -> None:
+        routes, table = self.routes, self.routes.topic_queue_table
+        assert routes._brokers.used == len(routes.broker_live_table)
+        assert routes._topics.used == len(table)
+        assert routes._topic_names.used == sum(len(topic) + 3 for topic in table)
+        assert routes._routes.used == sum(map(len, table.values()))
+        for name, served in routes._served.items():
+            assert served.topics == {topic for topic, queues in table.items() if name in queues}
+        by_channel = {key for keys in routes._by_channel.values() for key in keys}
+        assert by_channel == set(routes.broker_live_table)
 
     @invariant()
     def names_are_in_their_cluster(self) -> None:

@@ -1,4 +1,5 @@
 import json
+import time
 import zlib
 
 import pytest
@@ -11,9 +12,15 @@ from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.register_body import (
+    INFLATED_SIZE_LIMIT,
+    LENIENT_SIZE_LIMIT,
+    TOPIC_SIZE_LIMIT,
+    TOPICS_LIMIT,
+    all_at_once,
     body_crc32,
     decode_register_body,
     encode_register_body,
+    read_register_body,
 )
 from rocketrio_protocol.topic_config import (
     DataVersion,
@@ -128,3 +135,86 @@ def test_a_damaged_compressed_form_is_the_peers_fault(inflated: bytes) -> None:
 def test_bytes_that_are_not_compressed_are_the_peers_fault() -> None:
     with pytest.raises(RemoteProtocolError):
         decode_register_body(b"{}", compressed=True, version=407)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_largest_registration_is_read_a_little_at_a_time(compressed: bool) -> None:
+    table = {f"topic-{number}": TopicConfig(f"topic-{number}") for number in range(TOPICS_LIMIT)}
+    body = RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(1, 2), table))
+    data = encode_register_body(body, compressed=compressed)
+    steps = read_register_body(data, compressed=compressed, version=407)
+    costs = []
+    read = None
+    while read is None:
+        start = time.process_time()
+        try:
+            next(steps)
+        except StopIteration as end:
+            read = end.value
+        costs.append(time.process_time() - start)
+    assert read == body
+    # The first step goes once over all bytes; the others share out what takes longest.
+    assert len(costs) > 40
+    assert max(costs) < sum(costs) / 2
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_topics_that_nobody_wants_are_not_read(compressed: bool) -> None:
+    wrapper = TopicConfigSerializeWrapper(DataVersion(1, 2), {"T": TopicConfig("T")})
+    body = RegisterBrokerBody(wrapper, ["10.0.0.1:7"])
+    data = encode_register_body(body, compressed=compressed)
+    seen = []
+
+    def is_wanted(version: DataVersion) -> bool:
+        seen.append(version)
+        return False
+
+    steps = read_register_body(data, compressed=compressed, version=407, is_wanted=is_wanted)
+    read = all_at_once(steps)
+    assert seen == [DataVersion(1, 2)]
+    assert read.topic_config_serialize_wrapper == TopicConfigSerializeWrapper(DataVersion(1, 2))
+    assert read.filter_server_list == ["10.0.0.1:7"]
+
+
+def test_a_registration_has_a_limited_number_of_topics() -> None:
+    count = TOPICS_LIMIT + 1
+    line = b"T 1 1 6 S"
+    compressed = zlib.compress(number(2) + b"{}" + number(count) + (number(len(line)) + line))
+    with pytest.raises(RemoteProtocolError, match=str(count)):
+        decode_register_body(compressed, compressed=True, version=407)
+    topics = b",".join(b'"%d":{"topicName":"T"}' % each for each in range(count))
+    plain = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{%s}}}' % topics
+    with pytest.raises(RemoteProtocolError, match=str(count)):
+        decode_register_body(plain, version=407)
+
+
+@pytest.mark.parametrize("size", [100_000, INFLATED_SIZE_LIMIT + 1, 1 << 28])
+def test_a_compressed_registration_does_not_inflate_without_end(size: int) -> None:
+    with pytest.raises(RemoteProtocolError, match="grows beyond"):
+        decode_register_body(zlib.compress(bytes(size)), compressed=True, version=407)
+
+
+def test_what_brokers_of_other_makes_leave_out_or_write_as_null_has_its_default() -> None:
+    table = b'{"T":{"topicName":"T","order":null}}'
+    data = (
+        b'{"filterServerList":null,"topicConfigSerializeWrapper":{"topicConfigTable":%s}}' % table
+    )
+    body = decode_register_body(data, version=407)
+    assert body == RegisterBrokerBody(
+        TopicConfigSerializeWrapper(topic_config_table={"T": TopicConfig("T")})
+    )
+
+
+def test_json_that_is_not_strict_is_read_while_it_is_small() -> None:
+    loose = b'{"queueMap":{0:1},"topicConfigSerializeWrapper":{"topicConfigTable":{"T":{"topicName":"T"}}}%s}'
+    body = decode_register_body(loose % b"", version=407)
+    assert list(body.topic_config_serialize_wrapper.topic_config_table) == ["T"]
+    with pytest.raises(RemoteProtocolError, match="strict"):
+        decode_register_body(loose % (b" " * LENIENT_SIZE_LIMIT), version=407)
+
+
+def test_one_topic_takes_limited_room() -> None:
+    large = b'{"topicName":"T","attributes":"%s"}' % (b"x" * TOPIC_SIZE_LIMIT)
+    data = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"T":%s}}}' % large
+    with pytest.raises(RemoteProtocolError, match=str(TOPIC_SIZE_LIMIT)):
+        decode_register_body(data, version=407)

@@ -2,10 +2,15 @@
 
 Every unknown code is answered too (4.x leaves it without any answer).
 
+Invariant: a registration of many topics is read in steps, one such at a time, so that nobody waits for the whole of it.
+Invariant: names and addresses that brokers register are checked before they are stored, logged or told to anybody.
 Answers to: DefaultRequestProcessor, ClientRequestProcessor of the name server; RocketMQ reference, section 2.12.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Coroutine, Generator, Mapping
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -15,6 +20,7 @@ from rocketrio_broker.route_info_manager import (
     AnotherMasterError,
     BrokerAddr,
     Registration,
+    RegistrationRefusedError,
     RouteInfoManager,
 )
 from rocketrio_protocol import fastjson
@@ -23,11 +29,39 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.java_properties import format_properties, parse_properties
-from rocketrio_protocol.register_body import body_crc32, decode_register_body
+from rocketrio_protocol.register_body import (
+    INFLATION_LIMIT,
+    all_at_once,
+    body_crc32,
+    read_register_body,
+)
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.route import STANDARD_JSON_VERSION, KVTable, TopicList
-from rocketrio_protocol.topic_config import DataVersion
+from rocketrio_protocol.remoting.dispatch import Answer, Processor
+from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
+from rocketrio_protocol.route import STANDARD_JSON_VERSION, TopicList
+from rocketrio_protocol.topic_config import (
+    QUEUE_NUMS_LIMIT,
+    DataVersion,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from rocketrio_protocol.topic_names import registered_name_problem
+
+logger = logging.getLogger("rocketrio_broker.name_server")
+
+T = TypeVar("T")
+
+LARGE_BODY_SIZE: Final = 256 << 10
+"""Bytes of a registration, inflated, from which on it is read in steps: some 2,000 topics in JSON, and 10 ms."""
+
+WAITING_BODIES_LIMIT: Final = 64 << 20
+"""Bytes of such registrations that may wait for their turn; who comes then is told to come again."""
+
+FILTER_SERVERS_LIMIT: Final = 16
+"""Filter servers of one broker."""
+
+_SLICE: Final = 5_000
+"""Topics that are checked at a stretch."""
 
 
 @attrs.define
@@ -66,6 +100,15 @@ class NameServerProcessor:
         self._routes = routes
         self._kv_config = kv_config
         self._settings = settings
+        self._turn = trio.Lock()
+        """Held by the large registration that is being read."""
+        self._waiting_size = 0
+        """Bytes of the large ones, that one among them."""
+
+    @property
+    def is_reading(self) -> bool:
+        """Return whether a large registration is being read."""
+        return self._turn.locked()
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -94,35 +137,95 @@ class NameServerProcessor:
 
     # ------------------------------------------------------------------------------------- brokers
 
-    def register_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def register_broker(
+        self, channel: Channel, request: RemotingCommand
+    ) -> Answer | Coroutine[Any, Any, Answer]:
         header = request.header(cluster.RegisterBrokerRequestHeader)
         if header.body_crc32 not in (0, body_crc32(request.body)):
             return request.response(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match")
-        body = decode_register_body(
-            request.body, compressed=header.compressed, version=request.version
-        )
-        registration = Registration(
-            cluster_name=header.cluster_name,
-            broker_name=header.broker_name,
-            broker_id=header.broker_id,
-            broker_addr=header.broker_addr,
-            ha_server_addr=header.ha_server_addr,
-            topics=body.topic_config_serialize_wrapper,
-            filter_servers=body.filter_server_list,
-        )
-        now = trio.current_time()
+        _check_broker(header)
+        size = len(request.body)
+        steps = self._registration_steps(channel, request, header)
+        if size * (INFLATION_LIMIT if header.compressed else 1) <= LARGE_BODY_SIZE:
+            return all_at_once(steps)
+        if self._waiting_size + size > WAITING_BODIES_LIMIT:
+            return request.response(
+                code=ResponseCode.SYSTEM_BUSY,
+                remark=f"[OVERLOAD]{self._waiting_size} bytes of registrations wait already, try later",
+            )
+        self._waiting_size += size
+        return self._register_in_steps(steps, size)
+
+    async def _register_in_steps(self, steps: Generator[None, None, Answer], size: int) -> Answer:
         try:
-            result = self._routes.register_broker(registration, channel=channel, now=now)
+            async with self._turn:
+                return await _in_steps(steps)
+        finally:
+            self._waiting_size -= size
+
+    def _registration_steps(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: cluster.RegisterBrokerRequestHeader,
+    ) -> Generator[None, None, Answer]:
+        registration = yield from self._read_registration(request, header)
+        if channel.closed:
+            return None  # Nothing would ever end this registration.
+        host = split_addr(channel.remote_addr)[0]
+        try:
+            result = yield from self._routes.registration_steps(
+                registration, channel=channel, host=host, now=trio.current_time()
+            )
         except AnotherMasterError as error:
             return request.response(
                 cluster.RegisterBrokerResponseHeader(master_addr=error.master_addr),
                 code=ResponseCode.SYSTEM_ERROR,
                 remark=str(error),
             )
-        order_topics = self._kv_config.namespace(ORDER_TOPIC_NAMESPACE)
-        return request.response(
+        answer = request.response(
             cluster.RegisterBrokerResponseHeader(result.ha_server_addr, result.master_addr),
-            KVTable(order_topics).to_json() if order_topics is not None else b"",
+            self._kv_config.namespace_json(ORDER_TOPIC_NAMESPACE) or b"",
+        )
+        if result.left_out:
+            answer.remark = f"{result.left_out} topics found no room in this name server's tables"
+        return answer
+
+    def _read_registration(
+        self, request: RemotingCommand, header: cluster.RegisterBrokerRequestHeader
+    ) -> Generator[None, None, Registration]:
+        """Read and check what a broker registers, in steps."""
+        registration = Registration(
+            cluster_name=header.cluster_name,
+            broker_name=header.broker_name,
+            broker_id=header.broker_id,
+            broker_addr=header.broker_addr,
+            ha_server_addr=header.ha_server_addr,
+            topics=TopicConfigSerializeWrapper(),
+        )
+        body = yield from read_register_body(
+            request.body,
+            compressed=header.compressed,
+            version=request.version,
+            is_wanted=lambda version: not self._routes.has_topics(registration, version),
+        )
+        wrapper, servers = body.topic_config_serialize_wrapper, body.filter_server_list
+        entries = iter(wrapper.topic_config_table.items())
+        table: dict[str, TopicConfig] = {}
+        count = 0
+        while some := dict(islice(entries, _SLICE)):
+            count += len(some)
+            table.update(each for each in some.items() if _can_be_routed(*each))
+            yield
+        if count > len(table):
+            logger.warning(
+                "topics that cannot be routed are left out name=%s count=%d",
+                header.broker_name, count - len(table),
+            )  # fmt: skip
+        return attrs.evolve(
+            registration,
+            topics=TopicConfigSerializeWrapper(wrapper.data_version, table),
+            filter_servers=[each for each in servers if is_peer_addr(each)][:FILTER_SERVERS_LIMIT],
         )
 
     def unregister_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -132,6 +235,7 @@ class NameServerProcessor:
             broker_addr=header.broker_addr,
             broker_name=header.broker_name,
             broker_id=header.broker_id,
+            channel=channel,
         )
         return request.response()
 
@@ -144,7 +248,7 @@ class NameServerProcessor:
         known = self._routes.data_version(key)
         changed = asked is None or known != asked
         if not changed:
-            self._routes.refresh(key, now=trio.current_time())
+            self._routes.refresh(key, channel=channel, now=trio.current_time())
         return request.response(
             cluster.QueryDataVersionResponseHeader(changed),
             b"" if known is None else fastjson.dumps(known),
@@ -204,9 +308,9 @@ class NameServerProcessor:
 
     # -------------------------------------------------------------------------------- configuration
 
-    def put_kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def put_kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.PutKVConfigRequestHeader)
-        self._kv_config.put(header.namespace, header.key, header.value)
+        await self._kv_config.put(header.namespace, header.key, header.value)
         return request.response()
 
     def kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -219,20 +323,20 @@ class NameServerProcessor:
             )
         return request.response(cluster.GetKVConfigResponseHeader(value))
 
-    def delete_kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def delete_kv_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.DeleteKVConfigRequestHeader)
-        self._kv_config.delete(header.namespace, header.key)
+        await self._kv_config.delete(header.namespace, header.key)
         return request.response()
 
     def kv_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.GetKVListByNamespaceRequestHeader)
-        table = self._kv_config.namespace(header.namespace)
-        if table is None:
+        body = self._kv_config.namespace_json(header.namespace)
+        if body is None:
             return request.response(
                 code=ResponseCode.QUERY_NOT_FOUND,
                 remark=f"No config item, Namespace: {header.namespace}",
             )
-        return request.response(body=KVTable(dict(table)).to_json())
+        return request.response(body=body)
 
     def update_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         self._settings.update(parse_properties(request.body))
@@ -244,3 +348,37 @@ class NameServerProcessor:
 
 def _topic_list(request: RemotingCommand, topics: list[str]) -> RemotingCommand:
     return request.response(body=TopicList(topics).to_json())
+
+
+def _check_broker(header: cluster.RegisterBrokerRequestHeader) -> None:
+    """Raise RegistrationRefusedError for names and addresses that are none, or would be a line of a log, or a path."""
+    for name, kind in ((header.cluster_name, "cluster"), (header.broker_name, "broker")):
+        if (problem := registered_name_problem(name, kind)) is not None:
+            raise RegistrationRefusedError(problem)
+    if header.broker_id < 0:
+        raise RegistrationRefusedError(f"No broker has the id {header.broker_id}")
+    for addr in (header.broker_addr, header.ha_server_addr):
+        if not is_peer_addr(addr):
+            raise RegistrationRefusedError(
+                f"{addr[:100]!r} is no address of a broker, as host:port"
+            )
+
+
+def _can_be_routed(name: str, topic: TopicConfig) -> bool:
+    counts = (topic.read_queue_nums, topic.write_queue_nums)
+    return (
+        registered_name_problem(name, "topic") is None
+        and min(counts) >= 0
+        and max(counts) <= QUEUE_NUMS_LIMIT
+    )
+
+
+async def _in_steps(steps: Generator[None, None, T]) -> T:
+    """Do the work, and let others have their turn after each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await trio.lowlevel.checkpoint()

@@ -5,6 +5,7 @@ Deadlines use `trio.current_time()`; `WallClock` is for times that are stored or
 Unlike Java: nothing reaches for the system by itself, so a whole cluster runs in memory under a virtual clock.
 """
 
+import re
 import time
 from typing import Final, Protocol
 
@@ -110,6 +111,21 @@ def split_addr(addr: str) -> tuple[str, int]:
     if not (colon and host and is_number and int(port) <= 65_535):
         raise ConfigError(f"{addr!r} is no address; write host:port, for example 127.0.0.1:9876")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+_MAX_HOST_LENGTH: Final = 255
+_HOST: Final = re.compile(r"[a-zA-Z0-9_.-]+|\[[0-9a-fA-F:.]+(%[a-zA-Z0-9_.-]+)?\]")
+
+
+def is_peer_addr(addr: str) -> bool:
+    """Return whether a text that a peer sent can be the address of a broker: one host, and a port to be dialled."""
+    host = addr.rpartition(":")[0]
+    if len(host) > _MAX_HOST_LENGTH or _HOST.fullmatch(host) is None:
+        return False
+    try:
+        return split_addr(addr)[1] > 0
+    except ConfigError:
+        return False
 
 
 def join_addr(host: str, port: int) -> str:

@@ -1,0 +1,40 @@
+"""A limit that many share, of which no single host gets more than its share.
+
+Whoever fills a table of a server fills it from somewhere: others still find room then.
+"""
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Final
+
+HOST_SHARE: Final = 0.5
+"""The part of a limit that one host may use up."""
+
+
+class Share:
+    """How much of a limit is used, in all and by each host."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._by_host: Counter[Hashable] = Counter()
+
+    def __repr__(self) -> str:
+        return f"<Share {self.used} of {self.limit}>"
+
+    def room(self, host: Hashable) -> int:
+        """Return how much more this host may use."""
+        own = int(self.limit * HOST_SHARE) - self._by_host[host]
+        return min(self.limit - self.used, own)
+
+    def take(self, host: Hashable, size: int = 1) -> None:
+        """Note that this host uses so much more."""
+        self.used += size
+        self._by_host[host] += size
+
+    def give_back(self, host: Hashable, size: int = 1) -> None:
+        """Note that this host uses so much less."""
+        self.used -= size
+        self._by_host[host] -= size
+        if not self._by_host[host]:
+            del self._by_host[host]
