@@ -191,7 +191,9 @@ async def test_who_takes_leave_is_forgotten(autojump_clock: MockClock) -> None:
     async with name_server() as (broker, client):
         await broker.ask(103, REGISTRATION, BODY, version=407)
         leaving = {**without(REGISTRATION, "haServerAddr"), "brokerId": "0"}
-        assert (await client.ask(104, leaving)).code == 0
+        assert (await client.ask(104, leaving)).code == 1  # It is not the one who registered.
+        assert (await client.ask(105, {"topic": "orders"})).code == 0
+        assert (await broker.ask(104, leaving)).code == 0
         assert (await client.ask(105, {"topic": "orders"})).code == 17
 
 

@@ -357,7 +357,7 @@ def _check_broker(header: cluster.RegisterBrokerRequestHeader) -> None:
             raise RegistrationRefusedError(problem)
     if header.broker_id < 0:
         raise RegistrationRefusedError(f"No broker has the id {header.broker_id}")
-    for addr in (header.broker_addr, header.ha_server_addr):
+    for addr in (header.broker_addr, header.ha_server_addr or header.broker_addr):
         if not is_peer_addr(addr):
             raise RegistrationRefusedError(
                 f"{addr[:100]!r} is no address of a broker, as host:port"
