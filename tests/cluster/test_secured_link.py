@@ -19,8 +19,9 @@ from rocketrio_broker.ha.exchange import ask_welcome
 from rocketrio_broker.ha.link_security import load_link_security, secured_dial
 from rocketrio_broker.ha.torn_end import read_log
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.ha_exchange import Greeting
+from rocketrio_protocol.ha_link import LINK_MAGIC
 from rocketrio_protocol.remoting.ports import join_addr
 
 STRANGER = "10.0.0.77"
@@ -115,21 +116,30 @@ async def test_secret_that_cannot_be_read_stops_the_start(tmp_path: Path) -> Non
             pass
 
 
-async def test_silent_strangers_take_no_slaves_place(
-    autojump_clock: MockClock, secret: Path
+@pytest.mark.parametrize("host", [STRANGER, "10.0.0.11"])
+async def test_strangers_who_prove_nothing_keep_no_slave_out(
+    autojump_clock: MockClock, secret: Path, host: str
 ) -> None:
+    """Twenty connections a second, also from behind the slave's own address; a slave that comes back finds its place."""
     async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
-        dial = cluster.dial_from(STRANGER)
+        dial = cluster.dial_from(host)
         ha_address = cluster.master.broker.ha_address
-        for _ in range(200):
-            try:
-                await dial(ha_address)
-            except NotReachable:
-                break
-        await cluster.slaves[0].kill()
-        await trio.sleep(6)
-        await cluster.slaves[0].start()
-        await replicate(cluster)
+
+        async def knock() -> None:
+            for number in range(400):
+                stranger = await dial(ha_address)
+                if number % 2:
+                    await stranger.send_all(LINK_MAGIC)
+                await trio.sleep(1 / 20)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(knock)
+            for _ in range(4):
+                await trio.sleep(4)
+                await cluster.slaves[0].kill()
+                await cluster.slaves[0].start()
+                with trio.fail_after(2):
+                    await replicate(cluster)
 
 
 @pytest.mark.parametrize("name", ["broker-a", "broker-b"])

@@ -20,6 +20,7 @@
     torn_end            damaged records at the end of a log are replaced by a peer's copies of them
     second_history      whether a slave has a log that is older than this new master's
     copy_progress       how far a slave is with a long copy
+    places              how many may be connected, and who gives way
     link_security       who may replicate, and who may listen in
     sealed              a connection on which every byte is proved
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
@@ -34,6 +35,7 @@ Unlike Java: no number shared by all slaves; what counts is what each live slave
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from types import NoneType
 from typing import Final
 
@@ -42,9 +44,15 @@ import trio
 
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.connection import HAConnection, HAConnectionStatistics
-from rocketrio_broker.ha.errors import AskedOnlyError, EpochEndedError, ReplicationError
+from rocketrio_broker.ha.errors import (
+    AskedOnlyError,
+    EpochEndedError,
+    LinkRefusedError,
+    ReplicationError,
+)
 from rocketrio_broker.ha.group_transfer import GroupTransferService, GroupTransferStatistics
 from rocketrio_broker.ha.link_security import LinkSecurity
+from rocketrio_broker.ha.places import SLAVES_LIMIT, Place, Places
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import ClosedError, Error, NotReachable, ProtocolError
@@ -52,13 +60,6 @@ from rocketrio_protocol.remoting.ports import Listener, Transport, WallClock, sp
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 logger = logging.getLogger("rocketrio_broker.ha")
-
-SLAVES_LIMIT: Final = 64
-"""Connections served at once; a master has a handful of slaves, and each costs a stream of the whole log."""
-
-ARRIVALS_LIMIT: Final = 64
-"""Connections at once whose other end has yet to prove who it is; they take no place of a slave's."""
-
 
 _ORDINARY_ENDS: Final = (NotReachable, EpochEndedError, AskedOnlyError, NoneType)
 
@@ -112,7 +113,7 @@ class HAService:
         self._security = security or LinkSecurity()
         self._broker_id = broker_id
         self._introduce = introduce
-        self._arriving = 0
+        self._places = Places()
         self._last_refusal: str | None = None
         self._last_refused_host = ""
         self._refused: dict[str, type[Error]] = {}
@@ -181,22 +182,23 @@ class HAService:
             self._introduce(greeting.broker_id, connection.addr)
 
     async def _serve(self, transport: Transport) -> None:
-        if len(self.connections) >= SLAVES_LIMIT or self._arriving >= ARRIVALS_LIMIT:
-            logger.warning(
-                "slave refused slave=%s reason=already %d slaves, %d arriving",
-                transport.remote_addr, len(self.connections), self._arriving,
-            )  # fmt: skip
-            await transport.aclose()
-            return
         addr = transport.remote_addr
-        self._arriving += 1
+        with self._places.take(addr) as place:
+            await self._serve_at(place, transport)
+        if place.scope.cancelled_caught:
+            problem = "It gave its place to a newcomer: it had not shown who it is"
+            self._log_end(addr, LinkRefusedError(problem))
+
+    async def _serve_at(self, place: Place, transport: Transport) -> None:
+        addr = transport.remote_addr
         try:
             transport = await self._security.accept(transport)
+            if self._security.is_proof_asked:
+                self._places.keep(place)
         except Error as error:
+            await transport.aclose()
             self._log_end(addr, error)
             return
-        finally:
-            self._arriving -= 1
         connection = HAConnection(
             transport,
             self._store,
@@ -205,6 +207,7 @@ class HAService:
             group_transfer=self.group_transfer,
             broker_id=self._broker_id(),
             introduced=self._introduced,
+            asks_for_log=partial(self._places.keep, place),
         )
         self.connections.append(connection)
         self.accepted.advance(self.accepted.value + 1)

@@ -97,8 +97,12 @@ class HAConnection:
         group_transfer: GroupTransferService,
         broker_id: int = -1,
         introduced: Callable[["HAConnection"], None] = lambda _: None,
+        asks_for_log: Callable[[], None] = lambda: None,
     ) -> None:
-        """`introduced` is called once the slave has said who it is, before it counts."""
+        """`introduced` is called once the slave has said who it is, before it counts.
+
+        `asks_for_log` is called with the first report, and may raise an Error: then the slave is not served.
+        """
         self.addr = transport.remote_addr
         self.greeting: Greeting | None = None
         """The greeting of a rocketrio slave; None before it arrives, and for slaves that send none."""
@@ -114,6 +118,7 @@ class HAConnection:
         self._group_transfer = group_transfer
         self._broker_id = broker_id
         self._introduced = introduced
+        self._asks_for_log = asks_for_log
         self._scope = trio.CancelScope()
         self._waiting = trio.CancelScope()
         self._boundary: int | None = None
@@ -287,6 +292,7 @@ class HAConnection:
                 broker_addr=self.addr,
             )
         if self.slave_request_offset is None:
+            self._asks_for_log()
             self._sent_to = self._start_offset(offset)
             logger.info(
                 "slave follows slave=%s request_offset=%d start_offset=%d behind=%d",
