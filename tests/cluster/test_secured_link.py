@@ -120,7 +120,7 @@ async def test_secret_that_cannot_be_read_stops_the_start(tmp_path: Path) -> Non
 async def test_strangers_who_prove_nothing_keep_no_slave_out(
     autojump_clock: MockClock, secret: Path, host: str
 ) -> None:
-    """Twenty connections a second, also from behind the slave's own address; a slave that comes back finds its place."""
+    """Twenty connections a second, also from behind the slave's own address; a slave that comes back gets in."""
     async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
         dial = cluster.dial_from(host)
         ha_address = cluster.master.broker.ha_address

@@ -4,7 +4,7 @@
     kept       from then on
 
 Invariant: a newcomer always gets a place among those who arrive: that of the one who has been there longest, of the
-newcomer's own host if that has its share, otherwise of the host that has the most. Whoever knocks often displaces himself.
+newcomer's own host if that has its share, otherwise of the host that has the most. Who knocks often displaces himself.
 Invariant: nobody who arrives takes a slave's place.
 Unlike Java: there the number is not limited.
 """
