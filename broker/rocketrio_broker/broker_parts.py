@@ -272,6 +272,7 @@ class BrokerParts:
         offsets = OffsetProcessor(
             store=self.store,
             topics=self.topics,
+            groups=self.groups,
             consumer_offsets=self.consumer_offsets,
             level_clock=self.level_clock,
             absence=self.absence,

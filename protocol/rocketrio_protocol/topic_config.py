@@ -55,7 +55,7 @@ class TopicConfig(msgspec.Struct, rename="camel", frozen=True):
     topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] = {}
-    """What 5.x knows of a topic besides, by name (`topic_attributes.py`)."""
+    """What 5.x knows of a topic besides, by name: `message.type`, for example."""
 
     def __hash__(self) -> int:
         return hash(self.topic_name)

@@ -16,6 +16,7 @@ import trio
 from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.processor.client_manage import tell
 from rocketrio_broker.processor.offsets import usual_boundary
@@ -23,7 +24,7 @@ from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, LanguageCode, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import consumer
 from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
@@ -55,12 +56,14 @@ class ClientCallProcessor:
         topics: TopicConfigManager,
         consumers: ConsumerManager,
         offsets: ConsumerOffsetManager,
+        groups: SubscriptionGroupManager,
     ) -> None:
         self._store = store
         self._config = config
         self._topics = topics
         self._consumers = consumers
         self._offsets = offsets
+        self._groups = groups
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -86,8 +89,8 @@ class ClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"the client does not support this feature. version={too_old}",
             )
-        boundary = usual_boundary(request.version)
-        table = self._reset_table(header, boundary, has_members=bool(members))
+        self._refuse_unknown(header, request.version, has_members=bool(members))
+        table = self._reset_table(header, usual_boundary(request.version))
         for queue, offset in table.items():
             reset = Commit(offset, is_reset=True)
             self._offsets.commit_version(header.group, header.topic, queue.queue_id, reset)
@@ -103,21 +106,30 @@ class ClientCallProcessor:
             tell(member.channel, order, what="reset of offsets", group=header.group)
         return request.response(body=body.to_json())
 
-    def _reset_table(
-        self, header: ResetOffsetRequestHeader, boundary: Boundary, *, has_members: bool
-    ) -> dict[MessageQueue, int]:
-        """Where each queue is to go on."""
-        topic = self._topics.topic_config(header.topic)
-        if topic is None:
+    def _refuse_unknown(
+        self, header: ResetOffsetRequestHeader, version: int, *, has_members: bool
+    ) -> None:
+        """Raise Refused for a topic or group that is not known, as 5.x judges it or as 4.x does."""
+        group, is_5 = header.group, version >= VERSION_5
+        if self._topics.topic_config(header.topic) is None:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR,
+                ResponseCode.TOPIC_NOT_EXIST if is_5 else ResponseCode.SYSTEM_ERROR,
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
-        committed = self._offsets.query_offsets(header.group, header.topic)
-        if not committed and not has_members:
+        if is_5 and group not in self._groups.subscription_group_table:
             raise Refused(
-                ResponseCode.SYSTEM_ERROR, f"The consumer group <{header.group}> not exist"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )
+        is_idle = not has_members and not self._offsets.query_offsets(group, header.topic)
+        if is_idle and not is_5:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist")
+
+    def _reset_table(
+        self, header: ResetOffsetRequestHeader, boundary: Boundary
+    ) -> dict[MessageQueue, int]:
+        """Where each queue is to go on."""
+        topic = self._topics.topic_config_table[header.topic]
+        committed = self._offsets.query_offsets(header.group, header.topic)
         queue_ids = range(topic.write_queue_nums)
         if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
             queue_ids = range(header.queue_id, header.queue_id + 1)

@@ -56,7 +56,12 @@ def consumer_processors(
         rng=rng,
     )
     client_calls = ClientCallProcessor(
-        store, config=config, topics=topics, consumers=consumers, offsets=consumer_offsets
+        store,
+        config=config,
+        topics=topics,
+        consumers=consumers,
+        offsets=consumer_offsets,
+        groups=groups,
     )
     reply = ReplyMessageProcessor(
         store,

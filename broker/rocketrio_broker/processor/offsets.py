@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
+from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.absence import Absence
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.leadership import Leadership
@@ -44,6 +45,7 @@ class OffsetProcessor:
         *,
         store: MessageStore,
         topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
         consumer_offsets: ConsumerOffsetManager,
         level_clock: LevelClock,
         absence: Absence,
@@ -52,6 +54,7 @@ class OffsetProcessor:
     ) -> None:
         self._store = store
         self._topics = topics
+        self._groups = groups
         self._consumer_offsets = consumer_offsets
         self._level_clock = level_clock
         self._absence = absence
@@ -106,6 +109,9 @@ class OffsetProcessor:
         if problem is not None:
             raise BrokerSystemError(f"The offset is not stored: {problem}")
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if request.version >= VERSION_5 and group not in self._groups.subscription_group_table:
+            # A member's heartbeat has made its group, so that only a tool of 5.x can mistake the name.
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._leadership.stands_aside:
             self._refuse_beyond_the_end(header)
         commit = self._versioned_commit(header)

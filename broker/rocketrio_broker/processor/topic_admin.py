@@ -2,14 +2,14 @@
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 Unlike Java: `order` is kept as asked for, as in 5.x (4.9 stores false); deleting a topic forgets its offsets too, or a
-topic made again under the name would be consumed from the middle; attributes (5.x) that would change anything are
-refused. A deletion stands in the log (store/deletion.py), and is answered once that is on this disk, and on the slaves
-that a message would wait for.
+topic made again under the name would be consumed from the middle. A deletion stands in the log (store/deletion.py), and
+is answered once that is on this disk, and on the slaves that a message would wait for.
 """
 
 import logging
 from typing import Final
 
+from rocketrio_broker.attributes import topic_attributes
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
@@ -19,7 +19,7 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
@@ -35,15 +35,6 @@ logger = logging.getLogger("rocketrio_broker.topics")
 MAX_PERM: Final = 15  # All the bits there are.
 TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 """The enum of Java: its peers cannot read a topic table with another name in it."""
-USUAL_ATTRIBUTES: Final = frozenset(
-    {
-        "+message.type=UNSPECIFIED",
-        "+message.type=NORMAL",
-        "+queue.type=SimpleCQ",
-        "+cleanup.policy=DELETE",
-    }
-)
-"""What 5.x's tools may ask of a topic's attributes: that it is as every topic is here."""
 
 
 def refuse_on_slave(config: LiveConfig) -> None:
@@ -111,7 +102,8 @@ class TopicAdminProcessor:
             raise BrokerSystemError(
                 f"The topic {header.topic} cannot have perm {header.perm}; 0 to {MAX_PERM} are allowed"
             )
-        _refuse_attributes(header.topic, header.attributes or "")
+        known = self._topics.topic_config(header.topic)
+        attributes = topic_attributes(header.topic, known, header.attributes or "")
         self._topics.update(
             TopicConfig(
                 topic_name=header.topic,
@@ -121,6 +113,7 @@ class TopicAdminProcessor:
                 topic_filter_type=header.topic_filter_type,
                 topic_sys_flag=header.topic_sys_flag or 0,
                 order=header.order,
+                attributes=attributes,
             )
         )
         # Messages that a power cut leaves cannot be read without their topic. It blocks for some milliseconds.
@@ -132,6 +125,9 @@ class TopicAdminProcessor:
     async def delete_topic(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | None:
+        if self._config.broker.is_slave and request.version >= VERSION_5:
+            # Tools of 5.x ask slaves too, and stop at a refusal. The master's deletion comes here by its log.
+            return request.response()
         refuse_on_slave(self._config)
         header = request.header(admin.DeleteTopicInBrokerRequestHeader)
         self._refuse_name(header.topic)
@@ -201,13 +197,3 @@ class TopicAdminProcessor:
             problem = f"The topic[{topic}] is conflict with system topic."
         if problem is not None:
             raise BrokerSystemError(problem)
-
-
-def _refuse_attributes(topic: str, changes: str) -> None:
-    """Raise BrokerSystemError for `+name=value,-name` that would make the topic another than the others are."""
-    for change in filter(None, map(str.strip, changes.split(","))):
-        # There is none to take away.
-        if change not in USUAL_ATTRIBUTES and not change.startswith("-"):
-            raise BrokerSystemError(
-                f"The topic {topic} cannot have the attribute {change}: this broker keeps none"
-            )

@@ -7,7 +7,7 @@ Unlike Java: statistics are asked of a slave where the master is away, and say s
 """
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Unpack
 
@@ -28,9 +28,11 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
+    Error,
     LocalProtocolError,
     NotReachable,
     QueryNotFound,
+    RequestCodeNotSupported,
     RouteNotFound,
 )
 from rocketrio_protocol.message import MessageExt, MessageQueue
@@ -83,11 +85,13 @@ class Admin(GroupAdmin):
         cluster: str | None = None,
         perm: int | None = None,
         order: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
     ) -> dict[str, TopicConfig]:
         """Create a topic, or change it, on every master (of one cluster); what it is now, by broker name.
 
         What is not given stays as a broker has it; where it has no such topic it makes 4 queues to read and to write,
-        unordered. Fewer queues hide what is in the others.
+        unordered. Fewer queues hide what is in the others. `attributes` are those of RocketMQ 5,
+        `{"message.type": "FIFO"}` for example; None takes one away.
 
         Raises ConfigError for a name or number that cannot be, RouteNotFound without such a master, BrokerError when
         one refuses. When it returns the name servers know the topic.
@@ -95,6 +99,12 @@ class Admin(GroupAdmin):
         problem = topic_name_problem(topic)
         if problem is None and queues is not None and not 1 <= queues <= MAX_QUEUES:
             problem = f"queues={queues} is not between 1 and {MAX_QUEUES}"
+        for name, value in (attributes or {}).items():
+            if not name or set("+-=,") & set(name) or set("=,") & set(value or ""):
+                problem = (
+                    f"the attribute {name}={value} cannot be: its name is empty or has one of + - = , in it, "
+                    "or its value one of = ,"
+                )
         if problem is not None:
             raise ConfigError(problem)
         long_name = self.client.namespace.wrapped(topic)
@@ -110,9 +120,22 @@ class Admin(GroupAdmin):
         for broker_name, addr in sorted((await self._masters(cluster)).items()):
             known = (await self.calls.topics(addr)).get(long_name, new)
             config = msgspec.structs.replace(known, topic_name=topic, **changes)
-            await self.calls.update_topic(addr, config)
+            await self.calls.update_topic(addr, config, attributes or {})
+            if attributes:
+                config = await self._with_attributes(addr, config)
             made[broker_name] = config
         return made
+
+    async def _with_attributes(self, addr: str, config: TopicConfig) -> TopicConfig:
+        """Return the settings as the broker keeps them: those of RocketMQ 4 skip attributes without a word."""
+        try:
+            kept = await self.calls.topic(addr, config.topic_name)
+        except RequestCodeNotSupported as error:
+            raise ConfigError(
+                f"the broker {addr} is of RocketMQ 4 and keeps no attributes",
+                remedy="Leave the attributes out, or name a cluster of RocketMQ 5 or rocketrio brokers",
+            ) from error
+        return msgspec.structs.replace(config, attributes=kept.attributes)
 
     async def delete_topic(self, topic: str) -> list[str]:
         """Remove a topic from its brokers and from all name servers; the broker names.
@@ -166,7 +189,19 @@ class Admin(GroupAdmin):
         """Where a topic lives, and the bounds of its queues. Raises RouteNotFound."""
         await self.client.refresh_topic_route(topic)
         route = await self.client.topic_route(topic)
-        return TopicDescription(topic, route, await self._bounds(subscribe_queues(topic, route)))
+        bounds = await self._bounds(subscribe_queues(topic, route))
+        attributes = {name: await self._attributes(topic, name) for name in broker_names(route)}
+        return TopicDescription(topic, route, bounds, attributes)
+
+    async def _attributes(self, topic: str, broker_name: str) -> dict[str, str] | None:
+        async def ask(at: FindBrokerResult) -> dict[str, str]:
+            return (await self.calls.topic(at.addr, topic)).attributes
+
+        try:
+            return await self.client.ask_broker(MessageQueue(topic, broker_name, 0), ask)
+        except Error as error:
+            logger.info("attributes unknown topic=%s broker=%s error=%s", topic, broker_name, error)
+            return None
 
     # ------------------------------------------------------------------------------------- messages
 

@@ -25,6 +25,7 @@ from rocketrio_protocol.commands.admin import (
     GetConsumerConnectionListRequestHeader,
     GetConsumeStatsRequestHeader,
     GetProducerConnectionListRequestHeader,
+    GetTopicConfigRequestHeader,
     GetTopicStatsInfoRequestHeader,
     HandOverRequestHeader,
     HandOverResponseHeader,
@@ -76,8 +77,17 @@ class AdminCalls:
         table = fastjson.loads(answer.body, TopicConfigSerializeWrapper, what="topics")
         return table.topic_config_table
 
-    async def update_topic(self, addr: str, config: TopicConfig) -> None:
-        """Create or change a topic on a master."""
+    async def topic(self, addr: str, topic: str) -> TopicConfig:
+        """Return the settings of one topic. Brokers of RocketMQ 4 raise RequestCodeNotSupported."""
+        header = GetTopicConfigRequestHeader(topic, logical=True)
+        what = "topic not read"
+        answer = await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)
+        return fastjson.loads(answer.body, TopicConfig, what="topic")
+
+    async def update_topic(
+        self, addr: str, config: TopicConfig, attributes: Mapping[str, str | None] = {}
+    ) -> None:
+        """Create or change a topic on a master; an attribute that is None is taken away."""
         topic = config.topic_name
         header = CreateTopicRequestHeader(
             topic=topic,
@@ -88,6 +98,11 @@ class AdminCalls:
             topic_filter_type=config.topic_filter_type,
             topic_sys_flag=config.topic_sys_flag,
             order=config.order,
+            attributes=",".join(
+                f"-{name}" if value is None else f"+{name}={value}"
+                for name, value in attributes.items()
+            )
+            or None,
         )
         what = "topic not created"
         await self.api.call(addr, header, what=what, topic=topic, timeout=self.timeout)

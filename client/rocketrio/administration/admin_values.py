@@ -45,6 +45,8 @@ class TopicDescription:
     topic: str
     route: TopicRouteData
     queues: list[QueueOffsets]
+    attributes: dict[str, dict[str, str] | None]
+    """By broker name; None where a broker did not answer, or is of RocketMQ 4 and has none."""
 
 
 @attrs.frozen

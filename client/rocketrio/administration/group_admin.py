@@ -102,7 +102,8 @@ class GroupAdmin(BrokerAdmin):
             known = await self._settings(addr, group) or {}
             config = msgspec.convert({"groupName": group, **known}, SubscriptionGroupConfig)
             changed = msgspec.to_builtins(msgspec.structs.replace(config, **settings))
-            await self.calls.update_group(addr, {**known, **changed})
+            # Attributes are given as changes, and these are none.
+            await self.calls.update_group(addr, {**known, **changed, "attributes": {}})
         return sorted(masters)
 
     async def _settings(self, addr: str, group: str) -> dict[str, Any] | None:

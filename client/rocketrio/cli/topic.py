@@ -14,6 +14,13 @@ from rocketrio_protocol.topic_config import READ_WRITE, Permission
 _PERMISSIONS: Final = {"r": Permission.READ, "w": Permission.WRITE, "rw": READ_WRITE}
 
 
+def _read_attributes(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str | None]:
+    """Return the attributes by name; one without a value is to be taken away."""
+    return {name: value or None for name, _, value in (text.partition("=") for text in texts)}
+
+
 @click.group()
 def topic() -> None:
     """Create, list, show and delete topics.
@@ -39,6 +46,14 @@ def topic() -> None:
     type=click.Choice(sorted(_PERMISSIONS)),
     help="Who may: read, write or both; both if it is new.",
 )
+@click.option(
+    "--attribute",
+    "attributes",
+    multiple=True,
+    callback=_read_attributes,
+    metavar="NAME=VALUE",
+    help="An attribute of RocketMQ 5; without a value it is taken away. May be repeated.",
+)
 @click.option("--cluster", help="Only on the masters of this cluster; by default on all.")
 @json_option
 @namesrv_option
@@ -46,6 +61,7 @@ def create(
     name: str,
     queues: int | None,
     perm: str | None,
+    attributes: dict[str, str | None],
     cluster: str | None,
     as_json: bool,
     namesrv: tuple[str, ...],
@@ -60,6 +76,7 @@ def create(
       rocketrio topic create orders
       rocketrio topic create orders --queues 8 --cluster DefaultCluster
       rocketrio topic create %DLQ%billing --perm rw
+      rocketrio topic create payments --attribute message.type=FIFO
     """
 
     async def work() -> None:
@@ -69,16 +86,21 @@ def create(
                 queues=queues,
                 perm=None if perm is None else _PERMISSIONS[perm],
                 cluster=cluster,
+                attributes=attributes,
             )
         shapes = [
             QueueData(broker, config.read_queue_nums, config.write_queue_nums, config.perm)
             for broker, config in made.items()
         ]
         if as_json:
-            print_json({"topic": name, "brokers": list(map(_shape_as_json, shapes))})
+            brokers = [
+                _shape_as_json(shape, made[shape.broker_name].attributes) for shape in shapes
+            ]
+            print_json({"topic": name, "brokers": brokers})
         else:
             for shape in shapes:
-                click.echo(f"{name} on {shape.broker_name}: {_shape(shape)}")
+                kept = made[shape.broker_name].attributes
+                click.echo(f"{name} on {shape.broker_name}: {_shape(shape, kept)}")
 
     run(work, verbose=verbose)
 
@@ -161,7 +183,7 @@ def _as_json(described: TopicDescription) -> dict[str, object]:
             {
                 "cluster": broker.cluster,
                 "addresses": {str(id_): addr for id_, addr in sorted(broker.broker_addrs.items())},
-                **_shape_as_json(data),
+                **_shape_as_json(data, described.attributes[data.broker_name]),
             }
             for broker in route.broker_datas
             for data in route.queue_datas
@@ -179,18 +201,22 @@ def _as_json(described: TopicDescription) -> dict[str, object]:
     }
 
 
-def _shape_as_json(data: QueueData) -> dict[str, object]:
+def _shape_as_json(data: QueueData, attributes: dict[str, str] | None) -> dict[str, object]:
     return {
         "broker": data.broker_name,
         "read_queues": data.read_queue_nums,
         "write_queues": data.write_queue_nums,
         "readable": data.is_readable,
         "writable": data.is_writable,
+        "attributes": attributes,
     }
 
 
 def _print(described: TopicDescription) -> None:
-    shapes = {data.broker_name: _shape(data) for data in described.route.queue_datas}
+    shapes = {
+        data.broker_name: _shape(data, described.attributes[data.broker_name])
+        for data in described.route.queue_datas
+    }
     for broker in described.route.broker_datas:
         places = ", ".join(f"{id_}={addr}" for id_, addr in sorted(broker.broker_addrs.items()))
         shape = shapes.get(broker.broker_name, "no queues")
@@ -204,12 +230,13 @@ def _print(described: TopicDescription) -> None:
     print_table(("broker", "queue", "min", "max"), rows)
 
 
-def _shape(data: QueueData) -> str:
-    """How many queues, and what nobody may do with them."""
+def _shape(data: QueueData, attributes: dict[str, str] | None) -> str:
+    """Say how many queues there are, what is not allowed with them, and the attributes."""
     reads, writes = data.read_queue_nums, data.write_queue_nums
     words = [f"{reads} queues" if reads == writes else f"{reads} queues to read, {writes} to write"]
     if not data.is_readable:
         words.append("may not be read")
     if not data.is_writable:
         words.append("may not be written")
+    words += [f"{name}={value}" for name, value in sorted((attributes or {}).items())]
     return ", ".join(words)

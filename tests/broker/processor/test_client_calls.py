@@ -146,6 +146,7 @@ async def test_a_time_after_the_last_message_is_the_end_to_tools_of_5_x(
 ) -> None:
     async with asking() as one:
         await two_queues(one)
+        one.broker.parts.groups.find("G")
         request = RemotingCommand.request(reset(one.cluster.wall_clock.now_ms() + 1000))
         request.version = version
         await one.ask(request)
@@ -173,6 +174,33 @@ async def test_what_cannot_be_reset_is_refused(autojump_clock: MockClock) -> Non
         assert (await one.pool.call(slave, reset(0))).code == ResponseCode.SYSTEM_ERROR
 
 
+async def test_reset_by_5_x_of_what_is_not_known_is_refused_with_its_code(
+    autojump_clock: MockClock,
+) -> None:
+    asked = attrs.evolve(RemotingCommand.request(reset(0)), version=479)
+    async with asking() as one:
+        assert (await one.ask(asked)).code == ResponseCode.TOPIC_NOT_EXIST
+        await two_queues(one)
+        answer = await one.ask(asked)
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            "Group G does not exist",
+        )
+        assert offsets(one) == {0: 2, 1: 2}
+        assert (await one.ask(reset(0))).code == ResponseCode.SUCCESS  # As 4.9's tool does.
+
+
+async def test_reset_by_5_x_of_a_known_group_that_never_committed_is_stored(
+    autojump_clock: MockClock,
+) -> None:
+    asked = attrs.evolve(RemotingCommand.request(reset(consumer.TO_THE_END)), version=479)
+    async with asking() as one:
+        await two_queues(one, committed=None)
+        one.broker.parts.groups.find("G")
+        assert (await one.ask(asked)).code == ResponseCode.SUCCESS
+        assert offsets(one) == {0: 4, 1: 4}
+
+
 async def test_a_group_with_a_member_that_cannot_be_told_is_not_reset(
     autojump_clock: MockClock,
 ) -> None:
@@ -195,6 +223,7 @@ async def test_the_recorded_reset_is_answered_as_5_3_3_answered(autojump_clock: 
             CreateTopicRequestHeader("orders", "TBW102", queues, queues, 6, "SINGLE_TAG", False)
         )
         await one.ask(UpdateConsumerOffsetRequestHeader("pushers", "orders", 0, 2))
+        one.broker.parts.groups.find("pushers")
         answer = await one.ask(exchange.request)
         assert answer.code == exchange.answer.code
         assert consumer.ResetOffsetBody.from_json(answer.body) == theirs

@@ -1,7 +1,11 @@
+import json
+
 import pytest
+import trio
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
+from rocketrio_broker.processor.group_admin import GROUP_SETTINGS_LIMIT
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands import admin, client
@@ -40,6 +44,50 @@ async def test_settings_of_a_group_are_kept_and_looked_up(autojump_clock: MockCl
         assert wrapper.data_version == one.broker.parts.groups.data_version
         unknown = await one.ask(admin.GetSubscriptionGroupConfigRequestHeader("H"))
         assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_settings_that_5_x_alone_has_are_kept_and_copied_to_slaves(
+    autojump_clock: MockClock,
+) -> None:
+    policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000}}
+    body = {
+        "groupName": "G", "consumeMessageOrderly": True, "groupRetryPolicy": policy, "groupSysFlag": 1,
+        "consumeTimeoutMinute": 30, "subscriptionDataSet": [{"topic": "T", "expression": "a", "version": 7}],
+    }  # fmt: skip
+    async with asking(slaves=1) as one:
+        assert (await one.ask(UPDATE, json.dumps(body).encode())).code == ResponseCode.SUCCESS
+        single = await one.ask(admin.GetSubscriptionGroupConfigRequestHeader("G"))
+        told = json.loads(bytes(single.body))
+        assert {name: told[name] for name in body} == body
+        assert told["attributes"] == {}
+        await trio.sleep(15)
+        kept = one.broker.parts.groups.subscription_group_table["G"]
+        slave = one.cluster.slaves[0].broker.parts.groups.subscription_group_table["G"]
+        assert slave == kept
+        assert slave.group_retry_policy == policy
+        await one.cluster.kill_master()
+        restarted = await one.cluster.restart_master()
+        assert restarted.parts.groups.subscription_group_table["G"] == kept
+
+
+@pytest.mark.parametrize(
+    ("member", "reason"),
+    [
+        ({"attributes": {"+odd": "1"}}, "the attribute odd"),
+        (
+            {"subscriptionDataSet": [{"expression": "x" * GROUP_SETTINGS_LIMIT}]},
+            "65536 are allowed",
+        ),
+    ],
+)
+async def test_settings_of_a_group_that_cannot_be_are_refused_with_the_reason(
+    autojump_clock: MockClock, member: dict[str, object], reason: str
+) -> None:
+    async with asking() as one:
+        answer = await one.ask(UPDATE, json.dumps({"groupName": "G", **member}).encode())
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert reason in (answer.remark or "")
+        assert "G" not in one.broker.parts.groups.subscription_group_table
 
 
 async def test_groups_that_cannot_be_are_refused(autojump_clock: MockClock) -> None:

@@ -34,6 +34,19 @@ async def test_a_commit_is_read_again_and_the_last_one_wins(autojump_clock: Mock
             assert await committed(one, zero=False) == value
 
 
+async def test_commit_by_5_x_for_a_group_that_is_not_known_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    asked = RemotingCommand.request(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
+    async with asking() as one:
+        answer = await one.ask(attrs.evolve(asked, version=479))
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert not one.broker.parts.consumer_offsets.offset_table
+        one.broker.parts.groups.find("G")
+        assert (await one.ask(attrs.evolve(asked, version=479))).code == ResponseCode.SUCCESS
+        assert await committed(one) == 5
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [

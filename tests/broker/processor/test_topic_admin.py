@@ -1,6 +1,10 @@
+import json
+
 import attrs
 import pytest
+import trio
 from tests.broker.processor.asking import Asking, asking
+from tests.cluster.support import Caller
 from trio.testing import MockClock
 
 from rocketrio_protocol import fastjson
@@ -73,26 +77,40 @@ async def test_settings_that_no_peer_could_read_are_refused(
         assert one.broker.parts.topics.topic_config("T") is None
 
 
-@pytest.mark.parametrize(
-    ("attributes", "refused"),
-    [
-        ("", None),
-        ("+message.type=NORMAL", None),
-        ("+message.type=UNSPECIFIED,-cleanup.policy", None),
-        ("+message.type=FIFO", "message.type=FIFO"),
-        ("+message.type=NORMAL,+cleanup.policy=COMPACTION", "cleanup.policy=COMPACTION"),
-        ("+bad=1", "bad=1"),
-    ],
-)
-async def test_attributes_that_would_not_be_kept_are_refused(
-    autojump_clock: MockClock, attributes: str, refused: str | None
-) -> None:
+FIFO = "+message.type=FIFO,+reserve.time=-1"
+
+
+async def test_attributes_are_kept_reported_and_copied_to_slaves(autojump_clock: MockClock) -> None:
+    kept = {"message.type": "FIFO", "reserve.time": "-1"}
+    async with asking(slaves=1) as one:
+        assert (await one.ask(attrs.evolve(create("T"), attributes=FIFO))).code == 0
+        assert (await one.ask(create("T", queues=9))).code == 0  # A change of something else.
+        single = await one.ask(admin.GetTopicConfigRequestHeader("T", logical=True))
+        assert json.loads(bytes(single.body))["attributes"] == kept
+        everything = await one.ask(admin.GetAllTopicConfigRequestHeader())
+        assert json.loads(bytes(everything.body))["topicConfigTable"]["T"]["attributes"] == kept
+        await trio.sleep(15)
+        slave = one.cluster.slaves[0].broker.parts.topics.topic_config("T")
+        assert slave == TopicConfig("T", 9, 9, attributes=kept)
+        await one.cluster.kill_master()
+        restarted = await one.cluster.restart_master()
+        assert restarted.parts.topics.topic_config("T") == slave
+
+
+async def test_message_of_another_type_than_the_topics_is_stored(autojump_clock: MockClock) -> None:
     async with asking() as one:
-        answer = await one.ask(attrs.evolve(create("T"), attributes=attributes))
-        is_there = one.broker.parts.topics.topic_config("T") is not None
-        assert is_there is (refused is None)
-        assert answer.code == (ResponseCode.SYSTEM_ERROR if refused else ResponseCode.SUCCESS)
-        assert (refused or "") in (answer.remark or "")
+        await one.ask(attrs.evolve(create("orders"), attributes="+message.type=TRANSACTION"))
+        assert (await Caller(one.pool).send(one.broker.address, b"plain")).code == 0
+
+
+async def test_attributes_that_are_refused_change_nothing(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        await one.ask(attrs.evolve(create("T"), attributes=FIFO))
+        before = one.broker.parts.topics.data_version
+        answer = await one.ask(attrs.evolve(create("T", queues=9), attributes="+message.type=ODD"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "message.type=ODD" in (answer.remark or "")
+        assert one.broker.parts.topics.data_version == before
 
 
 async def test_a_deleted_topic_takes_its_queues_and_offsets_along(
@@ -185,3 +203,23 @@ async def test_a_slave_changes_no_topics_by_request(autojump_clock: MockClock) -
             answer = await slave.ask(header)
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "master" in (answer.remark or "")
+
+
+async def test_slave_answers_a_deletion_of_5_x_and_waits_for_its_masters(
+    autojump_clock: MockClock,
+) -> None:
+    """Tools of 5.x delete at every broker, a slave first if its address comes first, and stop at a refusal."""
+    delete = RemotingCommand.request(admin.DeleteTopicInBrokerRequestHeader("T"))
+    async with asking(slaves=1) as one:
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        await one.ask(create("T"))
+        one.put("T", b"a")
+        await trio.sleep(15)
+        answer = await slave.ask(attrs.evolve(delete, version=479))
+        assert answer.code == ResponseCode.SUCCESS
+        assert slave.broker.parts.topics.topic_config("T") is not None
+        assert slave.broker.store.queue_bounds("T", 0) == (0, 1)
+        assert (await one.ask(attrs.evolve(delete, version=479))).code == ResponseCode.SUCCESS
+        await trio.sleep(15)
+        assert slave.broker.parts.topics.topic_config("T") is None
+        assert slave.broker.store.queue_bounds("T", 0) is None

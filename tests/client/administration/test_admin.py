@@ -48,6 +48,42 @@ async def test_what_is_not_given_of_a_topic_stays(client: ClientInstance) -> Non
         assert changed == {"broker-a": TopicConfig("orders", 9, 9, order=True)}
 
 
+async def test_attributes_of_a_topic_are_given_shown_kept_and_taken_away(
+    client: ClientInstance,
+) -> None:
+    kept = {"message.type": "FIFO", "reserve.time": "-1"}
+    async with open_admin(client=client) as admin:
+        made = await admin.create_topic("orders", attributes=kept)
+        assert made["broker-a"].attributes == kept
+        unchanged = await admin.create_topic("orders", queues=8)
+        assert unchanged == {"broker-a": TopicConfig("orders", 8, 8, attributes=kept)}
+        assert (await admin.topic("orders")).attributes == {"broker-a": kept}
+        await admin.create_topic(
+            "orders", attributes={"message.type": "DELAY", "reserve.time": None}
+        )
+        assert (await admin.topic("orders")).attributes == {"broker-a": {"message.type": "DELAY"}}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error"),
+    [
+        ({"+message.type": "FIFO"}, ConfigError),
+        ({"": "FIFO"}, ConfigError),
+        ({"message.type": "FIFO,+reserve.time=1"}, ConfigError),
+        ({"message.type": "ODD"}, BrokerError),
+        ({"odd": "1"}, BrokerError),
+    ],
+)
+async def test_attributes_that_cannot_be_are_refused(
+    client: ClientInstance, attributes: dict[str, str], error: type[Exception]
+) -> None:
+    async with open_admin(client=client) as admin:
+        with pytest.raises(error):
+            await admin.create_topic("orders", attributes=attributes)
+        with pytest.raises(RouteNotFound):
+            await admin.topic("orders")
+
+
 @pytest.mark.parametrize(
     ("name", "queues", "cluster_name", "error"),
     [

@@ -226,6 +226,21 @@ async def test_a_topic_that_may_not_be_read_is_not_taken_for_consumed() -> None:
 
 
 @pytest.mark.real
+async def test_attributes_of_a_topic_are_given_shown_and_taken_away() -> None:
+    async with EmbeddedCluster(network="loopback") as cluster:
+        run = in_cluster(cluster)
+        with trio.fail_after(100):
+            done: Done = await run("topic", "create", "fifo", "--attribute", "message.type=FIFO")
+            assert done.out == "fifo on broker-a: 4 queues, message.type=FIFO\n"
+            done = await run("topic", "show", "fifo")
+            assert done.out.splitlines()[0].endswith("; 4 queues, message.type=FIFO")
+            done = await run("topic", "create", "fifo", "--attribute", "message.type=", "--json")
+            assert done.json[0]["brokers"][0]["attributes"] == {}
+            done = await run("topic", "create", "fifo", "--attribute", "odd=1")
+            assert (done.code, "known: message.type" in done.err) == (1, True)
+
+
+@pytest.mark.real
 async def test_messages_that_are_not_stored_fail_the_command() -> None:
     async with EmbeddedCluster(network="loopback") as cluster:
         run = in_cluster(cluster)

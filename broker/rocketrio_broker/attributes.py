@@ -1,0 +1,106 @@
+"""The attributes of topics and groups (RocketMQ 5): their names, their values, and how a request changes them.
+
+    +message.type=FIFO,-reserve.time        set the first one, take the second one away
+
+The broker keeps and reports attributes and judges no message by them; proxies do that (docs/decisions/0047).
+
+Invariant: what a request sets is something that this broker does. What Apache's brokers and files say is kept as it is.
+Answers to: TopicAttributes, SubscriptionGroupAttributes, AttributeParser, AttributeUtil.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.topic_config import SubscriptionGroupConfig, TopicConfig
+
+_LONG: Final = re.compile(r"[+-]?\d{1,19}")
+
+
+@attrs.frozen
+class Attribute:
+    """One attribute, and whether it may change once its topic is there."""
+
+    values: tuple[str, ...] | range
+    changeable: bool
+
+    def takes(self, value: str) -> bool:
+        """Return whether the attribute may have this value."""
+        if isinstance(self.values, range):
+            return _LONG.fullmatch(value) is not None and int(value) in self.values
+        return value in self.values
+
+    def __str__(self) -> str:
+        if isinstance(self.values, range):
+            return f"a number from {self.values[0]} to {self.values[-1]}"
+        return " or ".join(self.values)
+
+
+TOPIC_ATTRIBUTES: Final = {
+    "message.type": Attribute(("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"), True),
+    "queue.type": Attribute(("SimpleCQ",), False),
+    "cleanup.policy": Attribute(("DELETE",), False),
+    "reserve.time": Attribute(range(-1, 2**63), True),
+}
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {}
+"""RocketMQ 5.3 knows none."""
+
+
+def topic_attributes(topic: str, known: TopicConfig | None, changes: str) -> dict[str, str]:
+    """Return the attributes of a topic after a request. Raises BrokerSystemError for changes that cannot be."""
+    pairs = [change.strip().partition("=")[::2] for change in changes.split(",") if change.strip()]
+    attributes = None if known is None else known.attributes
+    return _changed(f"The topic {topic}", TOPIC_ATTRIBUTES, attributes, pairs)
+
+
+def group_attributes(
+    asked: SubscriptionGroupConfig, known: SubscriptionGroupConfig | None
+) -> dict[str, str]:
+    """Return the attributes of a group after a request, whose names have signs. Raises BrokerSystemError likewise."""
+    attributes = None if known is None else known.attributes
+    pairs = asked.attributes.items()
+    return _changed(f"The group {asked.group_name}", GROUP_ATTRIBUTES, attributes, pairs)
+
+
+def _changed(
+    whose: str,
+    known: Mapping[str, Attribute],
+    attributes: Mapping[str, str] | None,
+    changes: Iterable[tuple[str, str]],
+) -> dict[str, str]:
+    """Return the attributes with the changes made; `attributes` is None where the topic or group is new."""
+    result = dict(attributes or {})
+    changed: set[str] = set()
+    for signed_name, value in changes:
+        sign, name = signed_name[:1], signed_name[1:]
+        if sign not in ("+", "-") or (sign == "-" and value):
+            raise BrokerSystemError(
+                f"{whose} cannot change its attributes by {signed_name}={value}; "
+                "write +name=value to set one and -name to take it away"
+            )
+        if name in changed:
+            raise BrokerSystemError(f"{whose} cannot change its attribute {name} twice at once")
+        changed.add(name)
+        attribute = known.get(name)
+        if attribute is None:
+            names = ", ".join(known) or "there are none"
+            raise BrokerSystemError(f"{whose} cannot have the attribute {name}; known: {names}")
+        if attributes is not None and not attribute.changeable:
+            raise BrokerSystemError(
+                f"{whose} cannot change its attribute {name}; it is set at creation"
+            )
+        if sign == "-":
+            if result.pop(name, None) is None:
+                raise BrokerSystemError(
+                    f"{whose} cannot lose the attribute {name}, which it has not"
+                )
+        elif attribute.takes(value):
+            result[name] = value
+        else:
+            raise BrokerSystemError(
+                f"{whose} cannot have the attribute {name}={value}; this broker takes {attribute}"
+            )
+    return result
