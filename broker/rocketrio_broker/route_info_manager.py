@@ -230,15 +230,12 @@ class RouteInfoManager:
         if known is not None:
             self._check_speaks_for(known, registration.broker_addr, channel, host)
         broker = self.broker_addr_table.get(name)
-        if broker is not None:
-            if broker.cluster != registration.cluster_name:
-                raise RegistrationRefusedError(
-                    f"{name} is a broker of the cluster {broker.cluster}, and not of {registration.cluster_name}"
-                )
-            # An address that is listed lives: it goes when its connection closes, or after a long silence.
-            master = broker.broker_addrs.get(MASTER_ID, registration.broker_addr)
-            if registration.broker_id == MASTER_ID and master != registration.broker_addr:
-                raise AnotherMasterError(name, master)
+        if broker is not None and broker.cluster != registration.cluster_name:
+            raise RegistrationRefusedError(
+                f"{name} is a broker of the cluster {broker.cluster}, and not of {registration.cluster_name}"
+            )
+        if broker is not None and registration.broker_id == MASTER_ID:
+            self._check_only_master(registration, broker)
         if known is None and self._brokers.room(host) <= 0:
             raise RegistrationRefusedError(
                 f"The name server has no room for another broker of {host}: it has {self._brokers.used}, "
@@ -249,6 +246,13 @@ class RouteInfoManager:
             raise RegistrationRefusedError(
                 f"One connection registers {CONNECTION_BROKERS_LIMIT} brokers at most"
             )
+
+    @staticmethod
+    def _check_only_master(registration: Registration, broker: BrokerData) -> None:
+        """An address that is listed lives: it goes when its connection closes, or after a long silence."""
+        master = broker.broker_addrs.get(MASTER_ID, registration.broker_addr)
+        if master != registration.broker_addr:
+            raise AnotherMasterError(registration.broker_name, master)
 
     @staticmethod
     def _check_speaks_for(
