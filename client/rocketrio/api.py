@@ -39,7 +39,7 @@ from rocketrio_protocol.commands.offset import (
     UpdateConsumerOffsetResponseHeader,
 )
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rocketrio_protocol.errors import broker_error
+from rocketrio_protocol.errors import RemoteProtocolError, broker_error
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.message import MessageQueue
@@ -133,6 +133,12 @@ class ClientAPI:
                 topic=header.topic,
             )
         fields = answer.header(PullMessageResponseHeader)
+        if fields.next_begin_offset < 0:
+            raise RemoteProtocolError(
+                f"a pull of queue {header.queue_id} is to go on at {fields.next_begin_offset}",
+                broker_addr=addr,
+                topic=header.topic,
+            )
         return PullResult(
             status,
             fields.next_begin_offset,
@@ -160,7 +166,7 @@ class ClientAPI:
     ) -> int:
         """Offset that the next message will get."""
         header = max_offset_header(queue)
-        return await self._offset(addr, header, queue, "max offset", timeout)
+        return max(0, await self._offset(addr, header, queue, "max offset", timeout))
 
     async def queue_end(self, addr: str, queue: MessageQueue, *, timeout: float) -> QueueEnd:
         """As `max_offset`; a slave of ours also says how fresh that is."""

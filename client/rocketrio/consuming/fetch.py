@@ -3,11 +3,11 @@
 Invariant: only an answer of "not found" starts a queue from scratch; while nobody answers, it waits.
 Invariant: the bounds of a slave never move a consumer: it may be behind. A master's move it back only while the name
 servers list that master (master_check.py).
-Invariant: the bounds of a slave never move a consumer: it may be behind.
 Invariant: where the log became shorter a consumer goes back to what its group committed, never to the end of that
 moment, and never past what it has not worked on (docs/decisions/0036).
 Invariant: a member whose pull nobody answered asks where the group is before it pulls again: it may have been counted
 out, and others have had the queue.
+Invariant: answers that lead nowhere are asked for ever more slowly (pull_pace.py).
 Answers to: PullMessageService, DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
 Unlike Java: an illegal offset is corrected at once, without ten seconds of pause; and Java's member that was cut off
 goes on from its own position, however far others have come.
@@ -26,11 +26,12 @@ from rocketrio.consuming.master_check import is_master_still
 from rocketrio.consuming.offsets import OffsetStore, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
+from rocketrio.consuming.pull_pace import PullPace
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.subscription import Subscription
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import Error, NotReachable, SystemBusy
+from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError, SystemBusy
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.topic_names import RETRY_PREFIX
 
@@ -40,6 +41,8 @@ ROOM_LOOK: Final = 30.0
 """Seconds between two looks for room, or for a lock, that nothing caused: with thousands of queues each one counts."""
 STARTS_AT_ONCE: Final = 64
 """Queues whose start is asked for at the same time: of thousands all would wait too long for their answer."""
+EARLY_ENDS_TOLD: Final = 10
+"""Pulls in a row that a broker did not hold, after which the log says so: a few come while it stops or is full."""
 NO_PROGRESS_PAUSE: Final = 1.0
 """Seconds after an answer that neither has messages nor goes on; a lagging slave gives such."""
 
@@ -79,6 +82,7 @@ class QueueFetcher:
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     """Cancelled when the queue is lost."""
     _pull_scope: trio.CancelScope | None = None
+    _pace: PullPace = attrs.Factory(PullPace)
 
     async def run(self) -> None:
         """Pull until cancelled."""
@@ -89,6 +93,7 @@ class QueueFetcher:
         """Go to an offset; a pull under way is given up."""
         self.process_queue.start(offset)
         self.process_queue.room.wake()
+        self._pace = PullPace()
         self.give_up_pull()
 
     def give_up_pull(self) -> None:
@@ -203,7 +208,9 @@ class QueueFetcher:
         epoch, offset = process_queue.epoch, process_queue.fetch_offset
         log_epoch = self.offsets.epoch(process_queue.queue)
         assert offset is not None
-        process_queue.counts.last_pull = trio.current_time()
+        process_queue.counts.last_pull = started = trio.current_time()
+        # The first one only looks: held at the end of a queue it would keep its reservation.
+        suspend_timeout = 0.0 if process_queue.max_offset is None else SUSPEND_TIMEOUT
         try:
             result = await self.wrapper.pull_kernel(
                 process_queue.queue,
@@ -212,13 +219,13 @@ class QueueFetcher:
                 max_bytes=max_bytes,
                 subscription=self.subscription,
                 epoch=log_epoch,
-                # The first one only looks: held at the end of a queue it would keep its reservation.
-                suspend_timeout=0.0 if process_queue.max_offset is None else SUSPEND_TIMEOUT,
+                suspend_timeout=suspend_timeout,
             )
+            answered = trio.current_time()
             if self._goes_back(result, offset) and not await is_master_still(
                 self.wrapper.client, process_queue.queue, result.addr
             ):
-                return 0.0
+                return self._pace.moved(offset, result.next_begin_offset)
             # In here too: an answer whose messages cannot be read is a pull that failed.
             if process_queue.epoch != epoch:
                 return 0.0
@@ -226,7 +233,8 @@ class QueueFetcher:
                 return await self._correct(result, offset)
             if result.epoch is not None and result.epoch != log_epoch:
                 self.offsets.read_in(process_queue.queue, result.epoch)
-            return self._accept(result, offset)
+            held = answered - started if suspend_timeout else None
+            return self._accept(result, offset, held)
         except Error as error:
             logger.warning(
                 "pull failed queue=%s offset=%d error=%s", process_queue.queue, offset, error
@@ -256,17 +264,37 @@ class QueueFetcher:
                 process_queue.budget.forget(process_queue)  # Others need not wait for it.
             await process_queue.room.wait(ROOM_LOOK)
 
-    def _accept(self, result: PullResult, offset: int) -> float:
+    def _accept(self, result: PullResult, offset: int, held: float | None) -> float:
+        """Take an answer over that took so many seconds, where it was to be held."""
         process_queue = self.process_queue
-        if result.status is PullStatus.NO_NEW_MSG and result.next_begin_offset < offset:
-            result.next_begin_offset = offset  # Only OFFSET_ILLEGAL moves a consumer back.
-        if process_queue.put(result):
+        went_on = result.next_begin_offset > offset
+        if result.body and not went_on:
+            raise RemoteProtocolError(
+                f"{result.addr} gives messages from {offset} on, and wants to go on at {result.next_begin_offset}",
+                remedy="They would come again and again; see what that broker is",
+            )
+        # Only OFFSET_ILLEGAL moves a consumer back.
+        result.next_begin_offset = max(result.next_begin_offset, offset)
+        has_messages = process_queue.put(result)
+        is_end = result.status is PullStatus.NO_NEW_MSG
+        if went_on and not is_end:
+            self._pace.went_on(result.next_begin_offset)
+        if has_messages:
             process_queue.counts.brought(trio.current_time())
             self.arrived(process_queue)
             return 0.0
-        made_progress = result.next_begin_offset != offset
-        is_held = result.status is PullStatus.NO_NEW_MSG
-        return 0.0 if made_progress or is_held else NO_PROGRESS_PAUSE
+        if is_end and held is not None:
+            return self._ended(held, result.addr)
+        return 0.0 if went_on or is_end else NO_PROGRESS_PAUSE
+
+    def _ended(self, held: float, addr: str) -> float:
+        pause = self._pace.found_nothing(held)
+        if self._pace.early_ends == EARLY_ENDS_TOLD:
+            logger.warning(
+                "pulls are not held, they go out ever more slowly queue=%s group=%s addr=%s in_a_row=%d",
+                self.process_queue.queue, self.wrapper.group, addr, self._pace.early_ends,
+            )  # fmt: skip
+        return pause
 
     @staticmethod
     def _goes_back(result: PullResult, offset: int) -> bool:
@@ -280,6 +308,7 @@ class QueueFetcher:
             # Its log may be shorter than the master's, or begin later: wait for the master.
             self.wrapper.leave_slave(queue)
             return NO_PROGRESS_PAUSE
+        pause = self._pace.moved(offset, result.next_begin_offset)
         if result.next_begin_offset > offset:  # What lay there was deleted; what we hold was not.
             logger.warning(
                 "offset corrected queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
@@ -287,7 +316,7 @@ class QueueFetcher:
                 result.min_offset, result.max_offset,
             )  # fmt: skip
             process_queue.put(result)
-            return 0.0
+            return pause
         back_to = result.next_begin_offset
         if result.epoch is None:  # An Apache broker's is the end of this moment.
             epoch = process_queue.epoch
@@ -314,4 +343,4 @@ class QueueFetcher:
         else:  # What is stored may lie beyond the end too.
             self.offsets.reset_offset(queue, back_to)
         self.offsets.read_in(queue, result.epoch)
-        return 0.0
+        return pause
