@@ -8,7 +8,7 @@ Answers to: ConsumerManager, ConsumerGroupInfo, ProducerManager, ClientChannelIn
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
@@ -24,6 +24,8 @@ logger = logging.getLogger("rocketrio_broker.clients")
 CHANNEL_EXPIRED_TIMEOUT: Final = 120.0  # channelExpiredTimeout of ConsumerManager
 SCAN_INTERVAL: Final = 10.0  # ClientHousekeepingService
 _GROUPS_SHOWN: Final = 10  # of a connection that is gone, in its line of the log
+HOLDER_SILENCE: Final = 45.0
+"""Seconds without a heartbeat, of which one comes in 30, after which another connection may take over a client id."""
 BROADCASTING: Final = "BROADCASTING"
 """The message model of a group whose every member reads everything."""
 
@@ -102,7 +104,12 @@ class ConsumerManager:
 
     def __init__(self) -> None:
         self.consumer_table: dict[str, ConsumerGroupInfo] = {}
+        self._sizes_of: dict[ClientChannel, dict[str, int]] = {}
         self._away = AwayMembers()
+
+    def sizes_of(self, channel: ClientChannel) -> Mapping[str, int]:
+        """Return the groups of one connection, each with the bytes of the heartbeat by which it is known."""
+        return self._sizes_of.get(channel, {})
 
     def group(self, group: str) -> ConsumerGroupInfo | None:
         """The group, if a member is connected."""
@@ -136,8 +143,11 @@ class ConsumerManager:
             group for group, info in self.consumer_table.items() if topic in info.subscription_table
         ]
 
-    def register(self, data: ConsumerData, client: ClientChannelInfo, *, now: float) -> bool:
-        """A heartbeat of one group; true when the members have to be told."""
+    def register(
+        self, data: ConsumerData, client: ClientChannelInfo, *, now: float, size: int = 0
+    ) -> bool:
+        """A heartbeat of one group, with this many bytes; true when the members have to be told."""
+        self._sizes_of.setdefault(client.channel, {})[data.group_name] = size
         info = self.consumer_table.get(data.group_name)
         if info is None:
             info = self.consumer_table[data.group_name] = ConsumerGroupInfo(data.group_name)
@@ -172,6 +182,10 @@ class ConsumerManager:
         if info is None or client is None:
             return None
         logger.info("consumer gone group=%s addr=%s", group, channel.remote_addr)
+        sizes = self._sizes_of[channel]
+        del sizes[group]
+        if not sizes:
+            del self._sizes_of[channel]
         if not info.channels:
             del self.consumer_table[group]
         return client
@@ -190,7 +204,7 @@ class ConsumerManager:
 
     def channel_closed(self, channel: ClientChannel, *, now: float) -> list[str]:
         """A connection ended; returns the groups whose members have to be told."""
-        return [group for group in list(self.consumer_table) if self._lose(group, channel, now)]
+        return [group for group in list(self.sizes_of(channel)) if self._lose(group, channel, now)]
 
     def scan_not_active(self, now: float) -> tuple[list[str], list[ClientChannel]]:
         """Forget who has been silent or away for too long; returns the groups to tell and the connections to close."""
@@ -211,11 +225,13 @@ class _Producers:
 
     groups: dict[str, None] = attrs.Factory(dict)
     client_ids: set[str] = attrs.Factory(set)
+    last_update: float = 0.0
 
 
 class ProducerManager:
     """All producer groups of a broker.
 
+    Invariant: while a connection that named a client id lives, no connection from another host gets its replies.
     Invariant: a connection that is gone leaves nothing behind, and costs no more than what it had registered.
     """
 
@@ -223,6 +239,16 @@ class ProducerManager:
         self.group_channel_table: dict[str, dict[ClientChannel, ClientChannelInfo]] = {}
         self._producers_of: dict[ClientChannel, _Producers] = {}
         self._channel_by_client_id: dict[str, ClientChannel] = {}
+
+    def groups_of(self, channel: ClientChannel) -> Collection[str]:
+        """Return the groups of one connection."""
+        producers = self._producers_of.get(channel)
+        return () if producers is None else producers.groups
+
+    def client_ids_of(self, channel: ClientChannel) -> Collection[str]:
+        """Return the client ids that one connection has named."""
+        producers = self._producers_of.get(channel)
+        return () if producers is None else producers.client_ids
 
     def channel(self, client_id: str) -> ClientChannel | None:
         """The live connection of a client, whatever its groups: where a reply for it goes."""
@@ -244,8 +270,10 @@ class ProducerManager:
 
     def register(self, group: str, client: ClientChannelInfo, *, now: float) -> None:
         """A heartbeat of one group."""
-        self._channel_by_client_id[client.client_id] = client.channel
         producers = self._producers_of.setdefault(client.channel, _Producers())
+        producers.last_update = now
+        if self._may_have(client, now):
+            self._channel_by_client_id[client.client_id] = client.channel
         producers.groups[group] = None
         producers.client_ids.add(client.client_id)
         channels = self.group_channel_table.setdefault(group, {})
@@ -258,6 +286,23 @@ class ProducerManager:
             channels[client.channel] = attrs.evolve(client, last_update=now)
         else:
             known.last_update = now
+
+    def _may_have(self, client: ClientChannelInfo, now: float) -> bool:
+        """Return whether the client's replies go to this connection: others may name its id, too."""
+        holder = self._channel_by_client_id.get(client.client_id)
+        if holder is None or holder is client.channel or holder.closed:
+            return True
+        if now - self._producers_of[holder].last_update > HOLDER_SILENCE:
+            return True
+        if _host(holder) == _host(client.channel):
+            return (
+                True  # It has connected again, before the end of its old connection is known here.
+            )
+        logger.warning(
+            "client id belongs to another connection client_id=%s addr=%s holder=%s",
+            client.client_id, client.channel.remote_addr, holder.remote_addr,
+        )  # fmt: skip
+        return False
 
     def unregister(self, group: str, channel: ClientChannel) -> None:
         """One member leaves."""
@@ -305,3 +350,7 @@ class ProducerManager:
         for group, channel in silent:
             self.unregister(group, channel)
         return [channel for _, channel in silent]
+
+
+def _host(channel: ClientChannel) -> str:
+    return channel.remote_addr.rpartition(":")[0]

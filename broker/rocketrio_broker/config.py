@@ -87,6 +87,17 @@ class BrokerConfig:
     auto_create_subscription_group: bool = _field(
         True, "Whether an unknown consumer group is created when it first connects."
     )
+    topics_limit: int = _field(
+        30_000,
+        "Topics at most, retry and dead-letter topics included; no request makes more. Each change writes the whole "
+        "table, and a slave copies it in one answer of 16 MiB.",
+        _positive,
+    )
+    groups_limit: int = _field(
+        20_000,
+        "Consumer groups at most; a further one is served with the defaults and not kept.",
+        _positive,
+    )
     trace_topic_enable: bool = _field(False, "Whether the topic for message traces is created.")
     trace_on: bool = _field(True, "What answers to sends say about tracing (TRACE_ON).")
     region_id: str = _field("DefaultRegion", "What answers to sends call the region (MSG_REGION).")

@@ -12,7 +12,7 @@ Unlike Java: the file is renamed into place, where Java writes the backup anew a
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -46,6 +46,19 @@ def read_table(data: Body, kind: type[T], *, what: str, lenient: bool = True) ->
         shown = skipped[:SKIPPED_SHOWN]
         logger.warning("table entries skipped table=%s count=%d e.g.=%s", what, len(skipped), shown)
     return table
+
+
+class TableFullError(ConfigFileError):
+    """A table has as many entries as its setting allows, so that no new one was made."""
+
+    retryable = False
+    remedy = "Delete what is not used any more, or raise the setting"
+
+
+def check_room(table: Sized, before: Sized, *, limit: int, setting: str) -> None:
+    """Raise TableFullError if a table would grow beyond its limit."""
+    if len(table) > max(limit, len(before)):
+        raise TableFullError(f"There are {len(before)} entries already; {setting} is {limit}")
 
 
 class ConfigFile:

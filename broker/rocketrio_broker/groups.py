@@ -2,16 +2,18 @@
 
 Invariant: every change bumps the DataVersion and is in the file before it is in the table. A change whose file cannot
 be written is not made, and raises ConfigFileError.
+Invariant: no request makes the table larger than `groups_limit`; a copy of another broker's table may be.
 Answers to: SubscriptionGroupManager; RocketMQ reference, sections 2.11, 5.7 and 5.8.
 """
 
 import logging
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError, check_room
 from rocketrio_broker.joined_table import joined_table, newer_version
-from rocketrio_protocol import topic_names
+from rocketrio_protocol import fastjson, topic_names
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.topic_config import (
     DataVersion,
@@ -35,6 +37,7 @@ class SubscriptionGroupManager:
     def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
         self._config = config
         self._file = file
+        self._text = fastjson.KeptText()
         self._wall_clock = wall_clock
         self.subscription_group_table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in topic_names.SYSTEM_GROUPS
@@ -51,26 +54,44 @@ class SubscriptionGroupManager:
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings, made with the defaults if it is new; None when that is not allowed.
 
-        Where the file cannot be written a new group has the defaults and is not kept: reading must go on.
+        Where it cannot be kept a new group has the defaults and is not in the table: reading must go on.
         """
-        known = self.subscription_group_table.get(group)
-        if known is not None:
-            return known
+        return self.subscription_group_table.get(group) or self.find_all([group]).get(group)
+
+    def find_all(self, groups: Iterable[str]) -> dict[str, SubscriptionGroupConfig]:
+        """Return the settings of those groups that are, or may be; new ones are made in one write of the file."""
+        table = self.subscription_group_table
+        found = {group: table[group] if group in table else self._new(group) for group in groups}
+        created = {
+            group: settings
+            for group, settings in found.items()
+            if settings is not None and group not in table
+        }
+        if created:
+            try:
+                self._grow(created)
+            except ConfigFileError as error:
+                logger.debug("groups not kept count=%d error=%s", len(created), error)
+            else:
+                logger.info("groups created count=%d first=%s", len(created), next(iter(created)))
+        return {group: settings for group, settings in found.items() if settings is not None}
+
+    def _new(self, group: str) -> SubscriptionGroupConfig | None:
         may_create = self._config.broker.auto_create_subscription_group or is_system_group(group)
         if not may_create or topic_names.group_name_problem(group):
             return None
-        created = SubscriptionGroupConfig(group)
-        try:
-            self.update(created)
-        except ConfigFileError as error:
-            logger.debug("group not kept group=%s error=%s", group, error)
-        else:
-            logger.info("group created group=%s", group)
-        return created
+        return SubscriptionGroupConfig(group)
 
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Create the group or replace its settings."""
-        self._change({**self.subscription_group_table, group.group_name: group})
+        self._grow({group.group_name: group})
+
+    def _grow(self, groups: Mapping[str, SubscriptionGroupConfig]) -> None:
+        before = self.subscription_group_table
+        table = {**before, **groups}
+        limit = self._config.broker.groups_limit
+        check_room(table, before, limit=limit, setting="groups_limit")
+        self._change(table)
 
     def delete(self, group: str) -> bool:
         """Forget the group; False when there was none."""
@@ -107,7 +128,11 @@ class SubscriptionGroupManager:
 
     def persist(self) -> None:
         """Write the file."""
-        self._file.write(self.wrapper())
+        self._write(self.wrapper())
+
+    def _write(self, wrapper: SubscriptionGroupWrapper) -> None:
+        table = self._text.of(wrapper.subscription_group_table)
+        self._file.write({"dataVersion": wrapper.data_version, "subscriptionGroupTable": table})
 
     @property
     def file(self) -> ConfigFile:
@@ -120,7 +145,7 @@ class SubscriptionGroupManager:
 
     def _take(self, wrapper: SubscriptionGroupWrapper) -> None:
         # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
-        self._file.write(wrapper)
+        self._write(wrapper)
         self.subscription_group_table = dict(wrapper.subscription_group_table)
         self.data_version = wrapper.data_version
 

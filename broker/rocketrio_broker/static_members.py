@@ -16,19 +16,26 @@ AWAY_LIMIT: Final = 1000
 """Members of one group that may be away, more than a group sensibly has; one more is gone at once."""
 
 
+ALL_AWAY_LIMIT: Final = 100_000
+"""The same for all groups together, some 30 MB."""
+
+
 class AwayMembers:
     """By group, who is away and until when."""
 
     def __init__(self) -> None:
         self._until: dict[str, dict[str, float]] = {}
+        self._size = 0
 
     def leave(self, group: str, client_id: str, *, until: float) -> bool:
         """A member's connection ended; False when too many are away already."""
-        away = self._until.setdefault(group, {})
-        if client_id not in away and len(away) >= AWAY_LIMIT:
+        away = self._until.get(group, {})
+        is_new = client_id not in away
+        if is_new and (len(away) >= AWAY_LIMIT or self._size >= ALL_AWAY_LIMIT):
             logger.warning("too many members away group=%s client_id=%s", group, client_id)
             return False
-        away[client_id] = until
+        self._size += is_new
+        self._until.setdefault(group, away)[client_id] = until
         logger.info("static member away group=%s client_id=%s", group, client_id)
         return True
 
@@ -37,6 +44,7 @@ class AwayMembers:
         away = self._until.get(group)
         if away is None or away.pop(client_id, None) is None:
             return False
+        self._size -= 1
         if not away:
             del self._until[group]
         logger.info("static member back group=%s client_id=%s", group, client_id)
@@ -53,6 +61,7 @@ class AwayMembers:
             over = [client_id for client_id, until in away.items() if until <= now]
             for client_id in over:
                 del away[client_id]
+                self._size -= 1
                 logger.info("static member gone group=%s client_id=%s", group, client_id)
             if not away:
                 del self._until[group]

@@ -2,27 +2,29 @@
 
 Invariant: every change bumps the DataVersion, is in the file before it is in the table, and advances `changes`, on
 which registration waits. A change whose file cannot be written is not made, and raises ConfigFileError.
+Invariant: no request makes the table larger than `topics_limit`; a copy of another broker's table may be.
 Invariant: no topic has more than QUEUE_NUMS_LIMIT queues, whatever a file, a peer or a group's settings say.
 Answers to: TopicConfigManager; RocketMQ reference, sections 2.2 (step 5), 5.7 and 5.8.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.config_file import ConfigFile, check_room
 from rocketrio_broker.joined_table import joined_table, newer_version
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol import topic_names
+from rocketrio_protocol import fastjson, topic_names
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.topic_config import (
     QUEUE_NUMS_LIMIT,
     READ_WRITE,
     DataVersion,
     Permission,
+    SubscriptionGroupConfig,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
@@ -39,6 +41,7 @@ class TopicConfigManager:
     def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
         self._config = config
         self._file = file
+        self._text = fastjson.KeptText()
         self._wall_clock = wall_clock
         self.changes = Watermark()
         """Counts the changes since the start."""
@@ -105,9 +108,31 @@ class TopicConfigManager:
         logger.info("topic created topic=%s queues=%d", topic, queue_nums)
         return created
 
+    def create_retry_topics(
+        self, groups: Iterable[SubscriptionGroupConfig], *, sys_flag: int = 0
+    ) -> None:
+        """Make the retry topics that these groups lack, in one write of the file."""
+        created = {}
+        for group in groups:
+            topic = topic_names.retry_topic(group.group_name)
+            if topic in self.topic_config_table or topic_names.topic_name_problem(topic):
+                continue
+            queue_nums = min(group.retry_queue_nums, QUEUE_NUMS_LIMIT)
+            created[topic] = TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=sys_flag)
+        if created:
+            self._grow(created)
+            logger.info("topics created count=%d first=%s", len(created), next(iter(created)))
+
     def update(self, topic: TopicConfig) -> None:
         """Create the topic or replace its settings."""
-        self._change({**self.topic_config_table, topic.topic_name: topic})
+        self._grow({topic.topic_name: topic})
+
+    def _grow(self, topics: Mapping[str, TopicConfig]) -> None:
+        before = self.topic_config_table
+        table = {**before, **topics}
+        limit = self._config.broker.topics_limit
+        check_room(table, before, limit=limit, setting="topics_limit")
+        self._change(table)
 
     def delete(self, topic: str) -> bool:
         """Forget the topic; False when there was none."""
@@ -173,14 +198,18 @@ class TopicConfigManager:
 
     def _take(self, wrapper: TopicConfigSerializeWrapper) -> None:
         # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
-        self._file.write(wrapper)
+        self._write(wrapper)
         self.topic_config_table = dict(wrapper.topic_config_table)
         self.data_version = wrapper.data_version
         self.changes.advance(self.changes.value + 1)
 
     def persist(self) -> None:
         """Write the file."""
-        self._file.write(self.wrapper())
+        self._write(self.wrapper())
+
+    def _write(self, wrapper: TopicConfigSerializeWrapper) -> None:
+        table = self._text.of(wrapper.topic_config_table)
+        self._file.write({"dataVersion": wrapper.data_version, "topicConfigTable": table})
 
     def keep_new(self, *, at_once: bool) -> None:
         """Have a new topic on the disk: a message that outlives a power cut needs it, nobody could read it otherwise.

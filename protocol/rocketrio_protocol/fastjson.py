@@ -135,6 +135,8 @@ def _unreadable(what: str, error: Exception) -> RemoteProtocolError:
 _Writer = Callable[[Any, "str | None"], str]
 _WRITERS: Final[dict[type, _Writer]] = {}
 
+_KEPT_INDENT: Final = "\t\t"  # of the entries of a file's table
+
 _KEPT_TEXTS: Final = 1 << 16
 """Values of one frozen class whose text is kept: some 400 bytes each, and two forms a topic."""
 
@@ -144,10 +146,35 @@ def _write(value: Any, indent: str | None) -> str:
     return (_WRITERS.get(kind) or _writer_of(kind))(value, indent)
 
 
+class KeptText:
+    """The text of a table in a file under `config/`, kept between writes: of thousands of entries few are new."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[Any, str]] = {}
+
+    def of(self, table: Mapping[str, Any]) -> "KeptText":
+        """Stand for this table, whose entries are immutable, in what `dumps_pretty` is given next."""
+        kept, unknown = self._lines, (None, "")
+        self._lines = {
+            name: line
+            if (line := kept.get(name, unknown))[0] is entry
+            else (entry, f"{_write_key(name)}:{_write(entry, _KEPT_INDENT)}")
+            for name, entry in table.items()
+        }
+        return self
+
+    def text(self, indent: str | None) -> str:
+        assert indent is not None, "it is written for files alone"
+        assert indent + "\t" == _KEPT_INDENT, "it is a member of the file's object"
+        return _braced([text for _, text in self._lines.values()], indent)
+
+
 def _writer_of(kind: type) -> _Writer:
     writer: _Writer
     if kind is int:
         writer = _write_int
+    elif kind is KeptText:
+        writer = KeptText.text
     elif issubclass(kind, Mapping):
         writer = _write_mapping
     elif issubclass(kind, msgspec.Struct) or attrs.has(kind):

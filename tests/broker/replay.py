@@ -353,7 +353,7 @@ def _as_raced(frames: list[RecordedFrame]) -> list[RecordedFrame]:
 def _log_records(broker: Broker) -> list[bytes]:
     store, records = broker.store, []
     position = store.min_physical_offset
-    while (record := store.message_at(position)) is not None:
+    while (record := store.commit_log.record_at(position)) is not None:
         records.append(bytes(record))
         position += len(record)
     return records

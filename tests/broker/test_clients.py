@@ -1,11 +1,13 @@
 import time
 
+import attrs
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.broker.parts import RecordingChannel
 
+from rocketrio_broker import static_members
 from rocketrio_broker.clients import (
     CHANNEL_EXPIRED_TIMEOUT,
     ClientChannelInfo,
@@ -295,3 +297,37 @@ class Membership(RuleBasedStateMachine):
 
 TestMembership = pytest.mark.slow(Membership.TestCase)
 TestMembership.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_client_id_belongs_to_its_connection_while_that_lives() -> None:
+    producers = ProducerManager()
+    first = RecordingChannel("10.0.0.1:5")
+    stranger, again = RecordingChannel("10.0.0.2:5"), RecordingChannel("10.0.0.1:6")
+    producers.register("P", client(first), now=0)
+    producers.register("P", client(stranger), now=20)
+    assert producers.channel("c1") is first
+    producers.register("P", client(again), now=21)
+    assert producers.channel("c1") is again, "the same host has connected again"
+    producers.register("P", client(stranger), now=60)
+    assert producers.channel("c1") is again
+    producers.register("P", client(stranger), now=70)
+    assert producers.channel("c1") is stranger, "the other one has been silent"
+    stranger.close()
+    producers.register("P", client(first), now=71)
+    assert producers.channel("c1") is first
+
+
+def test_members_away_are_limited_over_all_groups(
+    consumers: ConsumerManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_members, "ALL_AWAY_LIMIT", 2)
+    for number in range(4):
+        channel = RecordingChannel()
+        one = attrs.evolve(client(channel, f"c{number}"), static_grace=10)
+        data = ConsumerData(f"G{number}")
+        consumers.register(data, one, now=number)
+        consumers.channel_closed(channel, now=number)
+    assert [consumers.client_ids(f"G{number}") for number in range(4)] == [["c0"], ["c1"], [], []]
+    assert consumers.scan_not_active(10)[0] == ["G0"]
+    consumers.register(ConsumerData("G3"), client(RecordingChannel(), "c3"), now=11)
+    assert consumers._away._size == 1

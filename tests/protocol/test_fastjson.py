@@ -13,7 +13,12 @@ from tests.golden.golden import VERSIONS, as_4_9_wrote, unpack_store
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.commands.client import HeartbeatData
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.topic_config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rocketrio_protocol.topic_config import (
+    DataVersion,
+    SubscriptionGroupWrapper,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 
 
 @attrs.frozen(order=True)
@@ -213,3 +218,20 @@ def test_a_null_where_there_is_no_default_is_the_peers_fault() -> None:
         fastjson.loads(b'{"clientID":null}', HeartbeatData)
     with pytest.raises(RemoteProtocolError):
         fastjson.loads(b"null", HeartbeatData)
+
+
+def test_kept_text_is_what_the_table_itself_is_written_as() -> None:
+    text, table = (
+        fastjson.KeptText(),
+        {f"T{number}": TopicConfig(f"T{number}") for number in range(3)},
+    )
+    for change in (
+        {},
+        {"T1": TopicConfig("T1", order=True), 'a"b': TopicConfig('a"b')},
+        {"T0": TopicConfig("T0")},
+    ):
+        table |= change
+        for one in (table, dict(list(table.items())[1:]), {}):
+            expected = fastjson.dumps_pretty({"dataVersion": DataVersion(1, 2), "table": one})
+            kept = {"dataVersion": DataVersion(1, 2), "table": text.of(one)}
+            assert fastjson.dumps_pretty(kept) == expected

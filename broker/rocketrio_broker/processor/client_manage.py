@@ -7,8 +7,9 @@ DefaultConsumerIdsChangeListener; RocketMQ reference, section 2.6.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Final
 
 import trio
 
@@ -31,13 +32,24 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
-from rocketrio_protocol.errors import Error
+from rocketrio_protocol.errors import BrokerSystemError, Error
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.tasks import every
-from rocketrio_protocol.topic_names import retry_topic, topic_name_problem
+from rocketrio_protocol.topic_names import group_name_problem
 
 logger = logging.getLogger("rocketrio_broker.clients")
+
+GROUPS_LIMIT: Final = 500
+"""Groups of one connection, producers' and consumers' together; a program with so many listeners shares one client."""
+SUBSCRIPTIONS_LIMIT: Final = 2000
+"""Subscriptions in one heartbeat: a topic each of 500 groups, their retry topics, and as many again."""
+SIZE_LIMIT: Final = 1 << 20
+"""Bytes of heartbeats by which one connection is known: its groups and subscriptions are kept while it lasts."""
+CLIENT_IDS_LIMIT: Final = 64
+"""Client ids of one connection; a client has one."""
+CLIENT_ID_LENGTH_LIMIT: Final = 512
+"""Characters: an address, the name of an instance and of a unit."""
 
 
 class ClientManageProcessor:
@@ -68,21 +80,59 @@ class ClientManageProcessor:
         }
 
     def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        size = len(request.body)
+        if size > SIZE_LIMIT:
+            raise BrokerSystemError(f"A heartbeat has {SIZE_LIMIT} bytes at most, not {size}")
         heartbeat = fastjson.loads(request.body, client.HeartbeatData, what="heartbeat")
+        problem = self._heartbeat_problem(channel, heartbeat, size)
+        if problem is not None:
+            raise BrokerSystemError(problem)
         info = ClientChannelInfo(channel, heartbeat.client_id, request.language, request.version)
         asked = request.header(client.HeartBeatRequestHeader).static_grace
         if asked is not None:
             info.static_grace = max(0.0, min(asked, self._config.broker.static_member_grace_limit))
         now = trio.current_time()
-        for consumer in heartbeat.consumer_data_set:
-            notify = self._prepare_group(consumer)
-            if self._consumers.register(consumer, info, now=now) and notify:
-                self.notify([consumer.group_name])
+        consumers = heartbeat.consumer_data_set
+        self._prepare_groups(consumers)
+        share = size // max(1, len(consumers))
+        changed = [
+            consumer.group_name
+            for consumer in consumers
+            if self._consumers.register(consumer, info, now=now, size=share)
+        ]
+        self.notify(changed)
         for producer in heartbeat.producer_data_set:
             self._producers.register(producer.group_name, info, now=now)
         if asked is None:
             return request.response()
         return request.response(client.HeartBeatResponseHeader(int(info.static_grace)))
+
+    def _heartbeat_problem(
+        self, channel: Channel, heartbeat: client.HeartbeatData, size: int
+    ) -> str | None:
+        """Return why this connection cannot be known by a heartbeat of this many bytes."""
+        consumed = {consumer.group_name for consumer in heartbeat.consumer_data_set}
+        produced = {producer.group_name for producer in heartbeat.producer_data_set}
+        for group in consumed | produced:
+            if problem := group_name_problem(group):
+                return problem
+        known = self._consumers.sizes_of(channel)
+        client_ids = {heartbeat.client_id, *self._producers.client_ids_of(channel)}
+        produced.update(self._producers.groups_of(channel))
+        for what, count, limit in (
+            ("bytes", size + sum(known[group] for group in known.keys() - consumed), SIZE_LIMIT),
+            ("groups", len(consumed | known.keys()) + len(produced), GROUPS_LIMIT),
+            (
+                "subscriptions",
+                sum(len(each.subscription_data_set) for each in heartbeat.consumer_data_set),
+                SUBSCRIPTIONS_LIMIT,
+            ),
+            ("client ids", len(client_ids), CLIENT_IDS_LIMIT),
+            ("characters of a client id", len(heartbeat.client_id), CLIENT_ID_LENGTH_LIMIT),
+        ):
+            if count > limit:
+                return f"A connection is known by {limit} {what} at most, and this one would by {count}"
+        return None
 
     def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(client.UnregisterClientRequestHeader)
@@ -153,20 +203,19 @@ class ClientManageProcessor:
             channel.close()
         self.notify(groups)
 
-    def _prepare_group(self, consumer: client.ConsumerData) -> bool:
-        """Create the group and its retry topic if they are new; whether members want to be told of changes."""
-        group = self._groups.find(consumer.group_name)
-        if group is None:
-            return True
-        topic = retry_topic(group.group_name)
-        if topic_name_problem(topic) is None:
-            with suppress(ConfigFileError):  # It is made at the next heartbeat; reading must go on.
-                self._topics.create_in_send_back(
-                    topic,
-                    queue_nums=group.retry_queue_nums,
-                    sys_flag=UNIT_SUB if consumer.unit_mode else 0,
-                )
-        return group.notify_consumer_ids_changed_enable
+    def _prepare_groups(self, consumers: Sequence[client.ConsumerData]) -> None:
+        """Create the groups and their retry topics that are new, each table in one write."""
+        groups = self._groups.find_all(consumer.group_name for consumer in consumers)
+        for sys_flag in (0, UNIT_SUB):
+            wanted = [
+                groups[consumer.group_name]
+                for consumer in consumers
+                if consumer.group_name in groups and consumer.unit_mode == bool(sys_flag)
+            ]
+            with suppress(
+                ConfigFileError
+            ):  # They are made at the next heartbeat; reading must go on.
+                self._topics.create_retry_topics(wanted, sys_flag=sys_flag)
 
 
 def tell(channel: ClientChannel, order: RemotingCommand, *, what: str, group: str) -> None:

@@ -86,6 +86,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "configuredBrokerRole",
             "diskSpaceCleanForciblyRatio",
             "diskSpaceWarningLevelRatio",
+            "groupsLimit",
             "haAcknowledge",
             "haConfirmedReads",
             "haDivergentTail",
@@ -106,6 +107,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "shortPollingTime",
             "slaveSyncPeriod",
             "staticMemberGraceLimit",
+            "topicsLimit",
         }
 
 

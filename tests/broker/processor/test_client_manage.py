@@ -3,7 +3,14 @@ import trio
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
-from rocketrio_protocol import fastjson
+from rocketrio_broker.processor.client_manage import (
+    CLIENT_IDS_LIMIT,
+    GROUPS_LIMIT,
+    SIZE_LIMIT,
+    SUBSCRIPTIONS_LIMIT,
+)
+from rocketrio_broker.route_info_manager import UNIT_SUB
+from rocketrio_protocol import fastjson, topic_names
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
@@ -14,6 +21,8 @@ from rocketrio_protocol.commands.client import (
     ProducerData,
     SubscriptionData,
 )
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 
@@ -238,3 +247,98 @@ async def test_a_group_that_broadcasts_is_told_nothing(autojump_clock: MockClock
         await trio.testing.wait_all_tasks_blocked()
         assert told.groups == []
         assert await members(one) == ["c1"]
+
+
+def data_of(groups: int, *, subscriptions: int = 0, expression: str = "*") -> HeartbeatData:
+    subscribed = [SubscriptionData(f"T{number}", expression) for number in range(subscriptions)]
+    return HeartbeatData(
+        "c1",
+        [ConsumerData(f"G{number}", subscription_data_set=subscribed) for number in range(groups)],
+        [ProducerData("P")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (data_of(GROUPS_LIMIT), "500 groups at most"),
+        (data_of(1, subscriptions=SUBSCRIPTIONS_LIMIT + 1), "2000 subscriptions at most"),
+        (data_of(1, subscriptions=1, expression="x" * SIZE_LIMIT), "1048576 bytes at most"),
+        (HeartbeatData("c" * 600), "512 characters of a client id at most"),
+        (HeartbeatData("c1", [ConsumerData("a b")]), "illegal characters"),
+        (HeartbeatData("c1", [], [ProducerData("a\nb")]), "illegal characters"),
+    ],
+)
+async def test_heartbeat_beyond_a_limit_is_refused_and_registers_nothing(
+    autojump_clock: MockClock, data: HeartbeatData, why: str
+) -> None:
+    async with asking() as one:
+        parts = one.broker.parts
+        groups, topics = parts.groups.wrapper(), parts.topics.wrapper()
+        answer = await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert why in (answer.remark or "")
+        assert (parts.groups.wrapper(), parts.topics.wrapper()) == (groups, topics)
+        assert not parts.consumers.consumer_table
+        assert not parts.producers.group_channel_table
+
+
+async def test_limits_count_what_a_connection_named_before(autojump_clock: MockClock) -> None:
+    header = client.HeartBeatRequestHeader()
+    async with asking() as one, one.other_client({}) as other:
+        assert (await one.ask(header, fastjson.dumps(data_of(GROUPS_LIMIT - 1)))).code == 0
+        assert (await one.ask(header, fastjson.dumps(data_of(GROUPS_LIMIT - 1)))).code == 0
+        new = fastjson.dumps(HeartbeatData("c1", [ConsumerData("new")]))
+        assert (await one.ask(header, new)).code == ResponseCode.SYSTEM_ERROR
+        assert (await other.ask(header, new)).code == 0
+        half = "x" * (SIZE_LIMIT // 2)
+        for group, code in (("A", 0), ("A", 0), ("B", ResponseCode.SYSTEM_ERROR)):
+            subscription = SubscriptionData("T", half)
+            big = HeartbeatData("c1", [ConsumerData(group, subscription_data_set=[subscription])])
+            assert (await other.ask(header, fastjson.dumps(big))).code == code
+        leave = client.UnregisterClientRequestHeader("c1", None, "A")
+        assert (await other.ask(leave)).code == 0
+        assert (await other.ask(header, fastjson.dumps(big))).code == 0
+        for number in range(CLIENT_IDS_LIMIT):
+            named = HeartbeatData(f"id{number}", [], [ProducerData("P")])
+            answer = await other.ask(header, fastjson.dumps(named))
+        assert answer.code == 0
+        named = HeartbeatData("one more", [], [ProducerData("P")])
+        assert (await other.ask(header, fastjson.dumps(named))).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_new_groups_of_a_heartbeat_are_made_in_one_write_of_each_file(
+    autojump_clock: MockClock,
+) -> None:
+    async with asking() as one:
+        parts = one.broker.parts
+        before = parts.groups.data_version.counter, parts.topics.data_version.counter
+        data = data_of(GROUPS_LIMIT - 1)
+        data.consumer_data_set[7].unit_mode = True
+        answer = await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
+        assert answer.code == ResponseCode.SUCCESS
+        assert parts.groups.data_version.counter == before[0] + 1
+        assert parts.topics.data_version.counter == before[1] + 2
+        table = parts.topics.topic_config_table
+        flags = [table[f"%RETRY%G{number}"].topic_sys_flag for number in (6, 7)]
+        assert flags == [0, UNIT_SUB]
+
+
+async def test_full_tables_refuse_new_topics_and_serve_new_groups(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asking(topics_limit=1, groups_limit=1) as one:
+        parts = one.broker.parts
+        topics, groups = dict(parts.topics.topic_config_table), len(topic_names.SYSTEM_GROUPS)
+        assert (await beat(one, "c1", "BenchmarkTest")).code == ResponseCode.SUCCESS
+        assert await members(one) == ["c1"]
+        send = SendMessageRequestHeaderV2("P", "new", "TBW102", 4, 0, 0, 0, 0)
+        answer = await one.ask(send, b"x")
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "topics_limit is 1" in (answer.remark or "")
+        pull = PullMessageRequestHeader("G", "BenchmarkTest", 0, 0, 1, 4, 0, 0, 0, "*")
+        assert (await one.ask(pull)).code == ResponseCode.PULL_NOT_FOUND
+        assert parts.topics.topic_config_table == topics
+        assert len(parts.groups.subscription_group_table) == groups
+        known = topics["BenchmarkTest"]
+        parts.topics.update(known)  # What is there can still be changed.
