@@ -132,6 +132,7 @@ class BrokerParts:
             flush_timeout=config.store.sync_flush_timeout,
             slave_timeout=config.slave_timeout,
             early=store.epochs,
+            put_times=store.put_times,
         )
         self.clients = ClientManageProcessor(
             config=self.config,

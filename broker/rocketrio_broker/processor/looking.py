@@ -29,6 +29,9 @@ from rocketrio_protocol.route import TopicList
 ENTRIES_LIMIT: Final = 1000
 """Queue entries in one answer: 100 kB of JSON."""
 
+NO_FILTER_DATA: Final = "null"
+"""What Apache's brokers report of a subscription by tags: they compile nothing for it."""
+
 
 class LookingProcessor:
     """Shows single things."""
@@ -94,7 +97,8 @@ class LookingProcessor:
             body.filter_data = f"{group}@{topic} is not online!"
             return
         body.subscription_data = subscription
-        body.filter_data = subscription.sub_string
+        is_by_tags = is_tag_type(subscription.expression_type)
+        body.filter_data = NO_FILTER_DATA if is_by_tags else subscription.sub_string
         for shown, is_chosen in zip(
             body.queue_data, self._verdicts(subscription, entries), strict=True
         ):

@@ -11,6 +11,7 @@ Unlike Java: code 320 is a batch whatever its field `m` says.
 
 import random
 from functools import lru_cache
+from time import perf_counter
 from typing import Final
 
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
@@ -100,6 +101,7 @@ class SendMessageProcessor:
         self._store_host = store_host
         self._answers_of: BrokerConfig | None = None
         self._rng = rng
+        self._put_times = store.put_times
         self._waits_for_flush = store.config.flush_disk_type == "sync"
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
@@ -114,6 +116,7 @@ class SendMessageProcessor:
         return None
 
     def _send(self, channel: Channel, request: RemotingCommand) -> None:
+        begin = perf_counter()
         code = request.code
         header: SendHeader
         if code == _SEND_MESSAGE:
@@ -170,7 +173,9 @@ class SendMessageProcessor:
         )
         if waits and self._waiting.is_needed:
             self._waiting.add(result.end_offset, channel, frame)
-        elif waits:
+            return
+        self._put_times.add(perf_counter() - begin)
+        if waits:
             channel.reply(frame)
         else:
             self._waiting.answer_early(channel, frame)

@@ -25,6 +25,7 @@ import attrs
 import trio
 
 from rocketrio_broker.processor.answers import with_code
+from rocketrio_broker.store.put_times import PutTimes
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.remoting.channel import Channel
@@ -193,6 +194,7 @@ class WaitingAnswers:
         flush_timeout: float,
         slave_timeout: float,
         early: EarlyAnswers | None = None,
+        put_times: PutTimes | None = None,
         limit: int = WAITING_ANSWERS_LIMIT,
         current_time: Callable[[], float] = trio.current_time,
     ) -> None:
@@ -203,6 +205,7 @@ class WaitingAnswers:
         self._slave_line = _Line(slaves.replicated, slave_timeout)
         slaves.tell(self)
         self._early = early
+        self._put_times = put_times or PutTimes()
         self._unnoted: list[tuple[Channel, bytes]] = []
         self._to_note = Watermark()
         self._limit = limit
@@ -373,6 +376,9 @@ class WaitingAnswers:
         """The answer, counted as given."""
         self._waiting_count -= 1
         self._last_answered = waiting
+        self._put_times.add(
+            max(waiting.flushed_at, waiting.replicated_at, waiting.begin) - waiting.begin
+        )
         # What is wrong with the slaves before what is wrong with the disk, as in Java.
         code = waiting.slave_code or waiting.flush_code
         self._answered[code] += 1

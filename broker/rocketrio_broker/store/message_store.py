@@ -152,6 +152,7 @@ class MessageStore(StoreLookups):
         self._statistics = StoreStatisticsService(
             self._appender, self.commit_log, self.dispatched, self._retention, wall_clock=wall_clock
         )
+        self.put_times = self._statistics.put_times
         self._memory_size = config.memory_size(disk.physical_memory())
         self._reader = QueueReader(
             config,

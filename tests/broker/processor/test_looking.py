@@ -66,6 +66,7 @@ async def test_entries_say_which_of_them_the_group_is_given(autojump_clock: Mock
         await beat(one, SubscriptionData("T", "a", ["a"], [tags_code("a")], 1))
         assert [entry.eval for entry in (await entries(one)).queue_data] == [True, False, True]
         await beat(one, SubscriptionData("T", "*", sub_version=2))
+        assert (await entries(one)).filter_data == "null"
         assert [entry.eval for entry in (await entries(one)).queue_data] == [True] * 3
         await beat(one, SubscriptionData("T", "size > 0", [], [], 3, "SQL92"))
         body = await entries(one)

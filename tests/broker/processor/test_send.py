@@ -1,5 +1,7 @@
 """Sends against a broker in memory: what is stored, what is refused, and with which code."""
 
+import re
+
 import pytest
 import trio
 from tests.cluster.support import Caller, bodies, caller_of, messages
@@ -58,6 +60,17 @@ async def test_answer_names_the_unique_key_as_the_transaction_of_the_message(
         assert (answer.code, answer.ext_fields["transactionId"]) == (0, "7F0001")
         without = await caller.send(addr, body, properties="TAGS\x01t", batch=is_batch)
         assert "transactionId" not in without.ext_fields
+
+
+async def test_puts_are_counted_by_how_long_they_took(autojump_clock: MockClock) -> None:
+    async with EmbeddedCluster() as cluster, caller_of(cluster) as caller:
+        addr, store = cluster.master.broker.address, cluster.master.broker.store
+        assert store.runtime_info()["putMessageDistributeTime"] == "null"
+        await caller.send(addr, b"a")
+        await caller.send(addr, encode_batch([(0, b"b", b""), (0, b"c", b"")]), batch=True)
+        await trio.sleep(71)
+        told = store.runtime_info()["putMessageDistributeTime"]
+        assert sum(int(count) for count in re.findall(r":(\d+) ", told)) == 2
 
 
 async def test_long_header_and_code_10_store_the_same(autojump_clock: MockClock) -> None:

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from rocketrio_broker.processor.answers import SendAnswers
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
+from rocketrio_broker.store.put_times import PutTimes
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -86,6 +87,7 @@ class Lines:
     waiting: WaitingAnswers = attrs.field(init=False)
     syncs_flush: bool = True
     limit: int = 1000
+    put_times: PutTimes = attrs.Factory(PutTimes)
 
     def __attrs_post_init__(self) -> None:
         self.waiting = WaitingAnswers(
@@ -94,6 +96,7 @@ class Lines:
             flush_timeout=5.0,
             slave_timeout=3.0,
             limit=self.limit,
+            put_times=self.put_times,
         )
 
     def add(self, opaque: int, end_offset: int) -> None:
@@ -113,6 +116,23 @@ def without_flush() -> Lines:
 
 
 # --- one line ----------------------------------------------------------------------------------
+
+
+async def test_time_that_an_answer_waited_is_counted(autojump_clock: MockClock) -> None:
+    lines = without_slaves()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lines.waiting.run)
+        lines.add(1, 110)
+        await trio.sleep(0.3)
+        lines.flushed.advance(110)
+        lines.add(2, 120)  # Never flushed: answered as late after 5 seconds.
+        await trio.sleep(6)
+        nursery.cancel_scope.cancel()
+    lines.put_times.end_minute()
+    told = lines.put_times.runtime_info()
+    assert "[200~500ms]:1 " in told["putMessageDistributeTime"]
+    assert "[5~10s]:1 " in told["putMessageDistributeTime"]
+    assert told["putMessageEntireTimeMax"] == "5000"
 
 
 async def test_answers_go_out_when_the_disk_has_their_messages(
