@@ -140,6 +140,8 @@ class _SwitchedDisk:
         self._switch = switch
         self.exists = disk.exists
         self.list_directory = disk.list_directory
+        self.links_in = disk.links_in
+        self.is_open_to_others = disk.is_open_to_others
         self.is_directory = disk.is_directory
         self.used_ratio = disk.used_ratio
         self.capacity = disk.capacity

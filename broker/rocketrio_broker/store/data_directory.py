@@ -4,13 +4,18 @@
 
 Invariant: `abort` exists from before the first change until everything is synced: present at start = crashed.
 Invariant: one process holds `lock`.
+Invariant: no link in it leads elsewhere: the files in it are files, and the folders folders.
 Answers to: StorePathConfigHelper, DefaultMessageStore.start's lock and its abort file.
 """
 
+import logging
 from pathlib import Path
+from typing import Final
 
 from rocketrio_broker.store.disk import Disk, Lock
-from rocketrio_broker.store.errors import StoreLockedError
+from rocketrio_broker.store.errors import StoreLinkedError, StoreLockedError
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 
 class DataDirectory:
@@ -33,14 +38,32 @@ class DataDirectory:
         return f"<DataDirectory {self.root}>"
 
     def take(self) -> None:
-        """Lock the directory, made if there is none. Raises `StoreLockedError`."""
+        """Lock the directory, made if there is none. Raises `StoreLockedError`, or `StoreLinkedError`."""
         self._disk.make_directory(self.root)
+        self._refuse_links(self.root)
         try:
             self._lock = self._disk.lock(self._lock_path)
         except BlockingIOError as error:
             raise StoreLockedError(
                 f"the data directory {self.root} is in use by another broker"
             ) from error
+
+    def check(self) -> None:
+        """Look into its folders: raise `StoreLinkedError` for a link, warn where others can look too. Blocks."""
+        disk = self._disk
+        for name in disk.list_directory(self.root):
+            self._refuse_links(self.root / name)
+        for topic in disk.list_directory(self.consume_queue):
+            self._refuse_links(self.consume_queue / topic)
+        if disk.is_open_to_others(self.root):
+            _LOG.warning(
+                "other users of this machine can look into the data directory path=%s remedy=chmod 700 %s",
+                self.root, self.root,
+            )  # fmt: skip
+
+    def _refuse_links(self, folder: Path) -> None:
+        for name in self._disk.links_in(folder):
+            raise StoreLinkedError(f"{folder / name} is a symbolic link")
 
     @property
     def crashed(self) -> bool:

@@ -4,6 +4,7 @@ Reads and writes that end in the page cache are plain calls. What may block for 
 recovery scan) is handed to `run`: `RealDisk` does it in a worker thread, `InlineDisk` at once, for tests under a
 virtual clock. `MemoryDisk` (memory_disk.py) has the same shape without any file.
 
+Invariant: what is made here nobody but this user can read, and no file is opened through a symbolic link.
 Invariant: a file opened twice shows the same bytes through `pread`, `pwrite` and `map`.
 Answers to: the FileChannel, RandomAccessFile and File calls spread over the Java store; UtilAll's disk ratios.
 Unlike Java: a new or renamed file's directory is synced too, or a power cut takes the name away.
@@ -26,6 +27,7 @@ Buffer = bytes | bytearray | memoryview
 
 _ZEROS: Final = bytes(1 << 20)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_OTHERS: Final = 0o077
 _LOCK_TEXT: Final = b"lock"  # what Java writes into its lock file
 
 
@@ -69,6 +71,12 @@ class Disk(Protocol):
     def exists(self, path: Path) -> bool: ...
     def list_directory(self, path: Path) -> list[str]:
         """Names in a folder, sorted; none when it does not exist."""
+
+    def links_in(self, path: Path) -> list[str]:
+        """Names in a folder that are symbolic links, sorted; none when it does not exist."""
+
+    def is_open_to_others(self, path: Path) -> bool:
+        """Return whether other users of the machine may look into this folder, or change it."""
 
     def is_directory(self, path: Path) -> bool: ...
     def make_directory(self, path: Path) -> None: ...
@@ -176,6 +184,10 @@ class _OSLock:
         os.close(self._descriptor)
 
 
+def _open(path: Path, flags: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+
+
 class InlineDisk:
     """The real disk without threads: what blocks, blocks. For the virtual clock and for command-line tools."""
 
@@ -185,8 +197,7 @@ class InlineDisk:
         return work(*arguments)
 
     def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OSFile(os.open(path, flags, 0o644))
+        return OSFile(_open(path, os.O_CREAT if create else 0))
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -197,11 +208,29 @@ class InlineDisk:
         except FileNotFoundError:
             return []
 
+    def links_in(self, path: Path) -> list[str]:
+        try:
+            with os.scandir(path) as entries:
+                return sorted(entry.name for entry in entries if entry.is_symlink())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def is_open_to_others(self, path: Path) -> bool:
+        return bool(path.stat().st_mode & _OTHERS)
+
     def is_directory(self, path: Path) -> bool:
         return path.is_dir()
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(0o700)
+        except FileExistsError:
+            if not path.is_dir():
+                raise
+        except FileNotFoundError:
+            # Not by `parents=True`, which makes these for everybody.
+            self.make_directory(path.parent)
+            self.make_directory(path)
 
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -239,7 +268,7 @@ class InlineDisk:
         return ""
 
     def lock(self, path: Path) -> Lock:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open(path, os.O_CREAT)
         try:
             # flock keeps out a second store of ours (in this process too); lockf is the kind Java's tryLock takes.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

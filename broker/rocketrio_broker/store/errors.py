@@ -13,6 +13,12 @@ class StoreLockedError(StoreError):
     remedy = "Stop the other broker, or give this one a data directory of its own"
 
 
+class StoreLinkedError(StoreError):
+    """A data directory with symbolic links in it: what is written could end anywhere."""
+
+    remedy = "Put there what the link leads to, or mount it there; the data directory itself may be a link"
+
+
 class StoreDamagedError(StoreError):
     """Files that no crash leaves behind: something else changed the directory."""
 

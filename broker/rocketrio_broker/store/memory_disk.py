@@ -163,6 +163,12 @@ class MemoryDisk:
         names = {entry.name for entry in self.files if entry.parent == path}
         return sorted(names | {entry.name for entry in self.directories if entry.parent == path})
 
+    def links_in(self, path: Path) -> list[str]:
+        return []
+
+    def is_open_to_others(self, path: Path) -> bool:
+        return False
+
     def is_directory(self, path: Path) -> bool:
         return path in self.directories
 

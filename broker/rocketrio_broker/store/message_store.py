@@ -182,6 +182,7 @@ class MessageStore(StoreLookups):
     def recover(self) -> None:
         """Bring the directory into order; blocks."""
         directory, log = self.directory, self.commit_log
+        directory.check()
         clean = not directory.crashed
         checkpoint = read_checkpoint(self._disk, directory.checkpoint)
         positions = None if clean else checkpoint.positions

@@ -7,6 +7,7 @@
 Behind Java's table stands ours of the epochs that the offsets come from (`rocketrioEpochs`), if brokers told them: a
 member that starts again goes back too where the log became shorter meanwhile.
 
+Invariant: the file, and folders made for it, are for this user alone; no client id leads out of the first one.
 Invariant: whoever reads finds one whole table: a new one is written beside it and takes its name.
 Answers to: LocalFileOffsetStore, OffsetSerializeWrapper.
 Unlike Java: the file is never half written. As in Java it is not synced: after a power cut messages may come again.
@@ -34,10 +35,29 @@ logger = logging.getLogger("rocketrio.offsets")
 
 
 def default_offsets_path(client_id: str, group: str) -> Path:
-    """Java's place. A client id made at random counts as the one that Java would give."""
+    """Java's place. A client id made at random counts as the one that Java would give.
+
+    Raises ConfigError for one that would lead out of the folder.
+    """
     if "#" in client_id:
         client_id = f"{client_id.partition('@')[0]}@{JAVA_INSTANCE}"
+    if client_id in ("", ".", "..") or "/" in client_id or "\0" in client_id:
+        raise ConfigError(
+            f"offsets cannot be kept under {client_id=}, which can be no folder's name",
+            remedy="Give another client_id=, or the file's place as offsets_path=",
+        )
     return Path.home() / OFFSETS_FOLDER / client_id / group / "offsets.json"
+
+
+def _make_folder(path: Path) -> None:
+    """Make a folder, and those above it, that nobody else can look into; one that is there stays as it is."""
+    if not path.is_dir():
+        _make_folder(path.parent)
+        path.mkdir(0o700, exist_ok=True)
+
+
+def _open_for_us(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 class _Written(msgspec.Struct, rename="camel"):
@@ -88,8 +108,9 @@ class OffsetFile:
         kept = _Written(dict(offsets), dict(epochs) or msgspec.UNSET)
         fresh = self.path.with_name(f"{self.path.name}.tmp")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh.write_bytes(fastjson.dumps(kept))
+            _make_folder(self.path.parent)
+            with open(fresh, "wb", opener=_open_for_us) as file:
+                file.write(fastjson.dumps(kept))
             if self.path.exists():
                 os.replace(self.path, self._backup)
             os.replace(fresh, self.path)

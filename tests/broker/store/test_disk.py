@@ -1,6 +1,9 @@
 """The same behaviour of every disk, so that what holds in memory holds on the real one."""
 
 import errno
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,54 @@ async def test_real_disk_blocks_in_a_thread_not_in_the_loop() -> None:
     assert await RealDisk().run(threading.get_ident) != loop
     assert await InlineDisk().run(threading.get_ident) == loop
     await trio.lowlevel.checkpoint()
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_what_is_made_only_this_user_can_read(usual_umask: None, tmp_path: Path) -> None:
+    disk = InlineDisk()
+    folder = tmp_path / "made" / "on" / "the way"
+    disk.make_directory(folder)
+    disk.make_directory(folder)
+    disk.open(folder / "file", create=True).close()
+    disk.lock(folder / "lock").release()
+    made = [path for path in (tmp_path / "made").rglob("*") if path.is_dir()]
+    assert {mode_of(path) for path in (tmp_path / "made", *made)} == {0o700}
+    assert {mode_of(folder / name) for name in ("file", "lock")} == {0o600}
+
+
+def test_folder_that_is_there_stays_as_it_is_and_a_file_is_no_folder(tmp_path: Path) -> None:
+    disk = InlineDisk()
+    (tmp_path / "old").mkdir(0o755)
+    (tmp_path / "old").chmod(0o755)
+    disk.make_directory(tmp_path / "old" / "new")
+    assert mode_of(tmp_path / "old") == 0o755
+    assert [disk.is_open_to_others(tmp_path / name) for name in ("old", "old/new")] == [True, False]
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        disk.make_directory(tmp_path / "file")
+
+
+def test_file_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    disk = InlineDisk()
+    (tmp_path / "elsewhere").write_text("what is there")
+    for name, target in (("link", "elsewhere"), ("dangling", "nothing")):
+        (tmp_path / name).symlink_to(tmp_path / target)
+        for create in (False, True):
+            with pytest.raises(OSError, match="symbolic links"):
+                disk.open(tmp_path / name, create=create)
+        with pytest.raises(OSError, match="symbolic links"):
+            disk.lock(tmp_path / name)
+    assert (tmp_path / "elsewhere").read_text() == "what is there"
+    assert not (tmp_path / "nothing").exists()
+    assert disk.links_in(tmp_path) == ["dangling", "link"]
+    assert disk.links_in(tmp_path / "elsewhere") == disk.links_in(tmp_path / "nothing") == []

@@ -1,6 +1,7 @@
 """Broadcasting: every member gets every message, and keeps its own progress in a file."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,31 @@ def test_default_place_is_javas() -> None:
     home = Path.home() / ".rocketmq_offsets"
     assert default_offsets_path("10.0.0.1@7#abc", "g") == home / "10.0.0.1@DEFAULT/g/offsets.json"
     assert default_offsets_path("mine", "g") == home / "mine/g/offsets.json"
+
+
+@pytest.mark.parametrize(
+    "client_id",
+    ["..", ".", "", "../../etc", "/etc", "a/../../b", "a/b", "a\0b", "../a@1#2"],
+)
+def test_client_id_leads_nowhere_else(client_id: str) -> None:
+    with pytest.raises(ConfigError, match="can be no folder's name"):
+        default_offsets_path(client_id, "g")
+
+
+def test_offsets_are_for_this_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        file = OffsetFile(tmp_path / "offsets" / "me" / "g" / "offsets.json")
+        for offset in (5, 6):
+            file.write({QUEUE: offset}, {})
+    finally:
+        os.umask(before)
+    made = list((tmp_path / "offsets").rglob("*"))
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in made}
+    assert modes == {
+        "me": 0o700, "g": 0o700, "offsets.json": 0o600, "offsets.json.bak": 0o600
+    }  # fmt: skip
+    assert file.read() == {QUEUE: 6}
 
 
 @pytest.mark.parametrize(
