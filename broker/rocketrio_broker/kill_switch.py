@@ -169,6 +169,10 @@ class _SwitchedDisk:
         if not self._switch.is_killed:
             self._disk.sync_directory(path)
 
+    def sync_tree(self, path: Path) -> None:
+        if not self._switch.is_killed:
+            self._disk.sync_tree(path)
+
     def unlink(self, path: Path) -> None:
         if not self._switch.is_killed:
             self._disk.unlink(path)

@@ -57,7 +57,9 @@ class StoreConfig:
         0.5, "Seconds between flushes of the commit log in async mode.", _positive
     )
     flush_interval_consume_queue: float = _field(
-        1.0, "Seconds between writes of new consume queue entries to their files.", _positive
+        1.0,
+        "Seconds between looks whether so many new consume queue entries wait in memory that they must be written.",
+        _positive,
     )
     flush_consume_queue_thorough_interval: float = _field(
         60.0, "Seconds between syncs of queues and index, each followed by a checkpoint.", _positive

@@ -4,7 +4,8 @@
     filler: 0 | 0x7FFFFFFF | 0                  before the first entry of the first file
             address before it | 0x7FFFFFFF | 0  where messages are missing in the middle
 
-New entries wait in memory (`_tail`) and are written by position on a period or when the tail is long.
+New entries wait in memory (`_tail`), and are written by position once there are many, or a checkpoint is due: one at a
+time each would cost as much as the rest of its send.
 
 Invariant: entry `n` stands at byte 20 n of the queue; `max_offset` is the number of the next one.
 Invariant: files have their full length, zeros after the last entry, as an Apache broker expects them.
@@ -20,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE
+from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.mapped_file import FILE_NAME_DIGITS, file_name, is_number
 from rocketrio_broker.store.open_files import OpenFiles
 
@@ -42,11 +44,13 @@ class ConsumeQueue:
     __slots__ = (
         "_file_size",
         "_files",
+        "_has_new_names",
         "_last_path",
         "_last_start",
         "_tail",
         "_tail_start",
         "_unsynced_start",
+        "_unwritten",
         "directory",
         "has_unsynced",
         "key",
@@ -56,8 +60,15 @@ class ConsumeQueue:
     )
 
     def __init__(
-        self, topic: str, queue_id: int, directory: Path, file_size: int, files: OpenFiles
+        self,
+        topic: str,
+        queue_id: int,
+        directory: Path,
+        file_size: int,
+        files: OpenFiles,
+        unwritten: "set[ConsumeQueue] | None" = None,
     ) -> None:
+        """`unwritten` is told of entries that wait in memory."""
         self.key = (topic, queue_id)
         self.min_offset = 0
         self.max_offset = 0
@@ -72,6 +83,8 @@ class ConsumeQueue:
         self._tail_start = 0
         self._last_start, self._last_path = -1, directory
         self._unsynced_start = 0  # the first file that was written to since the last sync
+        self._has_new_names = False  # whether files came or went since then
+        self._unwritten = unwritten if unwritten is not None else set()
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.key[0]}-{self.key[1]} {self.min_offset}..{self.max_offset}>"
@@ -80,6 +93,8 @@ class ConsumeQueue:
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the entry of one message."""
+        if not self._tail:
+            self._unwritten.add(self)
         self._tail += ENTRY.pack(physical_offset, size, tags_code)
         self.max_offset += 1
         self.last_physical_end = physical_offset + size
@@ -88,6 +103,8 @@ class ConsumeQueue:
 
     def append_many(self, entries: bytes, count: int, last_physical_end: int) -> None:
         """Add the entries of a batch, already packed."""
+        if not self._tail:
+            self._unwritten.add(self)
         self._tail += entries
         self.max_offset += count
         self.last_physical_end = last_physical_end
@@ -105,6 +122,7 @@ class ConsumeQueue:
             self.max_offset = self._tail_start = file_start // QUEUE_ENTRY_SIZE
             self.min_offset = queue_offset
         filler = ENTRY.pack(physical_offset, FILLER_SIZE, 0)
+        self._unwritten.add(self)
         self._tail += filler * (queue_offset - self.max_offset)
         self.max_offset = queue_offset
 
@@ -114,11 +132,21 @@ class ConsumeQueue:
             start = self._tail_start * QUEUE_ENTRY_SIZE
             position = start % self._file_size
             part = self._tail[: self._file_size - position]
-            file = self._files.of_size(self._path(start - position), self._file_size)
+            file = self._file(start - position)
             file.pwrite(part, position)
             self._tail_start += len(part) // QUEUE_ENTRY_SIZE
             del self._tail[: len(part)]
             self._note_unsynced(start - position)
+        self._unwritten.discard(self)
+
+    def _file(self, start: int) -> DiskFile:
+        """The file that begins there, made if need be."""
+        path = self._path(start)
+        file = self._files.existing(path)
+        if file is None:
+            file = self._files.make(path, self._file_size)
+            self._has_new_names = True
+        return file
 
     def _write_long_tail(self) -> None:
         # The message is in the log already, so its send must not fail here; the periodic write meets
@@ -127,8 +155,9 @@ class ConsumeQueue:
             self.write_tail()
 
     @property
-    def has_unwritten(self) -> bool:
-        return bool(self._tail)
+    def unwritten_size(self) -> int:
+        """Bytes of entries that wait in memory."""
+        return len(self._tail)
 
     def truncate(self, queue_offset: int) -> None:
         """Forget the entries from `queue_offset` on; what they leave in the file becomes zeros."""
@@ -138,8 +167,8 @@ class ConsumeQueue:
             if start >= end:
                 self._files.unlink(self._path(start))
             elif start + self._file_size > end:
-                file = self._files.of_size(self._path(start), self._file_size)
-                file.clear_from(end - start)
+                self._file(start).clear_from(end - start)
+        self._has_new_names = True
         self.max_offset = self._tail_start = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
         self.last_physical_end = self._end_of_entry(queue_offset - 1)
@@ -149,6 +178,8 @@ class ConsumeQueue:
         """Forget all entries and files; the queue begins at 0 again."""
         for start in self._file_starts():
             self._files.unlink(self._path(start))
+        self._has_new_names = True
+        self._unwritten.discard(self)
         self._tail = bytearray()
         self._tail_start = self.min_offset = self.max_offset = self.last_physical_end = 0
 
@@ -282,6 +313,7 @@ class ConsumeQueue:
             if start + self._file_size > self.min_offset * QUEUE_ENTRY_SIZE:
                 break
             self._files.unlink(self._path(start))
+            self._has_new_names = True
             deleted += 1
         return deleted
 
@@ -291,9 +323,18 @@ class ConsumeQueue:
         self._files.disk.remove_directory(self.directory)
 
     def take_unsynced(self) -> list[Path]:
-        """The files that a sync must cover; from now on only newer writes count as unsynced."""
+        """The files and folders that a sync must cover; from now on only newer writes count as unsynced."""
         self.has_unsynced = False
-        return [self._path(start) for start in self._file_starts() if start >= self._unsynced_start]
+        if not self._has_new_names:
+            # Entries went to the last file alone, as a rule to no other than the one before.
+            last = max(self._tail_start - 1, 0) * QUEUE_ENTRY_SIZE
+            starts = range(self._unsynced_start, last + 1, self._file_size)
+            return [self._path(start) for start in starts]
+        self._has_new_names = False
+        files = [
+            self._path(start) for start in self._file_starts() if start >= self._unsynced_start
+        ]
+        return [*files, self.directory, self.directory.parent]
 
     def _note_unsynced(self, file_start: int) -> None:
         if not self.has_unsynced or file_start < self._unsynced_start:

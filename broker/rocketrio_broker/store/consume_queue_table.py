@@ -21,6 +21,9 @@ QUEUE_ID_LIMIT: Final = 2**31 - 1
 NAME_LIMIT: Final = 255
 """Bytes of a folder's name on all usual file systems."""
 
+ONE_BY_ONE_LIMIT: Final = 64
+"""Files and folders that are synced one after the other, each for some milliseconds; more of them all at once."""
+
 
 def can_have_folder(topic: str, queue_id: int) -> bool:
     """Whether there can be such a queue: names come from peers, and must not lead out of our folder."""
@@ -41,6 +44,8 @@ class ConsumeQueueTable:
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self.grown: set[tuple[str, int]] = set()
         """Queues that got entries since somebody last took this set."""
+        self.unwritten: set[ConsumeQueue] = set()
+        """Those with entries in memory that their files lack."""
         self.generation = 0
         """Changes when queues are removed: whoever remembers queues forgets them then."""
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
@@ -72,7 +77,9 @@ class ConsumeQueueTable:
             if not can_have_folder(topic, queue_id):
                 raise ValueError(f"there can be no queue {queue_id} of {topic!r}")
             directory = self.root / topic / str(queue_id)
-            queue = ConsumeQueue(topic, queue_id, directory, self._file_size, self._files)
+            queue = ConsumeQueue(
+                topic, queue_id, directory, self._file_size, self._files, self.unwritten
+            )
             self.by_key[key] = queue
             self._by_topic.setdefault(topic, {})[queue_id] = queue
         return queue
@@ -131,10 +138,17 @@ class ConsumeQueueTable:
         for queue in self:
             if queue.has_unsynced:
                 paths += queue.take_unsynced()
-                paths += [queue.directory, queue.directory.parent]
         if paths:
             paths += [self.root, self.root.parent]
         return list(dict.fromkeys(paths))
+
+    def sync_files(self, paths: list[Path]) -> None:
+        """Block until these files and folders are on the disk."""
+        if len(paths) > ONE_BY_ONE_LIMIT:
+            self._disk.sync_tree(self.root)
+            sync_paths(self._disk, [self.root.parent])
+        else:
+            sync_paths(self._disk, paths)
 
     def close(self) -> None:
         self._files.close()

@@ -11,6 +11,7 @@ Unlike Java: a new or renamed file's directory is synced too, or a power cut tak
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import mmap
@@ -81,6 +82,9 @@ class Disk(Protocol):
     def is_directory(self, path: Path) -> bool: ...
     def make_directory(self, path: Path) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
+    def sync_tree(self, path: Path) -> None:
+        """Sync all files and names below a folder; what else its file system holds may be synced with them."""
+
     def unlink(self, path: Path) -> None: ...
     def remove_directory(self, path: Path) -> None:
         """Remove a folder if it is empty."""
@@ -174,6 +178,9 @@ class OSFile:
             self._descriptor = -1
 
 
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
 class _OSLock:
     """A lock file held with both kinds of lock that Linux keeps apart."""
 
@@ -236,6 +243,17 @@ class InlineDisk:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_tree(self, path: Path) -> None:
+        # One commit of the file system's journal, where thousands of fdatasync wait for one each: 1 s against 60 for
+        # 8,000 queues. Since Linux 5.8 it also tells of writes that failed.
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if _LIBC.syncfs(descriptor):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(path))
         finally:
             os.close(descriptor)
 

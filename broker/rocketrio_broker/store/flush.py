@@ -24,7 +24,7 @@ from rocketrio_broker.store.checkpoint import (
 )
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, sync_paths
+from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Arguments, Disk
 from rocketrio_broker.store.errors import SyncFailedError
@@ -44,6 +44,9 @@ MAPPED_TAIL: Final = 32 << 20
 FORGET_STEP: Final = 64 << 20
 """Bytes given back after one sync; it takes 1 ms and holds the interpreter."""
 
+UNWRITTEN_LIMIT: Final = 32 << 20
+"""Bytes of queue entries that may wait in memory for a checkpoint: 20 for each message."""
+_QUEUES_A_LOOK: Final = 10_000
 _QUEUES_A_TURN: Final = 64  # queue files written before other tasks get a turn: about 1 ms
 
 
@@ -174,7 +177,7 @@ class CheckpointService:
                     await self.checkpoint()
                     next_sync = trio.current_time() + self._sync_interval
                 else:
-                    await self.write_queues()
+                    await self._write_if_many()
             except OSError as error:
                 # The entries stay in memory and in the log; a full disk is refused elsewhere.
                 self._note(error)
@@ -190,19 +193,30 @@ class CheckpointService:
 
     async def write_queues(self) -> None:
         """Hand new entries of all queues to their files; raises what went wrong with one of them at the end."""
-        written = 0
         failure: OSError | None = None
-        for queue in list(self._table):
-            if queue.has_unwritten:
-                try:
-                    queue.write_tail()
-                except OSError as error:
-                    failure = failure or error
-                written += 1
-                if written % _QUEUES_A_TURN == 0:
-                    await trio.lowlevel.checkpoint()
+        for number, queue in enumerate(list(self._table.unwritten), 1):
+            try:
+                queue.write_tail()
+            except OSError as error:
+                failure = failure or error
+            if number % _QUEUES_A_TURN == 0:
+                await trio.lowlevel.checkpoint()
         if failure is not None:
             raise failure
+
+    async def _write_if_many(self) -> None:
+        """The same once the entries in memory are as many as may be there.
+
+        Each file costs an opening and a write, however few its entries are: what many queues share must wait until
+        each has enough of them. Nobody needs them earlier; after a crash they are read from the log.
+        """
+        size = 0
+        for number, queue in enumerate(list(self._table.unwritten), 1):
+            size += queue.unwritten_size
+            if number % _QUEUES_A_LOOK == 0:
+                await trio.lowlevel.checkpoint()
+        if size >= UNWRITTEN_LIMIT:
+            await self.write_queues()
 
     def lower(self, end: int) -> None:
         """Take back what the checkpoint on the disk says about addresses from `end` on; blocks."""
@@ -234,7 +248,7 @@ class CheckpointService:
         position, time_ms = self._dispatched.value, self._dispatched.store_timestamp_ms
         await self._flush_service.flush()
         await self.write_queues()
-        await _run_to_the_end(self._disk, sync_paths, self._disk, self._table.unsynced_paths())
+        await _run_to_the_end(self._disk, self._table.sync_files, self._table.unsynced_paths())
         index_position, index_time_ms = index.position.value, index.position.store_timestamp_ms
         await _run_to_the_end(self._disk, index.sync, index.take_unsynced())
         if truncations != log.truncations:

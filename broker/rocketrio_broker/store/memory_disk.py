@@ -178,6 +178,9 @@ class MemoryDisk:
     def sync_directory(self, path: Path) -> None:
         """Names in memory need no syncing."""
 
+    def sync_tree(self, path: Path) -> None:
+        """Nothing in memory needs syncing."""
+
     def unlink(self, path: Path) -> None:
         self.files.pop(path, None)
 

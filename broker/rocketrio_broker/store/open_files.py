@@ -37,13 +37,11 @@ class OpenFiles:
         except FileNotFoundError:
             return None
 
-    def of_size(self, path: Path, size: int) -> DiskFile:
-        """The file, made with this length if need be."""
-        file = self.existing(path)
-        if file is None:
-            self.disk.make_directory(path.parent)
-            file = self._keep(path, self.disk.open(path, create=True))
-            file.truncate(size)
+    def make(self, path: Path, size: int) -> DiskFile:
+        """A new file of this length."""
+        self.disk.make_directory(path.parent)
+        file = self._keep(path, self.disk.open(path, create=True))
+        file.truncate(size)
         return file
 
     def lengthen(self, path: Path, size: int) -> None:

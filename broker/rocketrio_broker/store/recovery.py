@@ -176,7 +176,7 @@ def _rebuild(
         records, step_ms = dispatcher.dispatch_from(walk, _WALK_STEP)
         count += records
         last_ms = step_ms or last_ms
-        for queue in table:
+        for queue in list(table.unwritten):
             queue.write_tail()
         if walk.position == before or walk.problem:
             break

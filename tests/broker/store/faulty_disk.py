@@ -109,6 +109,18 @@ class FaultyDisk(MemoryDisk):
             del self._durable_names[name]
         self._durable_names.update({name: file for name, file in self.files.items() if is_in(name)})
 
+    def sync_tree(self, path: Path) -> None:
+        self.operate()
+        for name, file in self.files.items():
+            if path in name.parents:
+                assert isinstance(file, FaultyFile)
+                file.durable = file.content()
+        for name in [name for name in self._durable_names if path in name.parents]:
+            del self._durable_names[name]
+        self._durable_names.update(
+            {name: file for name, file in self.files.items() if path in name.parents}
+        )
+
     def unlink(self, path: Path) -> None:
         if path in self.files:
             self.operate()

@@ -141,7 +141,7 @@ def test_open_files_are_limited() -> None:
     disk = MemoryDisk()
     files = OpenFiles(disk, limit=2)
     for number in range(5):
-        files.of_size(Path(f"/q/{number}"), 10).pwrite(b"x", 0)
+        files.make(Path(f"/q/{number}"), 10).pwrite(b"x", 0)
         assert len(files) <= 2
     assert files.existing(Path("/q/0")) is not None
     assert files.existing(Path("/q/9")) is None

@@ -7,6 +7,7 @@ import trio.testing
 from tests.broker.store.faulty_disk import FaultyDisk
 from tests.broker.store.support import ROOT, SMALL, opened, put_of, read_all, stored
 
+from rocketrio_broker.store import flush
 from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.consume_queue import TAIL_LIMIT
@@ -26,13 +27,31 @@ def queue_bytes(disk: MemoryDisk) -> int:
     )
 
 
-async def test_queue_entries_are_written_every_second(autojump_clock: trio.abc.Clock) -> None:
+async def test_queue_entries_are_written_once_there_are_many(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flush, "UNWRITTEN_LIMIT", 3 * 20)
+    disk = MemoryDisk()
+    async with opened(disk) as store:
+        for queue_id in (0, 1):
+            stored(store.append(put_of(queue_id=queue_id)))
+        await trio.sleep(50)
+        assert queue_bytes(disk) == 0
+        stored(store.append(put_of(queue_id=2)))
+        await trio.sleep(1.1)
+        assert queue_bytes(disk) > 0
+        assert not store.queue_table.unwritten
+
+
+async def test_queue_entries_are_written_with_the_checkpoint(
+    autojump_clock: trio.abc.Clock,
+) -> None:
     disk = MemoryDisk()
     async with opened(disk) as store:
         stored(store.append(put_of()))
-        await trio.sleep(0.9)
+        await trio.sleep(59)
         assert queue_bytes(disk) == 0
-        await trio.sleep(0.2)
+        await trio.sleep(2)
         assert queue_bytes(disk) > 0
 
 
@@ -58,8 +77,9 @@ async def test_full_disk_for_queue_entries_is_survived(autojump_clock: trio.abc.
     async with opened(disk) as store:
         disk.full = True
         stored(store.append(put_of()))
-        await trio.sleep(5)
+        await trio.sleep(65)
         assert store.get_message("orders", 0, 0, 32).message_count == 1
+        assert queue_bytes(disk) == 0
         disk.full = False
         await trio.sleep(1.5)
         assert queue_bytes(disk) > 0
@@ -92,7 +112,7 @@ async def test_checkpoint_does_not_vouch_for_what_was_cut_meanwhile() -> None:
         gate: trio.Event | None = None
 
         async def run(self, work, *arguments: *Arguments) -> Result:  # type: ignore[no-untyped-def]
-            if self.gate is not None and getattr(work, "__name__", "") == "sync_paths":
+            if self.gate is not None and getattr(work, "__name__", "") == "sync_files":
                 await self.gate.wait()
             return await super().run(work, *arguments)
 
@@ -146,7 +166,7 @@ class _Noting:
         return getattr(self._file, name)
 
 
-@pytest.mark.parametrize("cancelled_at", ["sync_paths", "_flush_files", "sync"])
+@pytest.mark.parametrize("cancelled_at", ["sync_files", "_flush_files", "sync"])
 async def test_cancel_before_a_sync_does_not_lose_it(
     cancelled_at: str, autojump_clock: trio.abc.Clock
 ) -> None:

@@ -14,6 +14,7 @@ from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
 from tests.broker.store.generated_logs import use_columns_from
 from tests.broker.store.support import ROOT, SetClock, body_of, opened, put_of, read_all, stored
 
+from rocketrio_broker.store import consume_queue_table
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.message_codec import scan_record
@@ -155,6 +156,14 @@ def test_power_cut_keeps_what_was_flushed_when_it_is_read_in_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_columns_from(monkeypatch, 1)
+    for fail_at in range(5, operations_of_a_story(1), 40):
+        live_through(1, fail_at, 0.5)
+
+
+def test_power_cut_keeps_what_was_flushed_when_all_queues_are_synced_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consume_queue_table, "ONE_BY_ONE_LIMIT", 0)
     for fail_at in range(5, operations_of_a_story(1), 40):
         live_through(1, fail_at, 0.5)
 
