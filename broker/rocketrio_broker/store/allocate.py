@@ -27,13 +27,17 @@ class AllocateService:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
+        problem = ""
         while True:
             try:
                 await self._reserve_ahead()
             except OSError as error:
-                _LOG.warning("event=no_space_ahead error=%s", error)
+                if str(error) != problem:
+                    problem = str(error)
+                    _LOG.warning("event=no_space_ahead error=%s", error)
                 await trio.sleep(_RETRY_PAUSE)
                 continue
+            problem = ""
             await self._log.appended.wait_reached(self._wake_offset())
 
     async def _reserve_ahead(self) -> None:

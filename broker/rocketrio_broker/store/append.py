@@ -5,6 +5,8 @@ Invariant: the messages of a batch lie next to each other in one file with conse
 Answers to: DefaultMessageStore.putMessage(s), CommitLog.asyncPutMessage(s), DefaultAppendMessageCallback.
 """
 
+import logging
+from math import inf
 from typing import Final
 
 import attrs
@@ -30,6 +32,10 @@ from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, tags_code
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
+NO_ROOM_TOLD_EVERY: Final = 60.0
+"""Seconds between lines of the log about a disk that stays full."""
+
+_LOG: Final = logging.getLogger("rocketrio_broker.store")
 _PUT_OK: Final = PutStatus.PUT_OK  # naming a member of an enumeration costs as much as a call
 
 
@@ -40,6 +46,45 @@ class PutCounters:
     messages: int = 0
     bytes: int = 0
     failures: int = 0
+
+
+@attrs.define
+class LogRoom:
+    """Whether the disk has room for the log.
+
+    Clients hear of each message that is refused, the log of the broker once in `NO_ROOM_TOLD_EVERY` seconds: there may
+    be thousands a second, and small ones may find room in between.
+    """
+
+    refused: int = 0
+    """Messages and batches refused since the last one that was stored."""
+    _error: str = ""
+    _told_ms: float = -inf
+    _is_told: bool = False
+
+    @property
+    def problem(self) -> str:
+        """What an operator has to know; empty while there is room."""
+        if not self.refused:
+            return ""
+        return (
+            f"the last {self.refused:,} sends found no room in the log ({self._error}): make room on the disk,"
+            " or lower file_reserved_time"
+        )
+
+    def is_gone(self, error: OSError, now_ms: int) -> None:
+        """A put was refused for want of it."""
+        self.refused += 1
+        self._error = str(error)
+        if not 0 <= now_ms - self._told_ms < NO_ROOM_TOLD_EVERY * 1000:
+            self._told_ms, self._is_told = now_ms, True
+            _LOG.error("event=no_room refused=%d error=%s", self.refused, error)
+
+    def is_there(self) -> None:
+        """A put was stored."""
+        if self._is_told:
+            _LOG.warning("event=room_again refused=%d", self.refused)
+        self.refused, self._is_told = 0, False
 
 
 class Appender:
@@ -59,6 +104,7 @@ class Appender:
         self.refusal = ""
         self.disk_refusal = ""
         self.counters = PutCounters()
+        self.room = LogRoom()
         self._log = log
         self._table = table
         self._dispatched = dispatched
@@ -163,6 +209,8 @@ class Appender:
         counters = self.counters
         counters.messages += count
         counters.bytes += size
+        if self.room.refused:
+            self.room.is_there()
 
     # --- refusing ----------------------------------------------------------------------------
 
@@ -207,6 +255,7 @@ class Appender:
         return self._refuse(PutStatus.MESSAGE_ILLEGAL, why) if why else None
 
     def _no_space(self, error: OSError) -> AppendResult:
+        self.room.is_gone(error, self._now_ms())
         return self._refuse(PutStatus.CREATE_MAPPED_FILE_FAILED, f"no room in the log: {error}")
 
     def _refuse(self, status: PutStatus, why: str) -> AppendResult:

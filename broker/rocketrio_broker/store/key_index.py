@@ -203,6 +203,15 @@ class KeyIndex:
         self.position.advance(walk.position)
         return True
 
+    @property
+    def problem(self) -> str:
+        """What an operator has to know; empty while every key is found."""
+        if not self.is_standing:
+            return ""
+        return (
+            "the key index has no room on the disk: look-ups by key miss new messages until it has"
+        )
+
     def build_all(self) -> None:
         while self.build_some():
             pass

@@ -323,7 +323,12 @@ class MessageStore(StoreLookups):
 
     def problems(self) -> list[str]:
         """What an operator has to know of, beside a refusal of messages."""
-        problems = self.clock_watch.problem, self._retention.problem
+        problems = (
+            self.clock_watch.problem,
+            self._retention.problem,
+            self._appender.room.problem,
+            self.key_index.problem,
+        )
         return [problem for problem in problems if problem]
 
     # --- writing -----------------------------------------------------------------------------

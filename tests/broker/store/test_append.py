@@ -190,3 +190,42 @@ async def test_no_space_for_the_next_file_refuses_and_recovers() -> None:
         disk.full = False
         stored(store.append(put_of(bytes(15_000))))
         assert len(read_all(store, "orders")) == 3
+
+
+async def test_full_disk_is_told_now_and_then_and_shown_while_it_lasts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class FullDisk(MemoryDisk):
+        full = False
+
+        def rename(self, old: Path, new: Path) -> None:
+            if self.full:
+                raise OSError(28, "No space left on device")
+            super().rename(old, new)
+
+    def lines(event: str) -> int:
+        return caplog.text.count(f"event={event} ")
+
+    disk, clock = FullDisk(), SetClock()
+    async with opened(disk, clock=clock) as store:
+        stored(store.append(put_of(bytes(15_000))))
+        assert store.problems() == []
+        disk.full = True
+        for _ in range(1000):
+            store.append(put_of(bytes(15_000)))
+        assert lines("no_room") == 1
+        [problem] = store.problems()
+        assert "1,000 sends found no room" in problem
+        assert "No space left" in problem
+        for _ in range(3):  # Small messages find room in between.
+            stored(store.append(put_of(bytes(100))))
+            store.append(put_of(bytes(15_000)))
+        assert (lines("no_room"), lines("room_again")) == (1, 1)
+        clock.value_ms += 61_000
+        for _ in range(1000):
+            store.append(put_of(bytes(15_000)))
+        assert lines("no_room") == 2
+        disk.full = False
+        stored(store.append(put_of(bytes(15_000))))
+        assert lines("room_again") == 2
+        assert store.problems() == []
