@@ -95,6 +95,7 @@ _settings = click.option(
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rocketrio")
 def main() -> None:
     """Run RocketMQ name servers and brokers.
 

@@ -123,6 +123,12 @@ def test_wrong_use_ends_with_2_and_says_what_is_right(arguments: list[str], told
     assert told in output
 
 
+def test_it_says_which_version_it_is() -> None:
+    code, output = invoked("--version")
+    assert code == 0
+    assert re.search(r"version \d+\.\d+", output)
+
+
 @pytest.mark.parametrize("command", ["namesrv", "run", "cluster", "settings"])
 def test_help_teaches_by_example(command: str) -> None:
     code, output = invoked(command, "--help")

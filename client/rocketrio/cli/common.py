@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
@@ -26,6 +27,9 @@ from rocketrio_protocol.topic_names import group_name_problem, topic_name_proble
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+TIME_EXAMPLE: Final = "2026-11-21T08:00+01:00"
+TIME_HELP: Final = f"as {TIME_EXAMPLE}; without a zone, local time"
+"""How every command that takes a time says what it may be."""
 PIPED_WIDTH: Final = 240
 """Columns of a table that goes to a file or another program: wide enough not to fold."""
 
@@ -69,6 +73,29 @@ class _Address(click.ParamType[str]):
         except ConfigError as error:
             self.fail(str(error), param, ctx)
         return str(value)
+
+
+class Time(click.ParamType[datetime]):
+    """A time, in the zone of this machine where it names none."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        try:
+            return time_of(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time like {TIME_EXAMPLE}", param, ctx)
+
+
+def time_of(text: str) -> datetime:
+    """Return the time that a text names, local time where it has no zone. Raises ValueError for what is none."""
+    try:
+        time = datetime.fromisoformat(text)
+        return time if time.tzinfo else time.astimezone()
+    except OverflowError as error:  # Its local time would lie beyond the years that there are.
+        raise ValueError(str(error)) from error
 
 
 ADDRESS: Final = _Address()

@@ -4,14 +4,21 @@ import base64
 import json
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 import trio
 
 from rocketrio.administration.cluster_questions import readable_queues
-from rocketrio.cli.common import GROUP, TOPIC, namesrv_option, run
+from rocketrio.cli.common import (
+    GROUP,
+    TIME_EXAMPLE,
+    TIME_HELP,
+    TOPIC,
+    namesrv_option,
+    run,
+    time_of,
+)
 from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consuming.consumer_parts import COMMIT_GRACE
@@ -28,7 +35,7 @@ SHARE_LIMIT: Final = 10.0
 
 
 class _Start(click.ParamType[StartFrom]):
-    name = "first|last|TIME"
+    name = "start"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -36,12 +43,11 @@ class _Start(click.ParamType[StartFrom]):
         if value == "first" or value == "last":
             return "first" if value == "first" else "last"
         try:
-            time = datetime.fromisoformat(str(value))
+            return time_of(str(value))
         except ValueError:
             self.fail(
-                f"{value!r} is neither first, last nor a time as 2026-01-31T12:00:00", param, ctx
+                f"{value!r} is neither first, last nor a time like {TIME_EXAMPLE}", param, ctx
             )
-        return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 @click.command()
@@ -54,9 +60,10 @@ class _Start(click.ParamType[StartFrom]):
     "--from",
     "start_from",
     type=_Start(),
+    metavar="first|last|TIME",
     default="first",
     show_default=True,
-    help="Where a group begins that never committed; a time without zone is UTC.",
+    help=f"Where a group begins that never committed; a time is {TIME_HELP}.",
 )
 @click.option("--count", type=click.IntRange(1), help="End after this many messages.")
 @click.option(
@@ -85,7 +92,8 @@ def consume(
     """Print the messages of TOPIC, a body a line, and commit what was printed.
 
     Ends with --count, --until-caught-up or Ctrl-C; the next run of the group goes on from there. With --json a body
-    that is not UTF-8 is printed as base64, with `"encoding": "base64"` beside it.
+    that is not UTF-8 is printed as base64, with `"encoding": "base64"` beside it; keys and tags that a message lacks
+    are null.
 
     \b
     Examples:
@@ -156,7 +164,7 @@ def _json_line(message: MessageExt) -> bytes:
         "broker": message.broker_name,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
-        "keys": message.keys,
+        "keys": message.keys or None,
         "tags": message.tags,
     }
     try:

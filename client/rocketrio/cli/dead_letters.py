@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -11,6 +11,8 @@ from rocketrio.administration.admin import open_admin
 from rocketrio.administration.dead_letters import LOOK_MAX_MESSAGES, ResendTo
 from rocketrio.cli.common import (
     GROUP,
+    TIME_HELP,
+    Time,
     json_option,
     namesrv_option,
     print_json,
@@ -23,19 +25,6 @@ from rocketrio_protocol.message import MessageExt
 COLUMNS: Final = ("message id", "topic", "keys", "tags", "tried", "stored", "bytes")
 
 
-class _Time(click.ParamType[datetime]):
-    name = "TIME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> datetime:
-        try:
-            time = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time as 2026-11-21T08:00+01:00", param, ctx)
-        return time if time.tzinfo else time.astimezone()
-
-
 @click.group("dead-letters")
 def dead_letters() -> None:
     """Messages that a group could not handle for good: see them, send them again."""
@@ -43,7 +32,7 @@ def dead_letters() -> None:
 
 @dead_letters.command("list")
 @click.argument("group", type=GROUP, metavar="GROUP")
-@click.option("--since", type=_Time(), help="Only those stored from this time on.")
+@click.option("--since", type=Time(), help=f"Only those stored from this time on, {TIME_HELP}.")
 @click.option(
     "--count", type=click.IntRange(1), default=LOOK_MAX_MESSAGES, show_default=True,
     help="So many at most, the oldest ones.",
@@ -71,6 +60,8 @@ def list_command(
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
             found = await admin.dead_letters(group).messages(since=since, max_messages=count)
+            if not found:
+                await admin.group(group)  # Fails for a group that nobody knows.
         if not as_json:
             print_table(COLUMNS, map(_row, found))
             return
@@ -79,7 +70,7 @@ def list_command(
                 {
                     "message_id": message.message_id,
                     "topic": message.topic,
-                    "keys": message.keys,
+                    "keys": message.keys or None,
                     "tags": message.tags,
                     "reconsume_times": message.reconsume_times,
                     "store_timestamp_ms": message.store_timestamp_ms,
@@ -94,7 +85,9 @@ def list_command(
 @click.argument("group", type=GROUP, metavar="GROUP")
 @click.argument("message_ids", nargs=-1, metavar="[MESSAGE_ID]...")
 @click.option("--all", "is_all", is_flag=True, help="All of them, instead of some by id.")
-@click.option("--since", type=_Time(), help="Only among those stored from this time on.")
+@click.option(
+    "--since", type=Time(), help=f"Only among those stored from this time on, {TIME_HELP}."
+)
 @click.option(
     "--to", type=click.Choice(["group", "topic"]), default="group", show_default=True,
     help="Who gets them: the group alone, or everybody who reads the topic.",

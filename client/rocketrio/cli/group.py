@@ -153,6 +153,7 @@ def members(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) ->
             try:
                 found = (await admin.consumer_connections(name)).connection_set
             except ConsumerNotOnline:
+                await admin.group(name)  # Fails for a group that nobody knows.
                 found = []
         rows = sorted((one.client_id, one.client_addr, one.language, one.version) for one in found)
         if as_json:

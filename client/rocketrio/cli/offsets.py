@@ -9,12 +9,15 @@ from rocketrio.administration.admin import Admin, open_admin
 from rocketrio.administration.admin_values import QueueOffsets
 from rocketrio.cli.common import (
     GROUP,
+    TIME_EXAMPLE,
+    TIME_HELP,
     TOPIC,
     json_option,
     namesrv_option,
     print_json,
     print_table,
     run,
+    time_of,
 )
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
@@ -29,7 +32,7 @@ COLUMNS: tuple[str, ...] = ("broker", "queue", "min", "max", "committed", "lag")
     "--reset-to",
     metavar="first|last|OFFSET|TIME",
     help="Put the group there first: back to the oldest message, past the newest, to this offset, or to what was"
-    " stored from this time on (as 2026-11-21T08:00+01:00; without a zone, local time).",
+    f" stored from this time on ({TIME_HELP}).",
 )
 @click.option("--queue", "queue_id", type=int, help="Reset only the queues of this number.")
 @click.option(
@@ -94,6 +97,8 @@ def offsets(
         if as_json:
             print_json([dict(zip(columns, row, strict=True)) for row in rows])
         else:
+            if dry_run:  # Nothing is unknown there: queues that stay have no target.
+                rows = [(*row, "-" if target is None else target) for *row, target in rows]
             print_table(columns, rows)
 
     run(work, verbose=verbose)
@@ -131,10 +136,8 @@ async def _targets(
 
 def _time(text: str) -> datetime:
     try:
-        when = datetime.fromisoformat(text)
-        return when.astimezone() if when.tzinfo is None else when
-    except (ValueError, OverflowError):
-        # No time, or one whose local time is beyond the years that there are.
+        return time_of(text)
+    except ValueError:
         raise ConfigError(
-            f"--reset-to {text} is neither first, last, an offset nor a time like 2026-11-21T08:00+01:00"
+            f"--reset-to {text} is neither first, last, an offset nor a time like {TIME_EXAMPLE}"
         ) from None

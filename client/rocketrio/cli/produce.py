@@ -51,7 +51,8 @@ def produce(
 ) -> None:
     """Send the lines of standard input to TOPIC, a message each, or --count made-up messages.
 
-    Ends with a summary, and with exit code 1 if any message was not stored; so it does when interrupted.
+    A body is the bytes of its line without the newline; a carriage return before it belongs to the body. Ends with a
+    summary, and with exit code 1 if any message was not stored; so it does when interrupted.
 
     \b
     Examples:
@@ -129,8 +130,8 @@ async def _lines() -> AsyncIterator[bytes]:
     ):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield line.removesuffix(b"\r")
-        rest = rest[: MAX_MESSAGE_SIZE + 2]  # With room for a carriage return.
+            yield line
+        rest = rest[: MAX_MESSAGE_SIZE + 1]
     if rest:
         yield rest
 

@@ -118,6 +118,10 @@ async def _messages(run: Run) -> None:
     names = {"topic", "broker", "queue_id", "queue_offset", "keys", "tags", "body"}
     assert all(message.keys() == names for message in done.json)
     assert {(m["keys"], m["tags"], m["broker"]) for m in done.json} == {("k1", "paid", "broker-a")}
+    await run("produce", "plain", stdin=b"with a carriage return\r\nwithout\r")
+    done = await run("consume", "plain", "--group", "g", "--count", "2", "--json")
+    told = {(m["body"], m["keys"], m["tags"]) for m in done.json}
+    assert told == {("with a carriage return\r", None, None), ("without\r", None, None)}
     done = await run("consume", "orders", "--group", "audit", "--until-caught-up")
     assert (done.code, len(done.out.splitlines())) == (0, 54)
     done = await run("consume", "orders", "--group", "audit", "--until-caught-up")
@@ -145,6 +149,9 @@ async def _resets(run: Run) -> None:
     done = await run(*audit, "--reset-to", "2000-01-01", "--dry-run", "--json")
     [queues] = done.json
     assert [(queue["reset_to"], queue["lag"]) for queue in queues] == [(0, 0)] * len(queues)
+    done = await run(*audit, "--reset-to", "0", "--queue", "0", "--dry-run")
+    places = [line.split()[-1] for line in done.out.splitlines()[1:]]
+    assert sorted(places) == ["-"] * (len(queues) - 1) + ["0"]
     done = await run(*audit, "--reset-to", "2000-01-01T00:00+01:00", "--json")
     [queues] = done.json
     assert all(queue["committed"] == 0 and "reset_to" not in queue for queue in queues)
@@ -173,6 +180,9 @@ async def _groups(run: Run) -> None:
     assert {"group": "billing"} in done.json[0]
     done = await run("group", "members", "billing", "--json")
     assert done.json == [[]]
+    done = await run("group", "members", "nobody-knows-it")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("error: ")
     done = await run("group", "delete", "billing")
     assert (done.code, done.out) == (0, "deleted billing from broker-a\n")
     done = await run("group", "show", "billing")

@@ -35,6 +35,10 @@ async def test_dead_letters_are_shown_and_sent_again() -> None:
         run = in_cluster(cluster)
         with trio.fail_after(60):
             none: Done = await run("dead-letters", "list", "billing", "--json")
+            assert (none.code, none.out) == (1, "")
+            assert "billing" in none.err
+            await run("group", "create", "billing")
+            none = await run("dead-letters", "list", "billing", "--json")
             assert (none.code, none.out) == (0, "")
             await run("produce", "orders", "--count", "3")
             await give_up_all(cluster, count=3)

@@ -1,0 +1,44 @@
+"""Times on the command line: one rule for all commands."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rocketrio.cli import main
+from rocketrio.cli.common import Time
+from rocketrio.cli.consume import _Start
+from rocketrio.cli.offsets import _time
+
+NOON: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def in_new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "America/New_York")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.parametrize("text", ["2026-01-31T07:00", "2026-01-31T13:00+01:00", "2026-01-31T12Z"])
+def test_a_time_is_the_same_for_all_commands(in_new_york: None, text: str) -> None:
+    assert _Start().convert(text, None, None) == NOON
+    assert Time().convert(text, None, None) == NOON
+    assert _time(text) == NOON
+
+
+@pytest.mark.parametrize("text", ["yesterday", "0001-01-01T00:00"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="no time like"):
+        Time().convert(text, None, None)
+
+
+@pytest.mark.parametrize("command", [["consume"], ["offsets"], ["dead-letters", "list"]])
+def test_help_says_what_a_time_without_a_zone_is(command: list[str]) -> None:
+    said = " ".join(CliRunner().invoke(main, [*command, "--help"]).output.split())
+    assert "without a zone, local time" in said
