@@ -69,6 +69,7 @@ from rocketrio_protocol.remoting.ports import (
     WallClock,
 )
 from rocketrio_protocol.remoting.server import serve_remoting
+from rocketrio_protocol.remoting.server_limits import ServerLimits
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 
@@ -375,7 +376,9 @@ async def open_broker(
                 parts, registration, ha_service, role, log_check, second_history, bound
             )
             table = held.over(table | role_processor.processors())
-            await nursery.start(_serve, (bound.main, bound.fast), table, observer)
+            await nursery.start(
+                _serve, (bound.main, bound.fast), table, observer, config.server_limits
+            )
             await nursery.start(registration.run)
             await role.settled.wait_reached(1)
             logger.info("serving role=%s address=%s", parts.config.broker.role, bound.address)
@@ -472,6 +475,7 @@ async def _serve(
     listeners: Sequence[Listener],
     table: Mapping[int, Processor],
     observer: _Observer,
+    limits: ServerLimits,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
@@ -479,7 +483,9 @@ async def _serve(
     fast_table = {code: processor for code, processor in table.items() if code not in PULL_CODES}
     async with trio.open_nursery() as nursery:
         for listener, processors in zip(listeners, (table, fast_table), strict=False):
-            serve = partial(serve_remoting, [listener], processors, observer=observer)
+            serve = partial(
+                serve_remoting, [listener], processors, observer=observer, limits=limits
+            )
             await nursery.start(serve)
         task_status.started()
 

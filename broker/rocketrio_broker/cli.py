@@ -39,6 +39,7 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import log_to
 from rocketrio_protocol.remoting.ports import Listener, join_addr, split_addr
+from rocketrio_protocol.remoting.server_limits import HOST_CONNECTION_LIMIT, ServerLimits
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 from rocketrio_protocol.remoting.tcp import listen_tcp
 
@@ -125,8 +126,15 @@ def main() -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory that keeps the key-value configuration; without it nothing is kept.",
 )
+@click.option(
+    "--host-connection-limit",
+    type=click.IntRange(1),
+    default=HOST_CONNECTION_LIMIT,
+    show_default=True,
+    help="Connections of one host; raise it where all clients come through one gateway.",
+)
 @_log_level
-def namesrv(listen: str, data: Path | None, log_level: str) -> None:
+def namesrv(listen: str, data: Path | None, host_connection_limit: int, log_level: str) -> None:
     """Run a name server.
 
     \b
@@ -138,7 +146,8 @@ def namesrv(listen: str, data: Path | None, log_level: str) -> None:
 
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
-            await _start_name_server(stack, listen, data)
+            limits = ServerLimits(host_connections=host_connection_limit)
+            await _start_name_server(stack, listen, data, limits)
             await stop.wait()
 
     _run(serve, log_level)
@@ -265,7 +274,9 @@ def cluster(
 
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
-            name_server = await _start_name_server(stack, listen, data / "namesrv")
+            name_server = await _start_name_server(
+                stack, listen, data / "namesrv", base.server_limits
+            )
             _, port = split_addr(name_server.addr)
             ports = MemberPorts(data, disk=RealDisk(), listen=listen_tcp)
             nursery = await stack.enter_async_context(trio.open_nursery())
@@ -323,13 +334,15 @@ def settings(word: str) -> None:
             click.echo(f"{path}{shown}\n    {meaning}")
 
 
-async def _start_name_server(stack: AsyncExitStack, listen: str, data: Path | None) -> NameServer:
+async def _start_name_server(
+    stack: AsyncExitStack, listen: str, data: Path | None, limits: ServerLimits
+) -> NameServer:
     listener: Listener = await listen_tcp(listen)
     stack.callback(listener.close)
     file = None if data is None else ConfigFile(data / "kvConfig.json", disk=RealDisk())
     kv_config = KVConfigManager(file=file)
     kv_config.load()
-    name_server = NameServer([listener], kv_config=kv_config)
+    name_server = NameServer([listener], kv_config=kv_config, limits=limits)
     nursery = await stack.enter_async_context(background_nursery())
     await nursery.start(name_server.run)
     print(f"ready role=namesrv address={name_server.addr}", flush=True)

@@ -18,6 +18,13 @@ from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.ha import TRANSFER_SIZE_LIMIT
 from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
+from rocketrio_protocol.remoting.server_limits import (
+    CONNECTION_LIMIT,
+    HOST_CONNECTION_LIMIT,
+    UNFINISHED_SIZE_LIMIT,
+    UNSENT_SIZE_LIMIT,
+    ServerLimits,
+)
 from rocketrio_protocol.topic_config import DataVersion
 from rocketrio_protocol.topic_names import topic_name_problem
 
@@ -101,6 +108,27 @@ class BrokerConfig:
     trace_topic_enable: bool = _field(False, "Whether the topic for message traces is created.")
     trace_on: bool = _field(True, "What answers to sends say about tracing (TRACE_ON).")
     region_id: str = _field("DefaultRegion", "What answers to sends call the region (MSG_REGION).")
+
+    connection_limit: int = _field(
+        CONNECTION_LIMIT,
+        "Connections at once; beyond, the host with most gives up its longest silent one to a host with fewer.",
+        _positive,
+    )
+    host_connection_limit: int = _field(
+        HOST_CONNECTION_LIMIT,
+        "Connections of one host (IPv6: of one /64 network); raise it where all clients come through one gateway.",
+        _positive,
+    )
+    unfinished_size_limit: int = _field(
+        UNFINISHED_SIZE_LIMIT,
+        "Bytes of requests that are not whole yet, of all connections; beyond, the connection with most is closed.",
+        _positive,
+    )
+    unsent_size_limit: int = _field(
+        UNSENT_SIZE_LIMIT,
+        "Bytes of answers that clients do not read, of all connections; beyond, the connection with most is closed.",
+        _positive,
+    )
 
     long_polling_enable: bool = _field(
         True, "Whether a pull at the end of a queue waits as long as it asks to."
@@ -308,6 +336,16 @@ class BrokerConfig:
     def is_slave(self) -> bool:
         """Follows a master."""
         return self.role == "slave"
+
+    @property
+    def server_limits(self) -> ServerLimits:
+        """What the clients of this broker may take together."""
+        return ServerLimits(
+            connections=self.connection_limit,
+            host_connections=self.host_connection_limit,
+            unfinished_size=self.unfinished_size_limit,
+            unsent_size=self.unsent_size_limit,
+        )
 
     @property
     def store_settings(self) -> StoreConfig:

@@ -16,6 +16,7 @@ from rocketrio_broker.route_info_manager import SCAN_INTERVAL, RouteInfoManager
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import Listener
 from rocketrio_protocol.remoting.server import serve_remoting
+from rocketrio_protocol.remoting.server_limits import ServerLimits
 from rocketrio_protocol.remoting.tasks import every
 
 
@@ -28,8 +29,10 @@ class NameServer:
         *,
         kv_config: KVConfigManager | None = None,
         settings: NameServerSettings | None = None,
+        limits: ServerLimits | None = None,
     ) -> None:
         self._listeners = listeners
+        self._limits = limits
         self.routes = RouteInfoManager()
         self.processor = NameServerProcessor(
             routes=self.routes,
@@ -57,7 +60,7 @@ class NameServer:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._scan)
             nursery.start_soon(self._tidy)
-            await nursery.start(_serve, self._listeners, self.processor, self)
+            await nursery.start(_serve, self._listeners, self.processor, self, self._limits)
             task_status.started()
 
     async def _tidy(self) -> None:
@@ -79,9 +82,14 @@ async def _serve(
     listeners: Sequence[Listener],
     processor: NameServerProcessor,
     observer: NameServer,
+    limits: ServerLimits | None,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
     await serve_remoting(
-        listeners, processor.processors(), observer=observer, task_status=task_status
+        listeners,
+        processor.processors(),
+        observer=observer,
+        limits=limits,
+        task_status=task_status,
     )

@@ -77,6 +77,10 @@ class RemotingConnection(Generic[CallT]):
         self.peer_version: int | None = None
         self.late_answer_count = 0
         """Answers that nobody waited for any more."""
+        self.frame_count = 0
+        """Frames that came whole."""
+        self.unfinished_size = 0
+        """Bytes kept of a frame that is not whole yet."""
         self.out_size = 0
         """Bytes in the frames that wait to be sent."""
         self._out: list[Body] = []
@@ -108,7 +112,10 @@ class RemotingConnection(Generic[CallT]):
         finished: list[tuple[CallT, RemotingCommand]] = []
         if self.error is not None:
             return requests, finished
-        for frame in self._decoder.feed(data):
+        frames = self._decoder.feed(data)
+        self.frame_count += len(frames)
+        self.unfinished_size = self._decoder.pending_size
+        for frame in frames:
             try:
                 command = RemotingCommand.decode(frame)
             except RemoteProtocolError as error:

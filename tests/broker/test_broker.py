@@ -56,6 +56,18 @@ async def test_taken_port_is_an_error_and_frees_the_others(autojump_clock: MockC
         assert ours.address == "10.0.0.10:10911"
 
 
+async def test_connections_of_one_host_are_limited_by_a_setting(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+    host, crowd, other = (network.host(f"10.0.0.{number}") for number in (10, 11, 12))
+    broker = config(listen="10.0.0.10:10911", host_connection_limit=2)
+    async with open_broker(broker, disk=MemoryDisk(), dial=host.dial, listen=host.listen) as ours:
+        own = ours.statistics().connections
+        for dial in (crowd.dial, crowd.dial, crowd.dial, other.dial):
+            await dial(ours.address)
+        await trio.sleep(1)
+        assert ours.statistics().connections == own + 3
+
+
 @pytest.mark.real
 async def test_free_ports_leave_the_one_two_below_free(tmp_path: Path) -> None:
     async with EmbeddedCluster(network="loopback") as cluster:

@@ -29,7 +29,9 @@ from rocketrio_protocol.remoting.calls import Call, WokenCalls, expire_calls, un
 from rocketrio_protocol.remoting.channel_statistics import ChannelStatistics
 from rocketrio_protocol.remoting.dispatch import Dispatcher
 from rocketrio_protocol.remoting.ports import Transport
+from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
+from rocketrio_protocol.remoting.server_limits import ChannelRoom
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
 IDLE_TIMEOUT: Final = 120.0
@@ -44,6 +46,12 @@ ANSWERS_TOGETHER: Final = 16
 HIGH_WATER_MARK: Final = 64 * 1024
 """Bytes of unsent answers above which no further request is acted on (Netty's writeBufferHighWaterMark). Answers
 only: two peers that stop reading while their own requests wait would wait for each other."""
+
+FRAME_TIMEOUT: Final = 30.0
+"""Seconds from a frame's first byte until it has to be whole, at a server: 4 MiB at 1.1 Mbit/s."""
+
+FIRST_FRAME_TIMEOUT: Final = 10.0
+"""The same for the first frame of a connection. A connection that says nothing may stay until it is idle."""
 
 LAST_WORDS_TIMEOUT: Final = 1.0
 """Seconds that queued bytes get to be sent before a connection is closed by us."""
@@ -63,9 +71,14 @@ class Channel:
         sweeper: Sweeper,
         reactor: Reactor,
         receive_buffer: memoryview,
+        rare_log: RareLog,
         idle_timeout: float = IDLE_TIMEOUT,
+        room: ChannelRoom | None = None,
     ) -> None:
-        """`receive_buffer` may be shared by all channels of a thread: each read is acted on before the next."""
+        """`receive_buffer` may be shared by all channels of a thread: each read is acted on before the next.
+
+        `room` is what the channels of a server share; one of a client has none, and takes what it asked for.
+        """
         self.local_addr = transport.local_addr
         self.remote_addr = transport.remote_addr
         self.closed = False
@@ -79,12 +92,16 @@ class Channel:
         self._sweeper = sweeper
         self._reactor = reactor
         self._buffer = receive_buffer
+        self._rare_log = rare_log
         self._idle_timeout = idle_timeout
+        self._room = room
         self._last_active = trio.current_time()
         self._scope = trio.CancelScope()
         self._reason: str | None = None
         self._parked_writer: trio.lowlevel.Task | None = None
         self._backlog: list[RemotingCommand] = []  # Received, and not acted on yet.
+        self._unfinished_after: int | None = None  # How many frames came before the unfinished one.
+        self._frame_deadline = inf  # When that one has to be whole.
         self._ended = False  # The peer sends no more.
         self._woken = WokenCalls()
         self._in_round = False  # Requests are acted on, and what that queues is sent at its end.
@@ -256,7 +273,14 @@ class Channel:
         if idle_at <= now:
             self.close(f"idle for {self._idle_timeout:g} s")
             return inf
-        return min(idle_at, next_deadline)
+        if self._frame_deadline <= now:
+            size = self._connection.unfinished_size
+            self._rare_log.warning(
+                "a frame took too long", "peer=%s received=%d", self.remote_addr, size
+            )
+            self.close(f"a frame took too long; {size} bytes of it came")
+            return inf
+        return min(idle_at, next_deadline, self._frame_deadline)
 
     async def _read(self) -> None:
         connection = self._connection
@@ -270,12 +294,15 @@ class Channel:
                 # With nothing unsent the writer sleeps, and would never wake us.
                 if self._backlog and self.unsent_size:
                     await self._sent.park()
+            self._note_unfinished()
             if self._ended:
                 return self.close(
                     "the peer closed it" if connection.error is None else connection.error.what
                 )
             if connection.error is not None:
-                log.warning("bad bytes peer=%s error=%s", self.remote_addr, connection.error)
+                self._rare_log.warning(
+                    "bad bytes", "peer=%s error=%s", self.remote_addr, connection.error
+                )
                 with trio.move_on_after(LAST_WORDS_TIMEOUT):
                     await self.drain()
                 return self.close(connection.error.what)
@@ -294,7 +321,27 @@ class Channel:
         self._woken.answered(len(finished))
         if self._backlog:
             self._act()
+        if connection.unfinished_size or self._unfinished_after is not None or self._backlog:
+            self._note_unfinished()
         return not self._backlog and connection.error is None
+
+    def _note_unfinished(self) -> None:
+        """Note how much was received that nothing could be done with yet, and give an unfinished frame its time."""
+        room, connection = self._room, self._connection
+        if room is None or self.closed:
+            return
+        unfinished, count = connection.unfinished_size, connection.frame_count
+        waiting = sum(len(request.body) for request in self._backlog)
+        if not unfinished:
+            self._unfinished_after, self._frame_deadline = None, inf
+        elif self._backlog:  # Its rest is not read now.
+            self._unfinished_after, self._frame_deadline = -1, inf
+        elif self._unfinished_after != count:
+            self._unfinished_after = count
+            limit = FRAME_TIMEOUT if count else FIRST_FRAME_TIMEOUT
+            self._frame_deadline = trio.current_time() + limit
+            self._sweeper.look_before(self._frame_deadline)
+        room.hold_unfinished(self, unfinished + waiting, is_proven=count > 0)
 
     def _act(self) -> None:
         """Act on the requests received, as far as the peer reads its answers."""
@@ -394,6 +441,8 @@ class Channel:
         self.closed = True
         log.debug("closed peer=%s reason=%s", self.remote_addr, self._reason or "cancelled")
         self._sweeper.discard(self)
+        if self._room is not None:
+            self._room.leave(self)
         self._sent.unpark_all()
         self.over.set()
         for call in self._connection.forget_all_calls():

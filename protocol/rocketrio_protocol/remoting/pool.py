@@ -26,6 +26,7 @@ from rocketrio_protocol.remoting.channel import (
 )
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, split_addr
+from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.sweeper import Sweeper
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -117,6 +118,7 @@ class ChannelPool:
         self._channels: dict[str, Channel] = {}
         self._dialling: dict[str, _Dialling] = {}
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
+        self._rare_log = RareLog()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -218,6 +220,7 @@ class ChannelPool:
             sweeper=self.sweeper,
             reactor=self.reactor,
             receive_buffer=self._buffer,
+            rare_log=self._rare_log,
             idle_timeout=self._idle_timeout,
         )
 

@@ -4,9 +4,8 @@ Invariant: a fault of one connection ends that connection only; a fault of ours 
 Answers to: NettyRemotingServer.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import trio
 
@@ -16,13 +15,10 @@ from rocketrio_protocol.frame import REQUEST_HEADER_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import IDLE_TIMEOUT, RECEIVE_SIZE, Channel
 from rocketrio_protocol.remoting.dispatch import Dispatcher, Processor
 from rocketrio_protocol.remoting.ports import Listener, Transport
+from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
+from rocketrio_protocol.remoting.server_limits import ChannelRoom, Places, ServerLimits
 from rocketrio_protocol.remoting.sweeper import Sweeper
-
-CONNECTION_LIMIT: Final = 10_000
-"""Connections one server keeps; each takes two tasks and a file descriptor, some 20 KiB."""
-
-log = logging.getLogger("rocketrio_protocol")
 
 
 class ChannelObserver(Protocol):
@@ -45,7 +41,7 @@ async def serve_remoting(
     observer: ChannelObserver | None = None,
     msgpack_allowed: bool = True,
     idle_timeout: float = IDLE_TIMEOUT,
-    connection_limit: int = CONNECTION_LIMIT,
+    limits: ServerLimits | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve every listener until cancelled or until all are closed; closes them and all connections then.
@@ -60,7 +56,7 @@ async def serve_remoting(
                 observer=observer,
                 msgpack_allowed=msgpack_allowed,
                 idle_timeout=idle_timeout,
-                connection_limit=connection_limit,
+                limits=ServerLimits() if limits is None else limits,
             )
             async with trio.open_nursery() as accepting:
                 nursery.start_soon(server.sweeper.run)
@@ -84,7 +80,7 @@ class _Server:
         observer: ChannelObserver | None,
         msgpack_allowed: bool,
         idle_timeout: float,
-        connection_limit: int,
+        limits: ServerLimits,
     ) -> None:
         self.sweeper = Sweeper()
         self.reactor = Reactor()
@@ -92,8 +88,9 @@ class _Server:
         self._observer = observer
         self._msgpack_allowed = msgpack_allowed
         self._idle_timeout = idle_timeout
-        self._connection_limit = connection_limit
-        self._connection_count = 0
+        self._rare_log = RareLog()
+        self._places = Places(limits, self._rare_log)
+        self._room = ChannelRoom(limits, self._rare_log)
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
 
     async def accept(self, listener: Listener, nursery: trio.Nursery) -> None:
@@ -103,19 +100,15 @@ class _Server:
                 transport = await listener.accept()
             except ClosedError:
                 return
-            if self._connection_count >= self._connection_limit:
-                log.error(
-                    "too many connections limit=%d refused=%s",
-                    self._connection_limit,
-                    transport.remote_addr,
-                )
+            if not self._places.has_room(transport.remote_addr):
                 await transport.aclose()
                 continue
-            self._connection_count += 1
-            nursery.start_soon(self._serve, transport)
+            channel = self._made(transport)
+            self._places.take(channel)
+            nursery.start_soon(self._serve, channel)
 
-    async def _serve(self, transport: Transport) -> None:
-        channel = Channel(
+    def _made(self, transport: Transport) -> Channel:
+        return Channel(
             transport,
             connection=RemotingConnection(
                 msgpack_allowed=self._msgpack_allowed, header_size_limit=REQUEST_HEADER_SIZE_LIMIT
@@ -124,13 +117,17 @@ class _Server:
             sweeper=self.sweeper,
             reactor=self.reactor,
             receive_buffer=self._buffer,
+            rare_log=self._rare_log,
             idle_timeout=self._idle_timeout,
+            room=self._room,
         )
+
+    async def _serve(self, channel: Channel) -> None:
         if self._observer is not None:
             self._observer.channel_opened(channel)
         await channel.run(self._ended)
 
     def _ended(self, channel: Channel) -> None:
-        self._connection_count -= 1
+        self._places.leave(channel)
         if self._observer is not None:
             self._observer.channel_closed(channel)

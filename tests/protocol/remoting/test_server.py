@@ -13,6 +13,7 @@ from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, REQUEST_HEADER_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import WAITING_REQUESTS_LIMIT
 from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.server_limits import ServerLimits
 
 SLOW = 11
 
@@ -340,9 +341,9 @@ async def test_observer_hears_of_each_channel_once(network: Network) -> None:
 async def test_connections_over_the_limit_are_closed_at_once(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.ERROR)
+    caplog.set_level(logging.WARNING)
     async with (
-        served(network, {ECHO: echo}, connection_limit=1) as addr,
+        served(network, {ECHO: echo}, limits=ServerLimits(connections=1)) as addr,
         open_channel_pool(network.dial) as first,
         open_channel_pool(network.dial) as second,
     ):

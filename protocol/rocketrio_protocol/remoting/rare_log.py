@@ -1,0 +1,30 @@
+"""Log lines about what strangers can cause as often as they like."""
+
+import logging
+from typing import Final
+
+import trio
+
+PERIOD: Final = 60.0
+"""Seconds in which one kind of event is logged once."""
+
+log = logging.getLogger("rocketrio_protocol")
+
+
+class RareLog:
+    """Logs the first event of a kind at once, and the next ones once a period, with how many were not logged."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
+
+    def warning(self, kind: str, form: str, *values: object) -> None:
+        """Log an event. `kind` begins its line; there are only a few."""
+        now = trio.current_time()
+        if now < self._next.get(kind, now):
+            self._unlogged[kind] += 1
+            return
+        count = self._unlogged.get(kind, 0)
+        self._next[kind], self._unlogged[kind] = now + PERIOD, 0
+        more = f" unlogged_before={count}" if count else ""
+        log.warning(f"{kind} {form}{more}", *values)

@@ -1,0 +1,171 @@
+"""What the connections of one server may take together: places, and memory for what strangers send or do not read.
+
+    places       a host has its share; when all are taken, the host with most gives one up to a host with fewer
+    unfinished   bytes of frames that are not whole, and of requests that are not acted on yet
+    unsent       bytes of answers that peers do not read
+
+Invariant: beyond a limit of memory the connection that holds most of it is closed, never a small one.
+Unlike Java: it limits none of these, and a frame may take for ever.
+"""
+
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Final, Protocol
+
+import attrs
+from attrs import validators
+
+from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.remoting.rare_log import RareLog
+
+CONNECTION_LIMIT: Final = 10_000
+"""Connections one server keeps; each takes two tasks and a file descriptor, some 20 KiB."""
+
+HOST_CONNECTION_LIMIT: Final = 500
+"""Connections of one host: a client has one to each server, so that is as many processes."""
+
+UNFINISHED_SIZE_LIMIT: Final = 256 * 1024 * 1024
+"""Bytes of frames that are not whole: sixteen of the largest."""
+
+UNPROVEN_SHARE: Final = 4
+"""One part in so many of these bytes is for connections that have not sent a whole frame yet."""
+
+UNSENT_SIZE_LIMIT: Final = 1024 * 1024 * 1024
+"""Bytes of answers that wait for peers which read slowly, those under Channel's high-water mark not counted."""
+
+_IPV6_SHARE: Final = 64
+"""Bits of an IPv6 address that say whose it is: one host can have all of those that begin so."""
+
+_positive = validators.gt(0)
+
+
+@attrs.frozen(kw_only=True)
+class ServerLimits:
+    """Limits of one server."""
+
+    connections: int = attrs.field(default=CONNECTION_LIMIT, validator=_positive)
+    host_connections: int = attrs.field(default=HOST_CONNECTION_LIMIT, validator=_positive)
+    unfinished_size: int = attrs.field(default=UNFINISHED_SIZE_LIMIT, validator=_positive)
+    unsent_size: int = attrs.field(default=UNSENT_SIZE_LIMIT, validator=_positive)
+
+
+class Member(Protocol):
+    """A connection, as far as limits are concerned."""
+
+    remote_addr: str
+    last_received: float
+
+    def close(self, reason: str) -> None: ...
+
+
+class SharedMemory:
+    """Bytes that connections hold together."""
+
+    def __init__(self, limit: int, what: str, rare_log: RareLog) -> None:
+        self.total = 0
+        self._limit = limit
+        self._what = what
+        self._rare_log = rare_log
+        self._held: dict[Member, int] = {}
+
+    def hold(self, member: Member, size: int) -> None:
+        """Note how much one connection holds now; while all hold too much, close the one that holds most."""
+        self.total += size - self._held.pop(member, 0)
+        if size:
+            self._held[member] = size
+        while self.total > self._limit:
+            largest = max(self._held, key=self._held.__getitem__)
+            held = self._held.pop(largest)
+            self.total -= held
+            self._rare_log.warning(
+                "too much memory for", "%s limit=%d closed=%s held=%d",
+                self._what, self._limit, largest.remote_addr, held,
+            )  # fmt: skip
+            largest.close(f"it held {held} bytes of {self._what}, most of all connections")
+
+
+class ChannelRoom:
+    """What the channels of one server share: the memory of each kind, and the log of what happens often."""
+
+    def __init__(self, limits: ServerLimits, rare_log: RareLog) -> None:
+        self.unsent = SharedMemory(limits.unsent_size, "unsent answers", rare_log)
+        self._unfinished = SharedMemory(limits.unfinished_size, "unfinished frames", rare_log)
+        self._unproven = SharedMemory(
+            limits.unfinished_size // UNPROVEN_SHARE, "unfinished first frames", rare_log
+        )
+
+    def hold_unfinished(self, member: Member, size: int, *, is_proven: bool) -> None:
+        """Note the bytes a connection has sent that nothing could be done with yet."""
+        self._unproven.hold(member, 0 if is_proven else size)
+        self._unfinished.hold(member, size)
+
+    def leave(self, member: Member) -> None:
+        """A connection has ended."""
+        for memory in (self._unproven, self._unfinished, self.unsent):
+            memory.hold(member, 0)
+
+
+class Places:
+    """Which connections a server keeps."""
+
+    def __init__(self, limits: ServerLimits, rare_log: RareLog) -> None:
+        self._limits = limits
+        self._rare_log = rare_log
+        self._by_host: dict[str, dict[Member, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def has_room(self, addr: str) -> bool:
+        """Return whether a newcomer can stay; where all places are taken, another one may have gone for it."""
+        limits, own = self._limits, len(self._by_host.get(host_of(addr), ()))
+        if own >= limits.host_connections:
+            self._refuse("of one host", limits.host_connections, addr)
+            return False
+        if self._count >= limits.connections and not self._give_up_one(own):
+            self._refuse("in all", limits.connections, addr)
+            return False
+        return True
+
+    def take(self, member: Member) -> None:
+        """A connection is made."""
+        self._by_host.setdefault(host_of(member.remote_addr), {})[member] = None
+        self._count += 1
+
+    def leave(self, member: Member) -> None:
+        """It has ended, or is about to."""
+        host = host_of(member.remote_addr)
+        members = self._by_host.get(host, {})
+        if member in members:
+            del members[member]
+            self._count -= 1
+            if not members:
+                del self._by_host[host]
+
+    def _give_up_one(self, own: int) -> bool:
+        """Close the longest silent connection of the host with most, if a newcomer's host has fewer all the same."""
+        largest = max(self._by_host.values(), key=len)
+        if len(largest) <= own + 1:
+            return False
+        silent = min(largest, key=lambda member: member.last_received)
+        self.leave(silent)
+        silent.close("its host has most connections, and another one needs a place")
+        return True
+
+    def _refuse(self, which: str, limit: int, addr: str) -> None:
+        self._rare_log.warning("too many connections", "%s limit=%d refused=%s", which, limit, addr)
+
+
+def host_of(addr: str) -> str:
+    """Return whose share a connection from `host:port` takes: an IPv4 address, or the first half of an IPv6 one."""
+    try:
+        host = split_addr(addr)[0]
+        ip = ip_address(host)
+    except (ConfigError, ValueError):
+        return addr
+    if not isinstance(ip, IPv6Address):
+        return host
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(IPv6Network((int(ip), _IPV6_SHARE), strict=False))
