@@ -19,6 +19,7 @@ is a slave that asks on, also after a restart, and is master again as soon as it
 instead: `rocketrio broker role`.
 
 Invariant: of the two at most one takes writes, whatever is lost and whoever dies.
+Invariant: while the outcome is open the master claims nothing: a follower that took over and died does not follow it.
 Invariant: a hand-over that fails leaves the master writing, unless the follower may have taken over.
 Answers to: nothing of 4.x; 5.x's controller elects (ELECT_MASTER), and what waits is in doubt.
 """
@@ -138,7 +139,11 @@ class HandOver:
                 return report
             logger.info("hand-over begins to=%s id=%d", follower.addr, follower.id)
             began = trio.current_time()
-            await self._hand_over(follower, channel, token, began=began)
+            self._role.hands_over = True
+            try:
+                await self._hand_over(follower, channel, token, began=began)
+            finally:
+                self._role.hands_over = False
             report.log_end_offset = store.max_physical_offset
             report.millis = round((trio.current_time() - began) * 1000)
             logger.info(

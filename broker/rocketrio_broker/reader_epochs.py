@@ -46,6 +46,18 @@ class ReaderEpochs:
             self._current = _text(lines) if lines else None
         return self._current
 
+    def is_over(self, epoch: str) -> bool:
+        """Return whether this log goes on behind that epoch, or has others where that one would be.
+
+        A slave knows no more than that: it may not have heard of the newest epochs, and may hold what its master has
+        lost. Raises RemoteProtocolError for a text that is not an epoch.
+        """
+        lines, end = self._store.epochs.lines, self._store.max_physical_offset
+        number, _, name, _ = _parsed(epoch)
+        if not any(line.id == name for line in lines):
+            return any(line.number >= number for line in lines)
+        return any(line.id == name and later.start <= end for line, later in pairwise(lines))
+
     def parting(self, epoch: str, group: str, topic: str, queue_id: int) -> int | None:
         """Find the queue offset up to which a reader of that epoch read this log; None where that is unknown.
 

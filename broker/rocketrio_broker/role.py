@@ -139,6 +139,8 @@ class RoleService:
         """Held while a role is being changed by request."""
         self.problem: str | None = None
         """What this broker does not know of its own role; None when it does."""
+        self.hands_over = False
+        """Whether another broker may have taken over by now."""
         self._former: str | None = None
         """The master that has handed over to this broker, until this one takes writes."""
         self._claims = False
@@ -152,7 +154,7 @@ class RoleService:
     @property
     def claims(self) -> bool:
         """Whether it leads or is about to: another master waits for it."""
-        return self._claims
+        return self._claims and not self.hands_over
 
     def slave_statistics(self) -> SlaveStatistics | None:
         """A slave's view of its replication; None on a master."""

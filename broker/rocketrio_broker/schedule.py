@@ -15,6 +15,7 @@ clock: Java delivers all that wait at once, or keeps it for as long as the clock
 
 import logging
 from collections import defaultdict, deque
+from math import ceil
 from typing import Final
 
 import attrs
@@ -185,7 +186,9 @@ class ScheduleMessageService:
         for physical_offset, size, due_ms in ENTRY.iter_unpack(entries):
             # A time beyond the level's delay is one of an older table: due at once, as in Java.
             if now_ms < due_ms <= latest_ms:
-                wait = min((due_ms - now_ms) / 1000, delay_ms / 1000 - arrivals.age(offset, now))
+                wait_ms = min(due_ms - now_ms, delay_ms - arrivals.age(offset, now) * 1000)
+                # Whole milliseconds: a clock need not move within what is left by rounding.
+                wait = ceil(wait_ms) / 1000
                 if wait > 0:
                     break
             end = self._deliver_message(physical_offset, size)

@@ -6,6 +6,7 @@ Answers to: BrokerController.changeToSlave.
 from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.ha.client import HAClient
+from rocketrio_broker.ha.client_state import HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.copy_progress import CopyWatch
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
@@ -73,7 +74,8 @@ def slave_replication(
         delay_offset_file=parts.delay_offsets.file,
         flushed=parts.store.flushed,
         gate=parts.store.read_gate,
-        connected=client.connected,
+        followed=client.followed,
+        is_following=lambda: client.state is HAClientState.FOLLOWING,
         own_name=lambda: (parts.config.broker.broker_id, client.local_addr),
         epoch=lambda: parts.reader_epochs.current,
         period=config.slave_sync_period,

@@ -1,6 +1,7 @@
 """Delayed messages on a broker in memory, with a clock that jumps: when they come, and what is known of it later."""
 
 import logging
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -358,6 +359,25 @@ async def test_clock_that_was_ahead_holds_delayed_messages_no_longer_than_their_
         assert caplog.text.count("store time is 40 d ahead of the clock") == 1
         answer = await broker.call.pool.call(broker.addr, GetBrokerRuntimeInfoRequestHeader())
         assert b"store time is 40 d ahead of the clock" in answer.body
+
+
+async def test_rest_of_a_delay_is_long_enough_to_pass(autojump_clock: MockClock) -> None:
+    """By a clock that jumps to each deadline a wait of less than it can count in would be waited for without end."""
+    clock = SteppedClock()
+    async with delayed(wall_clock=clock) as broker:
+        await trio.sleep(5.0)
+        clock.step_ms = 40 * DAY_MS
+        await broker.send(3, b"while ahead")
+        clock.step_ms = 0
+        service = broker.cluster.master.broker.parts.delayed_messages()
+        (queue,) = service._queues()
+        first = 1 / 3
+        assert service._deliver_level(queue, clock.now_ms(), first) == 10.0
+        late = math.nextafter(first + 10.0, 0.0)
+        wait = service._deliver_level(queue, clock.now_ms(), late)
+        assert late < late + wait < late + 0.0011
+        assert service._deliver_level(queue, clock.now_ms(), late + wait) == 1.0
+        assert [message.body for message in await broker.delivered()] == [b"while ahead"]
 
 
 @pytest.mark.parametrize("level", [2, 5])

@@ -9,6 +9,7 @@ import pytest
 import trio
 from tests.broker.ha.support import log_bytes, secret_file
 from tests.cluster.support import caller_of
+from tests.cluster.test_roles import change
 from tests.cluster.test_torn_ends import MONEY, STORE, Pair, damage, pair_of
 from trio.testing import MockClock
 
@@ -106,6 +107,22 @@ async def test_master_with_a_new_log_stops_when_its_slave_proves_an_older_one(
         await pair.master.start()
         await pair.level()
         assert log_bytes(pair.master.broker.store) == before
+
+
+async def test_slave_of_an_empty_master_keeps_its_topics_and_can_take_its_place(
+    autojump_clock: MockClock, secret: dict[str, Any]
+) -> None:
+    """The other remedy: the empty one knew no topics and no groups, and the slave does not copy that."""
+    async with emptied(**secret) as pair:
+        slave = pair.cluster.slaves[0].broker
+        before = slave.parts.topics.wrapper(), slave.parts.consumer_offsets.offset_table
+        await begin_again(pair)
+        assert (slave.parts.topics.wrapper(), slave.parts.consumer_offsets.offset_table) == before
+        await pair.master.kill()
+        assert (await change(pair.caller, slave, "sync-master", 0)).code == ResponseCode.SUCCESS
+        assert await pair.read(slave) == NAMES
+        answer = await pair.caller.send(slave.address, b"more")
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
 async def test_new_log_that_is_the_right_one_goes_on_after_a_restart(

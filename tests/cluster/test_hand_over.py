@@ -330,6 +330,38 @@ async def test_lost_answer_to_the_order_is_asked_for(
         await level(pair.first, pair.second)
 
 
+async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_handed_over(
+    autojump_clock: MockClock, steps: Steps
+) -> None:
+    """It is back before that one has heard that it took over: of two that follow each other nobody takes writes."""
+    async with pair_of() as pair:
+        await store(pair.call, pair.first, b"one")
+        restarted = trio.Event()
+
+        async def restart() -> None:
+            await pair.second.kill()
+            await pair.second.start()
+            restarted.set()
+
+        async def acted(taker: TakeOver, header: TakeOverRequestHeader, body: Body) -> State:
+            if header.step == "ask" and not restarted.is_set():
+                raise NotReachable("not yet")
+            state = await steps.whole(taker, header, body)
+            if header.step == "take":
+                pair.cluster.nursery.start_soon(restart)
+                await trio.sleep_forever()
+            return state
+
+        steps.act = acted
+        await pair.hand_over()
+        await restarted.wait()
+        await trio.sleep(10)
+        assert role_of(pair.first) == ("slave", 1)
+        assert role_of(pair.second) == ("sync-master", 0)
+        await store(pair.call, pair.second, b"two")
+        await level(pair.first, pair.second)
+
+
 @pytest.mark.parametrize("reconnect", [0.3, 8.0])
 async def test_lost_order_leaves_the_old_master_writing_once_it_knows(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, reconnect: float

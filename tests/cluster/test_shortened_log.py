@@ -35,6 +35,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.topic_config import READ_WRITE
+from rocketrio_protocol.topic_names import retry_topic
 
 TOPIC, GROUP = "orders", "billing"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
@@ -318,6 +319,28 @@ async def test_slave_that_comes_later_does_not_bring_progress_on_what_is_gone(
         await trio.sleep(40)
         assert await caller.committed(master.address) == SHARED
         assert await caller.committed(slave.broker.address) == SHARED
+
+
+async def test_former_master_brings_progress_that_it_alone_heard_of(
+    autojump_clock: MockClock,
+) -> None:
+    """Though something else that it knows is never taken over: an offset of 0 in a queue without messages."""
+    async with pair() as (cluster, caller):
+        former, new = cluster.master, cluster.slaves[0]
+        await trio.sleep(12)
+        former.broker.parts.consumer_offsets.commit_offset(GROUP, retry_topic(GROUP), 0, 0)
+        await former.kill()
+        await promote(new.broker)
+        await former.start()
+        await send(caller, new.broker, "new", FEW)
+        await trio.sleep(40)
+        cluster.memory_network.partition(former.host, new.host)
+        await caller.commit(former.broker.address, SHARED + FEW)
+        await trio.sleep(2)
+        cluster.memory_network.heal()
+        await trio.sleep(40)
+        assert await caller.committed(new.broker.address) == SHARED + FEW
+        assert await caller.committed(former.broker.address) == SHARED + FEW
 
 
 async def test_member_asks_an_apache_master_where_its_group_is(

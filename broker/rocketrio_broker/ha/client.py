@@ -91,6 +91,8 @@ class HAClient:
         self.state = HAClientState.WAITING_FOR_ADDRESS
         self.connected = Watermark()
         """Counts connections to a master: whoever has to act on a new one waits on it."""
+        self.followed = Watermark()
+        """Counts those on which this log turned out to be the master's."""
         self.setbacks = Watermark()
         """Counts connections that ended, or could not be made."""
         self.problem: Error | OSError | None = None
@@ -270,6 +272,7 @@ class HAClient:
         self._check = None
         self._verified.set()
         self.state = HAClientState.FOLLOWING
+        self.followed.advance(self.followed.value + 1)
 
     async def _replicate(self, transport: Transport) -> None:
         if not self._reports_flushed:

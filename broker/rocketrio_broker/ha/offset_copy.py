@@ -2,8 +2,8 @@
 
 A master of ours sends versions: both tables are joined. What is newer here, committed while clients could not reach
 the master, is told to it (15 with a generation), so that it also arrives if the master could not ask when it came back.
-It names the epoch in which both tables were last equal: what lies beyond its end at the master counts messages that
-were lost (docs/decisions/0036).
+It names the epoch in which the master last knew all that was here: what lies beyond its end at the master counts
+messages that were lost (docs/decisions/0036).
 
 An Apache master sends plain offsets: what fell between two looks was lowered by somebody entitled, and is lowered
 here. After any gap in between (`contact`) it may have been restarted with less than it had: then it lowers nothing.
@@ -18,6 +18,7 @@ from typing import Final
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.offset_table import OffsetTable, TopicAndGroup, offsets_by_key
+from rocketrio_broker.offset_version import Version
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
 
@@ -37,7 +38,12 @@ class OffsetCopy:
         """`epoch` is the last one of this broker's log, as readers name it."""
         self._consumer_offsets = consumer_offsets
         self._epoch = epoch
-        self._equal_in = epoch()
+        self._known_in = epoch()
+        """The epoch in which the master last knew, or had judged, all that was here."""
+        self._looked_in = self._known_in
+        self._told: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
+        """What was newer here at the last look, and by which epoch it was told."""
+        self._was_told = False
         self._seen: Mapping[TopicAndGroup, Mapping[int, int]] | None = None
         self._contact: object = None
         self.is_versioned = False
@@ -46,6 +52,10 @@ class OffsetCopy:
     def lost_contact(self) -> None:
         """The master did not answer: what it says next may be less than it had."""
         self._seen = None
+
+    def told(self) -> None:
+        """Note that the master has answered all that it was to be told."""
+        self._was_told = len(self._told) < TELL_LIMIT
 
     def take(
         self, body: VersionedConsumerOffsets, *, contact: object
@@ -60,10 +70,7 @@ class OffsetCopy:
             self._seen = None
             master = OffsetTable.from_body(body)
             offsets.join(master)
-            newer = self._newer_here(master)
-            if not newer:
-                self._equal_in = self._epoch()
-            return newer
+            return self._newer_here(master)
         now = offsets_by_key(body)
         before = self._seen if contact == self._contact else None
         offsets.observe(before or {}, now)
@@ -71,15 +78,19 @@ class OffsetCopy:
         return []
 
     def _newer_here(self, master: OffsetTable) -> list[UpdateConsumerOffsetRequestHeader]:
+        if self._was_told:
+            self._known_in = self._looked_in
+        self._was_told, self._looked_in = False, self._epoch()
+        before, self._told = self._told, {}
         newer = self._consumer_offsets.table.newer_than(master)
+        for key, queue_id, version in islice(newer, TELL_LIMIT):
+            # What the master did not take is told again as it was: it is no newer than it was then.
+            known = before.get((key, queue_id))
+            epoch = known[1] if known is not None and known[0] == version else self._known_in
+            self._told[key, queue_id] = version, epoch
         return [
             UpdateConsumerOffsetRequestHeader(
-                group,
-                topic,
-                queue_id,
-                version.offset,
-                str(version.generation),
-                epoch=self._equal_in,
+                group, topic, queue_id, version.offset, str(version.generation), epoch=epoch
             )
-            for (topic, group), queue_id, version in islice(newer, TELL_LIMIT)
+            for ((topic, group), queue_id), (version, epoch) in self._told.items()
         ]

@@ -5,9 +5,10 @@ offsets follow by their versions, both ways (offset_copy.py); the body of 45 goe
 this disk has the log that it holds for.
 
 Invariant: what was committed here while the master was away stays, unless a reset there is newer.
+Invariant: nothing is copied from a master whose log is not followed: one that lost its data knows no topics.
 Answers to: SlaveSynchronize; RocketMQ reference, section 7.
 Unlike Java: the offsets of a master of ours are looked at every second, so that few commits are unknown when it goes.
-Unlike Java: a round also starts as soon as a master is known and whenever replication connects, not only on a period.
+Unlike Java: a round also starts whenever replication begins to follow a master, not only on a period.
 Unlike Java: an error ends the round and is reported once, where each of Java's steps swallows its own for ever.
 Unlike Java: topics are asked for at the ordinary port, which answers 21 in every version; Java asks at port - 2.
 """
@@ -85,13 +86,15 @@ class SlaveSynchronize:
         delay_offset_file: ConfigFile,
         flushed: Watermark,
         gate: ReadGate,
-        connected: Watermark,
+        followed: Watermark,
+        is_following: Callable[[], bool] = lambda: True,
         own_name: Callable[[], tuple[int, str | None]] | None = None,
         epoch: Callable[[], str | None] = lambda: None,
         period: float = SYNC_PERIOD,
     ) -> None:
-        """`master` is where the master answers requests; `connected` grows when replication connects to it.
+        """`master` is where the master answers requests; `followed` grows when replication begins to follow its log.
 
+        `is_following` says whether it does now.
         `flushed` is how much of the log this disk has, `gate` how much of it is confirmed.
         `epoch` is the last one of our log, as readers name it.
         `own_name` is what the master is told: our id, and the address of our end of the replication stream.
@@ -104,7 +107,8 @@ class SlaveSynchronize:
         self._delay_offset_file = delay_offset_file
         self._flushed = flushed
         self._gate = gate
-        self._connected = connected
+        self._followed = followed
+        self._is_following = is_following
         self._own_name = own_name or (lambda: (MASTER_ID, None))
         self._period = period
         self._delay_offsets = b""
@@ -135,26 +139,26 @@ class SlaveSynchronize:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Copy until cancelled: as soon as a master is known, when replication connects, and on the period."""
+        """Copy until cancelled: when replication begins to follow a master, and on the period while it does."""
         task_status.started()
         pause = RETRY_PAUSE
         while True:
             addr = await self._master.wait_known()
-            change, connections = self._master.changes.value, self._connected.value
-            try:
-                await self.sync_all(addr)
-                self._log_success(addr)
-                wait, pause = self._period, RETRY_PAUSE
-            except (Error, OSError) as error:  # OSError: this disk is full
-                self._log_failure(addr, error)
-                wait, pause = min(pause, self._period), pause * 2
+            change, followed = self._master.changes.value, self._followed.value
+            wait = self._period
+            if self._is_following():
+                try:
+                    await self.sync_all(addr)
+                    self._log_success(addr)
+                    pause = RETRY_PAUSE
+                except (Error, OSError) as error:  # OSError: this disk is full
+                    self._log_failure(addr, error)
+                    wait, pause = min(pause, self._period), pause * 2
             with trio.move_on_after(wait):
                 async with trio.open_nursery() as nursery:
                     if self._problem is None and self._offset_copy.is_versioned:
                         nursery.start_soon(self._follow_offsets, addr)
-                    await wait_any_past(
-                        (self._master.changes, change), (self._connected, connections)
-                    )
+                    await wait_any_past((self._master.changes, change), (self._followed, followed))
                     nursery.cancel_scope.cancel()
 
     async def sync_all(self, addr: str) -> None:
@@ -175,6 +179,8 @@ class SlaveSynchronize:
         pause = OFFSETS_PERIOD
         while True:
             await trio.sleep(pause)
+            if not self._is_following():
+                return
             started = trio.current_time()
             try:
                 await self._copy_consumer_offsets(addr)
@@ -187,7 +193,7 @@ class SlaveSynchronize:
             pause = max(OFFSETS_PERIOD, OFFSETS_REST * (trio.current_time() - started))
 
     async def _copy_consumer_offsets(self, addr: str) -> None:
-        contact = addr, self._connected.value
+        contact = addr, self._followed.value
         request = GetAllConsumerOffsetRequestHeader(versions=True)
         broker_id, ha_addr = self._own_name()
         if ha_addr is not None:
@@ -201,6 +207,7 @@ class SlaveSynchronize:
                 newer_here.consumer_group, newer_here.topic, newer_here.queue_id,
                 newer_here.commit_offset, answer.code,
             )  # fmt: skip
+        self._offset_copy.told()
 
     async def _copy_delay_offsets(self, addr: str) -> None:
         response = await self._call(addr, GetAllDelayOffsetRequestHeader(), timeout=CALL_TIMEOUT)

@@ -149,11 +149,12 @@ class OffsetProcessor:
 
     def _parting(self, header: offset.UpdateConsumerOffsetRequestHeader) -> int | None:
         """Up to which offset a sender of another epoch knows this log; None for one of the last epoch."""
-        if header.epoch is None or header.epoch == self._epochs.current or self._store.is_slave:
+        epoch = header.epoch
+        if epoch is None or epoch == self._epochs.current:
             return None
-        return self._epochs.parting(
-            header.epoch, header.consumer_group, header.topic, header.queue_id
-        )
+        if self._store.is_slave and not self._epochs.is_over(epoch):
+            return None
+        return self._epochs.parting(epoch, header.consumer_group, header.topic, header.queue_id)
 
     def _versioned_commit(self, header: offset.UpdateConsumerOffsetRequestHeader) -> Commit | None:
         """A commit of our own clients, operators and slaves; None for a plain one."""
@@ -188,7 +189,7 @@ class OffsetProcessor:
         slave does not tell the same again when this queue is as long.
         """
         end = self._store.next_queue_offset(header.topic, header.queue_id)
-        if not end:
+        if not end and header.commit_offset > 0:
             return Commit(NO_OFFSET, generation)
         parting = self._parting(header)
         limit = end if parting is None else min(parting, end)

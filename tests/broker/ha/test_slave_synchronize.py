@@ -127,7 +127,7 @@ class World:
         )
         self.delay_file = config_file("delayOffset.json", self.disk)
         self.address = MasterAddress(master)
-        self.connected, self.flushed = Watermark(), Watermark()
+        self.followed, self.flushed = Watermark(), Watermark()
         self.gate = ReadGate()
         self.synchronize = SlaveSynchronize(
             call=self.master.call,
@@ -138,7 +138,7 @@ class World:
             delay_offset_file=self.delay_file,
             flushed=self.flushed,
             gate=self.gate,
-            connected=self.connected,
+            followed=self.followed,
         )
 
 
@@ -178,7 +178,7 @@ async def test_first_round_comes_as_soon_as_a_master_is_known(autojump_clock: Mo
 async def test_a_round_comes_at_once_when_replication_connects(autojump_clock: MockClock) -> None:
     async with running() as world:
         await trio.sleep(3)
-        world.connected.advance(1)
+        world.followed.advance(1)
         await trio.sleep(11)
         assert world.master.round_times == [0.0, 3.0, 13.0]
 

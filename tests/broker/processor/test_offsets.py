@@ -151,6 +151,40 @@ async def test_a_slave_takes_commits_too(autojump_clock: MockClock) -> None:
         assert await committed(slave) == 5
 
 
+async def test_slave_has_what_it_told_of_an_empty_queue(autojump_clock: MockClock) -> None:
+    """Otherwise it tells it again every second, and never counts as level with its master."""
+    async with asking() as one:
+        told = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 0, "0.0")
+        answer = (await one.ask(told)).header(offset.UpdateConsumerOffsetResponseHeader)
+        assert (answer.outcome, answer.standing_offset) == ("stored", 0)
+        assert await committed(one) == 0
+        # What has no messages here at all may be of another topic.
+        beyond = offset.UpdateConsumerOffsetRequestHeader("G", "T", 1, 7, "0.0")
+        await one.ask(beyond)
+        assert await committed(one, queue_id=1, zero=False) is None
+
+
+async def test_slave_takes_no_commit_of_another_branch(autojump_clock: MockClock) -> None:
+    """Its log has other epochs where that member's was; one that it has not heard of yet may well be its master's."""
+    async with asking(slaves=1) as one:
+        one.put("T", b"x")
+        slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
+        await trio.sleep(5)
+        (line,) = slave.broker.store.epochs.lines
+
+        async def outcome(epoch: str) -> str | None:
+            header = offset.UpdateConsumerOffsetRequestHeader(
+                "G", "T", 0, 5, "0.0", "1@member", epoch=epoch
+            )
+            answer = await slave.ask(header)
+            return answer.header(offset.UpdateConsumerOffsetResponseHeader).outcome
+
+        assert await outcome(f"{line.number}.0.another.") == "cut"
+        assert await committed(slave, zero=False) is None
+        assert await outcome(f"{line.number + 1}.0.another.") == "stored"
+        assert await outcome(f"{line.number}.0.{line.id}.") == "stored"
+
+
 async def claim(one: Asking, client_id: str) -> offset.QueryConsumerOffsetResponseHeader:
     query = offset.QueryConsumerOffsetRequestHeader("G", "T", 0, False, client_id)
     return (await one.ask(query)).header(offset.QueryConsumerOffsetResponseHeader)
