@@ -5,6 +5,7 @@
 # make interop-short  the main ones of those, with 5.3.3: ten minutes
 # make soak    fault schedules for ten minutes, Spark drivers killed over and over, then the Spark tests on the other PySpark
 #              versions (450 MB each)
+# make mutants rules of brokers and clients, taken away one at a time, and after how many fault schedules each is missed
 # make faults  brokers as processes that are killed, stopped, torn, parted and cut from power, for ten minutes; as root with
 #              networks and file systems of their own
 # make bench   the benchmarks, one JSON object a line
@@ -17,7 +18,7 @@ PYTEST := $(RUN) -m pytest -q
 PYTEST_ON_ALL_CORES := $(PYTEST) -n auto
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test quick slow real spark interop interop-short soak faults bench check format clean
+.PHONY: demo test quick slow real spark interop interop-short soak mutants faults bench check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -58,6 +59,9 @@ soak: $(INSTALLED)
 	$(RUN) -m tests.cluster.soak
 	$(RUN) -m tests.spark.exactly_once --lives 20
 	$(RUN) -m tests.spark.versions
+
+mutants: $(INSTALLED)
+	$(RUN) -m tests.cluster.mutants
 
 faults: $(INSTALLED)
 	$(RUN) -m tests.faults.campaign --minutes 10

@@ -20,10 +20,19 @@ import pytest
 from tests.cluster.histories.checker import check
 from tests.cluster.soak import HASH_SEED, run_guarded
 
-from rocketrio_broker.ha.missing_tail import MissingTail
+from rocketrio.consuming import fetch
+from rocketrio_broker import broker
+from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
+from rocketrio_broker.ha.other_master import OtherMasters
+from rocketrio_broker.ha.torn_end import Damage, TornEnd
+from rocketrio_broker.hand_over import HandOver, TakeOver
+from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.schedule import _Arrivals
+from rocketrio_broker.store import recovery
 from rocketrio_broker.store.read_gate import ReadGate
+from rocketrio_protocol.commands.admin import TakeOverRequestHeader
+from rocketrio_protocol.frame import Body
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -38,6 +47,68 @@ def _answering(value: Any) -> Callable[..., Any]:
 def show_everything(patch: pytest.MonkeyPatch) -> None:
     """Readers of a synchronous master see what no slave has."""
     patch.setattr(ReadGate, "begin", lambda gate, _: gate.open())
+
+
+def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
+    """A former master that comes back moves its readers and takes their commits, and they believe it."""
+    patch.setattr(Leadership, "stand_aside", lambda self, *_, **__: self._change("leads", None, ""))
+    patch.setattr(fetch, "is_master_still", _answering(True))
+
+
+def look_for_no_master(patch: pytest.MonkeyPatch) -> None:
+    """A broker becomes master without asking whether another one of its name is."""
+    patch.setattr(broker, "find_other_masters", _answering(OtherMasters()))
+
+
+def keep_torn_ends(patch: pytest.MonkeyPatch) -> None:
+    """A last record whose properties are torn is taken for whole."""
+    patch.setattr(recovery, "_end_before_torn", lambda _, walk: walk.position)
+    patch.setattr(TornEnd, "compare", _answering(Damage.NONE))
+
+
+def expect_no_slaves(patch: pytest.MonkeyPatch) -> None:
+    """An empty synchronous master begins a log at once, where a name server lists nobody yet."""
+    fetch_tail = MissingTail.fetch
+
+    async def at_once(self: MissingTail, stand_by: Callable[[str], None]) -> FetchedTail:
+        rule = self._rule
+        patch.setattr(self, "_rule", lambda: attrs.evolve(rule(), expects_slaves=False))
+        return await fetch_tail(self, stand_by)
+
+    patch.setattr(MissingTail, "fetch", at_once)
+
+
+def take_over_late(patch: pytest.MonkeyPatch) -> None:
+    """A follower that said that it has not taken over does so with an order that comes late."""
+
+    def outcome(self: TakeOver, token: str) -> str:
+        if token != self._role_file.taken:
+            return "void"
+        return "leads" if self._parts.leadership.leads else "taken"
+
+    patch.setattr(TakeOver, "_outcome", outcome)
+
+
+def take_no_answer_for_no(patch: pytest.MonkeyPatch) -> None:
+    """A master whose order to take over is not answered goes on."""
+    take = HandOver._take
+
+    async def taken(*arguments: Any) -> str:
+        return await take(*arguments) or "void"
+
+    patch.setattr(HandOver, "_take", taken)
+
+
+def hand_over_what_is_there(patch: pytest.MonkeyPatch) -> None:
+    """A follower takes over with as much of the log as it has."""
+    patch.setattr(HandOver, "_catch_up", _answering(None))
+    take = TakeOver._take
+
+    async def content(self: TakeOver, header: TakeOverRequestHeader, body: Body) -> Any:
+        header.log_end_offset = self._parts.store.max_physical_offset
+        return await take(self, header, body)
+
+    patch.setattr(TakeOver, "_take", content)
 
 
 def ask_no_slave(patch: pytest.MonkeyPatch) -> None:
@@ -58,7 +129,14 @@ def trust_the_clock(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: Final[dict[str, Patch]] = {
     "readers see what is confirmed": show_everything,
+    "a master that stands aside leads nobody": lead_beside_a_master,
+    "a new master looks for another one": look_for_no_master,
+    "a torn end ends the log": keep_torn_ends,
     "a new master asks its slaves": ask_no_slave,
+    "an empty synchronous master waits for a slave": expect_no_slaves,
+    "a follower has the whole log": hand_over_what_is_there,
+    "a follower that was asked takes over no more": take_over_late,
+    "no answer is not an answer": take_no_answer_for_no,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,
 }

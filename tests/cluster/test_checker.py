@@ -13,7 +13,9 @@ from tests.cluster.histories.checker_readers import (
 from tests.cluster.histories.events import (
     Committed,
     Event,
+    HandedOver,
     History,
+    LogsCompared,
     Lowered,
     MemberEnded,
     MemberStarted,
@@ -31,12 +33,14 @@ from tests.cluster.histories.events import (
     StrangerAnswered,
     TopicCreated,
     TopicRemade,
+    TwoMasters,
 )
 from tests.cluster.histories.schedule import MOVABLE_QUEUE, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.violation import Violation
 
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_protocol.ha_exchange import Epoch
 
 FIRST, SECOND = b"first", b"second"
 MODE = Mode("sync", "sync-master", 1, 0.5, reads_at_slaves=False)
@@ -223,6 +227,12 @@ def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
         ("a second master took a write", [RivalAnswered(at=10.0, code=0)]),
         ("there were two masters", [RivalEnded(at=10.0, log_end=100, is_listed=False)]),
         ("there were two masters", [RivalEnded(at=10.0, log_end=0, is_listed=True)]),
+        ("there were two masters", [TwoMasters(at=10.0, broker=1, other=0)]),
+        (
+            "handed over with less",
+            [*switched(40.0, kept=150), HandedOver(at=41.0, former=0, broker=1)],
+        ),
+        ("handed over with less", [HandedOver(at=41.0, former=0, broker=1)]),
         ("a stranger was served", [StrangerAnswered(at=10.0, broker=0, size=12)]),
         ("skipped", [received(10.0, SECOND, 3)]),
         ("offset went back", [seen(10.0, 0, 1)]),
@@ -236,6 +246,30 @@ def test_wrong_end_is_told(promise: str, changes: dict[str, Any]) -> None:
 )
 def test_wrong_event_is_told(promise: str, more: list[Event]) -> None:
     assert promise in broken([*RIGHT, *more])
+
+
+def test_logs_that_differ_below_their_boundary_are_told() -> None:
+    """Whoever follows whom: here both are masters of an epoch of their own behind the first one."""
+    first = Epoch(number=1, id="a", start=0)
+    master = state(0, epochs=(first, Epoch(number=2, id="b", start=SIZE)))
+    slave = state(1, epochs=(first, Epoch(number=3, id="c", start=SIZE + 50)))
+    beyond, below = b"a" * SIZE + b"c" * SIZE, b"a" * 50 + b"c" * (2 * SIZE - 50)
+    assert broken(RIGHT, master, slave) == set()
+    assert broken(RIGHT, master, attrs.evolve(slave, log=beyond)) == {"logs differ"}
+    broken_below = broken(RIGHT, master, attrs.evolve(slave, log=below))
+    assert broken_below == {"logs differ", "logs differ below their boundary"}
+    # A log that begins later is compared from there on.
+    later = attrs.evolve(slave, log_begin=50, log=below[50:])
+    assert "logs differ below their boundary" in broken(RIGHT, master, later)
+
+
+def test_logs_that_differ_at_a_restart_are_told() -> None:
+    compared = LogsCompared(at=21.0, broker=0, other=1, boundary=150, same=149)
+    assert broken([*RIGHT, compared]) == {"logs differ below their boundary"}
+    assert broken([*RIGHT, attrs.evolve(compared, same=150)]) == set()
+    # What a crash tore is mended once the other one has answered.
+    torn = restarted(20.0, "torn end")
+    assert broken([*RIGHT[:-4], *torn, compared]) == set()
 
 
 def test_commit_that_no_broker_has_is_told() -> None:

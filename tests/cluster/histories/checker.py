@@ -10,6 +10,7 @@ Invariant: an excuse is a fault in the history that explains the loss, never a k
 """
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Final
 
 from tests.cluster.histories.checker_offsets import SETTLED, can_ask, check_offsets
@@ -20,6 +21,8 @@ from tests.cluster.histories.checker_readers import (
 )
 from tests.cluster.histories.events import (
     Event,
+    HandedOver,
+    LogsCompared,
     MemberEnded,
     MemberStarted,
     Pulled,
@@ -31,6 +34,7 @@ from tests.cluster.histories.events import (
     SendStarted,
     StrangerAnswered,
     TopicCreated,
+    TwoMasters,
 )
 from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
@@ -48,8 +52,10 @@ from tests.cluster.histories.uses.check_handling import check_ledger, check_noti
 from tests.cluster.histories.uses.check_parked import check_delayed, check_transactions
 from tests.cluster.histories.uses.check_regulars import check_regulars
 from tests.cluster.histories.violation import Violation, events_of
+from tests.cluster.histories.world import common_end
 
 from rocketrio_broker.ha.client import HAClientState
+from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.ha import TRANSFER_HEADER_SIZE as HEADER_SIZE
 
@@ -121,6 +127,27 @@ def logs_are_identical(story: Story) -> Iterator[Violation]:
             yield Violation("a slave is not level", f"{ends}: {slave.replication}")
         if (slave.queues, slave.used) != (master.queues, master.used):
             yield Violation("queues differ", f"broker {slave.broker}")
+
+
+def logs_are_identical_below_their_boundary(story: Story) -> Iterator[Violation]:
+    """Whatever became of them: two logs are the same up to where they part, by the epochs that they name."""
+    torn: set[int] = set()
+    for event in story.history.events:
+        if isinstance(event, MemberEnded) and event.how == "torn end":
+            torn.add(event.broker)
+        elif (
+            isinstance(event, LogsCompared)
+            and event.same < event.boundary
+            # What a crash tore is not mended before its broker has found another one.
+            and not torn & {event.broker, event.other}
+        ):
+            yield Violation("logs differ below their boundary", "", event)
+    for one, other in combinations(story.final.brokers, 2):
+        boundary = common_boundary(one.epochs, one.log_end, other.epochs, other.log_end)
+        same = common_end((one.log_begin, one.log), (other.log_begin, other.log))
+        if boundary is not None and same < boundary.address:
+            text = f"brokers {one.broker} and {other.broker} from {same} on, boundary {boundary.address}"
+            yield Violation("logs differ below their boundary", text)
 
 
 def _waits_ahead(story: Story, slave: BrokerState) -> bool:
@@ -266,6 +293,22 @@ def second_master_takes_no_writes(story: Story) -> Iterator[Violation]:
             yield Violation("there were two masters", "", event)
 
 
+def hand_overs_lose_nothing(story: Story) -> Iterator[Violation]:
+    """When the command is done the new master has all that the former had, and nobody else ever took writes with it."""
+    for event in story.history.events:
+        if isinstance(event, TwoMasters):
+            yield Violation("there were two masters", "", event)
+        elif isinstance(event, HandedOver):
+            kept = [
+                began.kept >= ended.log_end
+                for began, ended in reigns(story)
+                if (ended.broker, began.broker) == (event.former, event.broker)
+                and ended.at <= event.at  # It may take its time until it takes writes.
+            ]
+            if not kept or not kept[-1]:
+                yield Violation("handed over with less", "", event)
+
+
 def strangers_get_nothing(story: Story) -> Iterator[Violation]:
     """Where replication is closed, who proves nothing is told at most that (a TLS alert is shorter than a header)."""
     for answer in events_of(story, StrangerAnswered):
@@ -278,16 +321,23 @@ def created_topics_are_there(story: Story) -> Iterator[Violation]:
     names = {text.split()[0] for text in story.final.brokers[0].topics}
     cut_off = max((getattr(one, "cut_off", 0.0) for one in story.schedule.switches), default=0.0)
     for created in events_of(story, TopicCreated):
-        was_not_heard_of = any(
-            began.broker != ended.broker
-            and began.at >= created.at
-            and not can_ask(story, created.at, began)
-            for began, ended in reigns(story)
-        ) or any(
-            # Its table is gone with the process or disk that had it, before slaves copied it.
-            (was_down(story, ended.broker, began.at) or end_of(story, ended) == "wiped")
-            and 0 <= ended.at - created.at <= SETTLED + cut_off
-            for began, ended in reigns(story)
+        was_not_heard_of = (
+            any(
+                began.broker != ended.broker
+                and began.at >= created.at
+                and not can_ask(story, created.at, began)
+                for began, ended in reigns(story)
+            )
+            or any(
+                # Its table is gone with the process or disk that had it, before slaves copied it.
+                (was_down(story, ended.broker, began.at) or end_of(story, ended) == "wiped")
+                and 0 <= ended.at - created.at <= SETTLED + cut_off
+                for began, ended in reigns(story)
+            )
+            or any(
+                end_of(story, ended) == "wiped" and not can_ask(story, ended.at, began)
+                for began, ended in reigns(story)
+            )
         )
         if created.topic not in names and not was_not_heard_of:
             yield Violation("created and gone", "", created)
@@ -313,6 +363,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     answers_wait_for_what_they_say,
     acknowledged_messages_are_there,
     logs_are_identical,
+    logs_are_identical_below_their_boundary,
     everything_came_to_rest,
     queues_keep_the_order_of_sends,
     readers_see_what_a_master_appended,
@@ -332,6 +383,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     started_members_have_what_they_must,
     new_master_got_the_whole_log,
     producers_find_the_master,
+    hand_overs_lose_nothing,
     strangers_get_nothing,
     second_master_takes_no_writes,
 )

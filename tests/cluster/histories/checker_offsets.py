@@ -234,9 +234,9 @@ def resets_win(story: Story) -> Iterator[Violation]:
 
 
 def _has_bad_disk(story: Story, end: MemberEnded) -> bool:
-    """Whether the broker could not write its file in the seconds before, or only slowly."""
+    """Whether the broker could not write its file in the seconds before, or only slowly, or stood still."""
     name = "master" if end.broker == 0 else f"slave-{end.broker}"
-    bad = tuple(f"{kind} {name}" for kind in ("slow disk", "full disk"))
+    bad = tuple(f"{kind} {name}" for kind in ("slow disk", "full disk", "pause"))
     until: dict[str, float] = {}
     for event in story.history.events:
         if event.at > end.at:

@@ -48,30 +48,42 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
     master, confirmed = 0, 0
     moved_after, looked_at = 0.0, 0.0  # slaves got further at some time after the look before
     down: set[int] = set()
+    shown = 0  # by the master of the moment, and what it shows again after a restart
+    before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
     for event in story.history.events:
         match event:
             case MemberEnded(broker=broker, role=role, log_end=log_end):
                 down.add(broker)
                 if role == "slave":
                     confirmed = max(confirmed, log_end)
-            case MemberStarted(broker=broker):
+            case MemberStarted(broker=broker, log_end=log_end):
                 down.discard(broker)
-            case ReignBegan(at=at, broker=master, kept=kept):
+                before[broker] = log_end
+            case ReignBegan(at=at, broker=broker, kept=kept):
                 confirmed, moved_after = min(confirmed, kept), at
+                shown = min(shown, kept) if broker == master else 0
+                master = broker
             case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
                 ends = sorted(end for number, end, _ in held_by if number not in down)
                 if len(ends) > 1 and ends[-2] > confirmed:
-                    confirmed, moved_after = ends[-2], looked_at
+                    confirmed = ends[-2]
+                    # One that comes back with much, and stands aside, has not moved.
+                    if any(
+                        end > before.get(number, -1)
+                        for number, end, _ in held_by
+                        if number != master
+                    ):
+                        moved_after = looked_at
+                before |= {number: end for number, end, _ in held_by}
                 looked_at = event.at
-                if (
-                    isinstance(event, SendAnswered)
-                    or event.broker != master
-                    or len(held_by) <= story.schedule.mode.slaves
-                ):
+                if isinstance(event, SendAnswered) or event.broker != master:
+                    continue
+                before_it, shown = max(confirmed, shown), max(shown, event.end_offset + 1)
+                if len(held_by) <= story.schedule.mode.slaves:
                     continue  # One that is starting serves before it can be seen how far it is.
                 flushed = {number: flushed for number, _, flushed in held_by}[event.broker]
                 is_on_disk = event.at >= moved_after + SLAVE_TIMEOUT and flushed > event.end_offset
-                if confirmed <= event.end_offset and not is_on_disk:
+                if before_it <= event.end_offset and not is_on_disk:
                     yield Violation("shown before it was confirmed", "", event)
             case _:
                 pass

@@ -225,6 +225,34 @@ class ReignBegan(Event):
 
 
 @attrs.frozen(kw_only=True)
+class LogsCompared(Event):
+    """A broker has started, or begins to reign; another one runs whose log has an epoch in common with its own."""
+
+    broker: int
+    other: int
+    boundary: int
+    """Up to where they are the same, by the epochs that they name."""
+    same: int
+    """Up to where they are."""
+
+
+@attrs.frozen(kw_only=True)
+class HandedOver(Event):
+    """The operator's command to change places was answered: it is done."""
+
+    former: int
+    broker: int
+
+
+@attrs.frozen(kw_only=True)
+class TwoMasters(Event):
+    """A broker leads while another one of the name takes writes."""
+
+    broker: int
+    other: int
+
+
+@attrs.frozen(kw_only=True)
 class RivalAnswered(Event):
     """A second master of the name was sent a message, and answered."""
 

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import trio
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import FaultBegan, FaultEnded, now
+from tests.cluster.histories.pause import PausableMember
 from tests.cluster.histories.rival import RivalMaster, hides_a_master
 from tests.cluster.histories.schedule import Fault
 from tests.cluster.histories.world import ScheduledClock, World
@@ -49,9 +50,12 @@ def _note(world: World, fault: Fault) -> None:
 @asynccontextmanager
 async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
     member = world.member(fault.who)
+    assert isinstance(member, PausableMember)
     assert isinstance(member.disk, ScheduledDisk)
-    # Another fault may have it down already; and with a full disk a clean stop ends with an error, as it should.
-    if not member.is_running or (fault.kind == "stop" and member.disk.is_full):
+    # Another fault may have it down already; with a full disk a clean stop ends with an error, as it should; and
+    # a paused one stops when it goes on.
+    cannot_stop = member.disk.is_full or member.is_paused
+    if not member.is_running or (fault.kind == "stop" and cannot_stop):
         yield False
         return
     _note(world, fault)
@@ -59,6 +63,19 @@ async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerato
     await world.end(member, fault.kind, seed=seed, kept=fault.amount, torn=int(fault.amount))
     yield True
     await world.start(member)
+
+
+@asynccontextmanager
+async def _pause(world: World, fault: Fault, number: int) -> AsyncGenerator[bool]:
+    member = world.member(fault.who)
+    assert isinstance(member, PausableMember)
+    if not member.is_running or member.is_paused:
+        yield False
+        return
+    _note(world, fault)
+    member.pause()
+    yield True
+    member.resume()
 
 
 @asynccontextmanager
@@ -135,6 +152,7 @@ _APPLIED = {
     "stop": _member_down,
     "torn end": _member_down,
     "wiped": _member_down,
+    "pause": _pause,
     "clock": _clock,
     "slow disk": _disk,
     "full disk": _disk,

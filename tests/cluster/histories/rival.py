@@ -120,6 +120,7 @@ def hides_a_master(fault: Fault) -> bool:
         "torn end",
         "wiped",
         "silence",
+        "pause",
         "name server down",
     ):
         return not fault.who.startswith(("consumer", "producer"))

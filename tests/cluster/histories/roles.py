@@ -7,23 +7,27 @@
 Each order goes with a change of the broker's own settings first, so that one that goes down comes back in the role it
 was given last; and it is repeated until the broker is in its role.
 
-Invariant: nobody is told to be master before everybody else is known not to be.
+Others change places by one command (`HandOver`), after which the brokers themselves say who leads; make a slave master
+while the master lives, which is to be refused (`Grab`); or decide which of two histories goes on (`Decision`).
+
+Invariant: but for a grab nobody is told to be master before everybody else is known not to be.
 """
 
 from typing import Final
 
 import attrs
 import trio
-from tests.cluster.histories.events import Note, now
+from tests.cluster.histories.events import HandedOver, Note, TwoMasters, now
 from tests.cluster.histories.readers import client_at
 from tests.cluster.histories.rival import RivalMaster
-from tests.cluster.histories.schedule import Failover, Switch
-from tests.cluster.histories.world import World
+from tests.cluster.histories.schedule import Decision, Failover, Grab, HandOver, Switch
+from tests.cluster.histories.world import BROKER_NAME, World
 
 from rocketrio import Admin, Error, open_admin
 from rocketrio_broker.config import Role
 from rocketrio_broker.embedded import Member
 from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.remoting.ports import split_addr
 
 ORDER_AGAIN_PAUSE: Final = 1.0
 LEVEL_LIMIT: Final = 8.0
@@ -38,10 +42,17 @@ async def switch_masters(world: World, rival: RivalMaster) -> None:
         for switch in world.schedule.switches:
             await trio.sleep_until(switch.at)
             async with rival.out_of_the_way():
-                if isinstance(switch, Failover):
-                    await _fail_over(world, admin, switch)
-                else:
-                    await _switch(world, admin, switch)
+                match switch:
+                    case Switch():
+                        await _switch(world, admin, switch)
+                    case HandOver():
+                        await _hand_over(world, admin, switch)
+                    case Grab():
+                        await _grab(world, admin, switch)
+                    case Decision():
+                        await _decide(world, admin)
+                    case Failover():
+                        await _fail_over(world, admin, switch)
 
 
 async def _switch(world: World, admin: Admin, switch: Switch) -> None:
@@ -72,14 +83,67 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
     how = "torn end" if failover.torn else "kill"
     await world.end(old, how, torn=failover.torn)
     network.reconnect(old.host, new.host)
+    if failover.forgets == "before":
+        await world.begin_name_server_anew()
     await trio.sleep(failover.promoted_after)
     await _order(world, admin, new, world.schedule.mode.role)
     world.begin_reign(new, others)
+    if failover.forgets == "after":
+        await world.begin_name_server_anew()
     await trio.sleep(failover.back_after)
     await world.start(old)
     _note(world, f"{old.host} is back as {old.broker.role}")
     await trio.sleep(failover.mended_after)
     await _order(world, admin, old, "slave")
+
+
+async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
+    """One command. That its outcome is not known is none of the operator's business: the brokers settle that."""
+    old, new = world.master, world.member(change.to) if change.to else None
+    to = None
+    if new is not None and new.is_running and new.broker.config.is_slave:
+        to = new.broker.config.broker_id
+    _note(world, f"a hand-over from {old.host} to {to or 'any'}")
+    try:
+        done = await admin.hand_over(BROKER_NAME, to=to)
+    except Error as error:
+        _note(world, f"not handed over: {error}")
+    else:
+        former, broker = (
+            world.number(split_addr(addr)[0]) for addr in (done.old_address, done.new_address)
+        )
+        world.history.add(HandedOver(at=now(), former=former, broker=broker))
+
+
+async def _grab(world: World, admin: Admin, grab: Grab) -> None:
+    """The settings of nobody change: it is an order on the spur of the moment, and not repeated."""
+    old, new = world.master, world.member(grab.to)
+    if not old.is_running or not old.broker.store.writable or not new.is_running:
+        return
+    await world.begin_name_server_anew()
+    _note(world, f"{grab.to} shall be master beside the first one")
+    try:
+        await admin.change_role(f"{new.host}:10911", world.schedule.mode.role, MASTER_ID)
+    except Error as error:
+        _note(world, f"refused: {error}")
+    else:
+        numbers = world.number(new.host), world.number(old.host)
+        world.history.add(TwoMasters(at=now(), broker=numbers[0], other=numbers[1]))
+
+
+async def _decide(world: World, admin: Admin) -> None:
+    """As the broker's own problem says: the slave that has the older log is made master."""
+    old = world.master
+    if not old.is_running or old.broker.store.writable or old.broker.config.is_slave:
+        return
+    slaves = [one for one in world.cluster.slaves if one.is_running]
+    new = max(slaves, key=lambda one: one.broker.store.max_physical_offset)
+    _note(world, f"{old.host} began a second history, {new.host} has the older one")
+    others = world.log_ends()
+    await _order(world, admin, old, "slave")
+    world.end_reign(old)
+    await _order(world, admin, new, world.schedule.mode.role)
+    world.begin_reign(new, others)
 
 
 async def _has_all(world: World, new: Member) -> bool:
@@ -93,9 +157,7 @@ async def _has_all(world: World, new: Member) -> bool:
 
 async def _order(world: World, admin: Admin, member: Member, role: Role) -> None:
     """Returns when the broker is in the role, by this order or by its settings."""
-    number = world.number(member.host)
-    slave_id = number or len(world.cluster.members)
-    broker_id = slave_id if role == "slave" else MASTER_ID
+    broker_id = next(world.new_ids) if role == "slave" else MASTER_ID
     member.config = attrs.evolve(member.config, role=role, broker_id=broker_id)
     while True:
         try:

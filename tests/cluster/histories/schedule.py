@@ -15,6 +15,8 @@ MOVABLE_QUEUE: Final = 3
 """The one queue whose offsets are lowered on purpose; in all others they may only rise."""
 FIRST_FAULT: Final = 3.0
 USUAL_LENGTH: Final = 32.0
+GRAB_LIMIT: Final = 6.0
+"""Seconds until a slave that grabs for the place of a living master was refused it."""
 LONG_LENGTH: Final = 150.0
 """Enough for a name server or broker to give a silent peer up after 120 s."""
 
@@ -25,9 +27,17 @@ OTHER_FAULTS = Literal["name server down"]
 MISTAKES = Literal["rival"]
 DAMAGE = Literal["torn end", "wiped"]
 CLOCK_FAULTS = Literal["clock"]
+PAUSES = Literal["pause"]
 Use = Literal["delayed", "transactions", "ledger", "retries", "static", "broadcast"]
 FaultKind = (
-    BROKER_FAULTS | PAIR_FAULTS | HOST_FAULTS | OTHER_FAULTS | MISTAKES | DAMAGE | CLOCK_FAULTS
+    BROKER_FAULTS
+    | PAIR_FAULTS
+    | HOST_FAULTS
+    | OTHER_FAULTS
+    | MISTAKES
+    | DAMAGE
+    | CLOCK_FAULTS
+    | PAUSES
 )
 
 _WEIGHTS: Final[dict[str, int]] = {"kill": 4, "stop": 2, "power cut": 2, "partition": 3}
@@ -74,6 +84,30 @@ class Switch:
 
 
 @attrs.frozen
+class HandOver:
+    """The master and a slave change places by the one command for that."""
+
+    at: float
+    to: str = ""
+    """The slave; whichever lacks least, where there is none of this name or it is master."""
+
+
+@attrs.frozen
+class Grab:
+    """The operator makes a slave master while the master lives; the name server began anew, and lists nobody."""
+
+    at: float
+    to: str
+
+
+@attrs.frozen
+class Decision:
+    """The operator looks at the master; if that began a second history, the longest slave shall be master."""
+
+    at: float
+
+
+@attrs.frozen
 class Failover:
     """The master is killed, another becomes master, and the first comes back as what it was: as master."""
 
@@ -89,11 +123,16 @@ class Failover:
     """Seconds after its return until the operator makes it a slave."""
     torn: int = 0
     """Bytes at its end that are zeros when it comes back."""
+    forgets: Literal["", "before", "after"] = ""
+    """Whether the name server begins anew, and lists nobody, before the promotion or after it."""
 
     @property
     def ends(self) -> float:
         """When it is over, unless brokers take long to start."""
         return self.at + self.promoted_after + self.back_after + self.mended_after
+
+
+Change = Switch | HandOver | Grab | Decision | Failover
 
 
 @attrs.frozen
@@ -111,6 +150,8 @@ class Mode:
     """What a slave's acknowledgement means."""
     link: Literal["open", "secret", "tls"] = "open"
     """What brokers prove to each other before they replicate."""
+    returns: Literal["follow", "stand-aside"] = "follow"
+    """What a master does that comes back and finds another one."""
 
 
 @attrs.frozen
@@ -126,7 +167,7 @@ class Schedule:
     resets: tuple[float, ...]
     """When an operator resets the movable queue."""
     faults_end: float
-    switches: tuple[Switch | Failover, ...] = ()
+    switches: tuple[Change, ...] = ()
     remakes: tuple[float, ...] = ()
     """When the passing topic is deleted and made anew; without any there is none."""
     uses: tuple[Use, ...] = ()
@@ -173,17 +214,29 @@ def make_schedule(seed: int) -> Schedule:
     uses = _uses(random.Random(f"uses {seed}"))
     if uses:
         faults += _faults_of_users(random.Random(f"users {seed}"), length, mode.slaves)
-    switches: tuple[Switch | Failover, ...] = _switches(
-        random.Random(f"switches {seed}"), length, mode.slaves
-    )
+    faults += _pauses(random.Random(f"pauses {seed}"), length, mode.slaves)
+    switches: tuple[Change, ...] = _switches(random.Random(f"switches {seed}"), length, mode.slaves)
     damage = _damage(random.Random(f"damage {seed}"), length, mode.slaves)
     failover = _failover(random.Random(f"failover {seed}"), length, mode.slaves)
+    grab = _grab(random.Random(f"grab {seed}"), length, mode.slaves)
     if failover is not None:
         switches, damage = (failover,), []
         faults = _undisturbed(faults, failover.at, failover.ends)
+        returns: tuple[Literal["follow", "stand-aside"], ...] = ("follow", "stand-aside")
+        mode = attrs.evolve(mode, returns=random.Random(f"returns {seed}").choice(returns))
     elif any(fault.kind == "wiped" for fault in damage):
-        switches = ()
-        faults = _undisturbed(faults, damage[0].at, damage[0].at + damage[0].lasts)
+        ends = max(fault.at + fault.lasts for fault in damage)
+        switches = (Decision(round(ends + 4.0, 3)),)
+        faults = _undisturbed(faults, damage[0].at, ends)
+    elif grab is not None:
+        switches = (grab,)
+        faults = _undisturbed(faults, grab.at, grab.at + GRAB_LIMIT)
+    else:
+        hand_overs, disturbing = _hand_overs(
+            random.Random(f"hand-overs {seed}"), length, mode.slaves
+        )
+        switches = tuple(sorted((*switches, *hand_overs), key=lambda change: change.at))
+        faults += disturbing
     faults += damage
     visits = [_visits(rng, length) for _ in range(consumer_count)]
     resets = sorted(round(rng.uniform(5, length), 3) for _ in range(rng.choice((0, 0, 1, 2))))
@@ -251,6 +304,52 @@ def _switches(rng: random.Random, length: float, slaves: int) -> tuple[Switch, .
     )
 
 
+def _pauses(rng: random.Random, length: float, slaves: int) -> list[Fault]:
+    """For less than a question takes, longer than a call, longer than replication's patience."""
+    brokers = ["master", "master", *(f"slave-{number + 1}" for number in range(slaves))]
+    faults = []
+    for _ in range(rng.choice((0, 0, 0, 1, 1, 2))):
+        at = round(rng.uniform(FIRST_FAULT, length - 10), 3)
+        lasts = rng.choice((0.3, 2.0, 5.0, 12.0, 25.0)) * rng.uniform(0.5, 1.5)
+        faults.append(Fault(at, round(min(lasts, length - at), 3), "pause", rng.choice(brokers)))
+    return faults
+
+
+def _hand_overs(
+    rng: random.Random, length: float, slaves: int
+) -> tuple[list[HandOver], list[Fault]]:
+    """Over a link that is slow, so that its steps take time, and something breaks in the middle of some."""
+    names = ["master", *(f"slave-{number + 1}" for number in range(slaves))]
+    changes, faults = [], []
+    for _ in range(rng.choice((0, 0, 1, 1, 3))):
+        at = round(rng.uniform(FIRST_FAULT + 1, length - 12), 3)
+        changes.append(HandOver(at, rng.choice(("", *names))))
+        other = rng.choice(names[1:])
+        seconds = rng.choice((0.0, 0.01, 0.05, 0.2))
+        if seconds:
+            faults.append(Fault(round(at - 0.5, 3), 5.0, "delay", "master", other, amount=seconds))
+        kind = rng.choice((None, "kill", "power cut", "pause", "partition", "cut"))
+        if kind is not None:
+            is_pair = kind in get_args(PAIR_FAULTS)
+            faults.append(
+                Fault(
+                    at=round(at + rng.uniform(0.0, 0.02 + 14 * seconds), 3),
+                    lasts=round(rng.choice((0.3, 1.5, 4.0, 8.0)) * rng.uniform(0.5, 1.5), 3),
+                    kind=kind,
+                    who="master" if is_pair else rng.choice(("master", other)),
+                    other=other if is_pair else "",
+                    amount=0.5 if kind == "power cut" else 0.0,
+                )
+            )
+    return changes, faults
+
+
+def _grab(rng: random.Random, length: float, slaves: int) -> Grab | None:
+    if rng.random() < 0.9:
+        return None
+    return Grab(round(rng.uniform(8, length - 16), 3), f"slave-{rng.randint(1, slaves)}")
+
+
 def _damage(rng: random.Random, length: float, slaves: int) -> list[Fault]:
     """A torn end, an empty disk, or clocks that jump, in some runs."""
     kind = rng.choice((None, None, None, None, "torn end", "wiped", "clock"))
@@ -261,7 +360,12 @@ def _damage(rng: random.Random, length: float, slaves: int) -> list[Fault]:
         return [Fault(at, lasts, kind, "clocks", amount=rng.choice((-5.0, 30.0, 3600.0)))]
     who = rng.choice(("master", *(f"slave-{number + 1}" for number in range(slaves))))
     amount = float(rng.choice((1, 17, 40, 300))) if kind == "torn end" else 0.0
-    return [Fault(at, lasts, kind, who, amount=amount)]
+    faults = [Fault(at, lasts, kind, who, amount=amount)]
+    if kind == "wiped" and who == "master" and rng.random() < 0.5:
+        # On the same machine: it forgets who the slaves were, and is back a little sooner or later.
+        back = max(0.1, lasts + rng.choice((-2.0, -0.1, 0.1, 2.0)))
+        faults.append(Fault(at, round(back, 3), "name server down", "name server"))
+    return faults
 
 
 def _failover(rng: random.Random, length: float, slaves: int) -> Failover | None:
@@ -275,6 +379,7 @@ def _failover(rng: random.Random, length: float, slaves: int) -> Failover | None
         back_after=rng.choice((0.3, 1.0, 4.0)),
         mended_after=rng.choice((3.0, 8.0)),
         torn=rng.choice((0, 0, 0, 17)),
+        forgets=rng.choice(("", "", "before", "after")),
     )
 
 

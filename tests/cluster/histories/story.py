@@ -24,7 +24,7 @@ from tests.cluster.histories.passing_topic import (
 from tests.cluster.histories.readers import audit
 from tests.cluster.histories.rival import RivalMaster
 from tests.cluster.histories.roles import switch_masters
-from tests.cluster.histories.schedule import QUEUES, Schedule
+from tests.cluster.histories.schedule import QUEUES, HandOver, Schedule
 from tests.cluster.histories.stranger import knock
 from tests.cluster.histories.uses.playing import (
     SENDERS,
@@ -47,6 +47,7 @@ from tests.cluster.histories.world import (
 
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.ha_exchange import Epoch
 from rocketrio_protocol.topic_config import TopicConfig
 
 REST_LIMIT: Final = 120.0
@@ -77,6 +78,8 @@ class BrokerState:
     """What the uses left in their queues."""
     used_offsets: tuple[tuple[str, str, int, int], ...] = ()
     """Group, topic, queue id and offset."""
+    epochs: tuple[Epoch, ...] = ()
+    """Whose writes its log holds."""
 
     @property
     def log_end(self) -> int:
@@ -124,6 +127,8 @@ async def _run(schedule: Schedule, history: History) -> FinalState:
             nursery.start_soon(audit, world)
             nursery.start_soon(knock, world)
             nursery.start_soon(look_at_passing, world)
+            if any(isinstance(change, HandOver) for change in schedule.switches):
+                nursery.start_soon(world.watch_standings)
             async with trio.open_nursery() as consumers:
                 for number, visits in enumerate(schedule.consumers):
                     consumers.start_soon(visit, world, number, visits)
@@ -193,6 +198,7 @@ def _state(world: World, member: Member) -> BrokerState:
         replication="" if slave is None else f"{slave.log.state.value}; {slave.log.last_problem}",
         used=stored_messages(world, member),
         used_offsets=progress_of_groups(world, member),
+        epochs=tuple(store.epochs.to_send()),
     )
 
 

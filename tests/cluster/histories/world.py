@@ -4,6 +4,8 @@
 """
 
 import random
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -12,20 +14,24 @@ import trio
 from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.histories.events import (
     History,
+    LogsCompared,
     MemberEnded,
     MemberStarted,
     OffsetsSeen,
     ReignBegan,
     ReignEnded,
     StartFailed,
+    TwoMasters,
     now,
 )
 from tests.cluster.histories.link_files import link_settings, new_folder
+from tests.cluster.histories.pause import PausableCluster
 from tests.cluster.histories.schedule import QUEUES, Schedule
 from tests.cluster.histories.uses.names import level_table
 
 from rocketrio import open_admin, open_client
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
+from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.remoting.ports import VirtualWallClock
@@ -42,6 +48,8 @@ SLAVE_SYNC_PERIOD: Final = 5.0
 LOOK_PERIOD: Final = 0.5
 """Seconds between two looks at the offsets of all brokers."""
 START_AGAIN_PAUSE: Final = 1.0
+NAME_SERVER_PAUSE: Final = 0.1
+"""Seconds that a name server is away when it begins anew."""
 TRANSACTION_TIMEOUT: Final = 2.0
 CHECK_INTERVAL: Final = 3.0
 CHECK_MAX: Final = 200
@@ -84,7 +92,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
             "transaction_check_interval": CHECK_INTERVAL,
             "transaction_check_max": CHECK_MAX,
         }
-    return EmbeddedCluster(
+    return PausableCluster(
         slaves=mode.slaves,
         broker_name=BROKER_NAME,
         store=store,
@@ -97,6 +105,7 @@ def open_cluster(schedule: Schedule) -> EmbeddedCluster:
         role=mode.role,
         ha_acknowledge=mode.acknowledge,
         ha_divergent_tail="cut",
+        ha_return_role=mode.returns,
         **settings,
     )
 
@@ -111,6 +120,8 @@ class World:
     name_server_is_running: bool = True
     is_ending: bool = False
     """The faults are over: nothing is lowered any more."""
+    new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
+    """Of brokers that are made slaves: none twice, as a hand-over exchanges two."""
     folder: Path = attrs.Factory(new_folder)
     """For the files of its clients, which are real ones."""
     _hosts: dict[str, str] = attrs.Factory(dict)
@@ -121,6 +132,8 @@ class World:
     _reigning: int | None = 0
     _last_reign: int = 0
     _reign_log: bytes = b""  # of the last master, when it was that no more
+    _reign_ends: tuple[tuple[int, int, int], ...] = ()  # of all logs, then
+    _standings: trio.Nursery | None = None  # the tasks that watch who leads
     _seen: dict[tuple[int, int], int] = attrs.Factory(dict)
 
     def rng(self, who: str) -> random.Random:
@@ -251,6 +264,15 @@ class World:
 
     # ------------------------------------------------------------------------------- ends and starts
 
+    async def begin_name_server_anew(self) -> None:
+        """It lists nobody until brokers register again; nothing where it is down."""
+        if self.name_server_is_running:
+            self.name_server_is_running = False
+            await self.cluster.kill_name_server()
+            await trio.sleep(NAME_SERVER_PAUSE)
+            await self.cluster.restart_name_server()
+            self.name_server_is_running = True
+
     async def end(
         self, member: Member, how: str, *, seed: int = 0, kept: float = 1.0, torn: int = 0
     ) -> None:
@@ -315,17 +337,68 @@ class World:
                 offsets=self.offsets(member),
             )
         )
+        self._compare_log(member)
         if not member.broker.config.is_slave and not self.has_master:
             self.begin_reign(member, others)
+        if self._standings is not None:
+            self._standings.start_soon(self._watch_standing, member)
         self.look_at_offsets()
 
+    def _compare_log(self, member: Member) -> None:
+        """With the logs of all others that run."""
+        one = member.broker.store
+        for other in self.cluster.members:
+            if other is member or not other.is_running:
+                continue
+            two = other.broker.store
+            boundary = common_boundary(
+                one.epochs.lines, one.max_physical_offset, two.epochs.lines, two.max_physical_offset
+            )
+            if boundary is not None:
+                self.history.add(
+                    LogsCompared(
+                        at=now(),
+                        broker=self.number(member.host),
+                        other=self.number(other.host),
+                        boundary=boundary.address,
+                        same=common_end(whole_log(one), whole_log(two)),
+                    )
+                )
+
     # ------------------------------------------------------------------------------- who is master
+
+    async def watch_standings(self) -> None:
+        """Note reigns that begin and end by themselves, in a hand-over; a task of the run."""
+        async with trio.open_nursery() as self._standings:
+            for member in self.cluster.members:
+                self._standings.start_soon(self._watch_standing, member)
+            await trio.sleep_forever()
+
+    async def _watch_standing(self, member: Member) -> None:
+        """Until it is down; then this waits for nothing."""
+        number, broker = self.number(member.host), member.broker
+        leadership = broker.parts.leadership
+        while member.is_running and member.broker is broker:
+            seen = leadership.changes.value
+            if leadership.leads:
+                for other in self.cluster.members:
+                    if other is not member and other.is_running and other.broker.store.writable:
+                        self.history.add(
+                            TwoMasters(at=now(), broker=number, other=self.number(other.host))
+                        )
+                if self._reigning not in (None, number):
+                    self.end_reign(self.cluster.members[self._reigning])
+                self.begin_reign(member, self._reign_ends)
+            else:
+                self.end_reign(member)
+            await leadership.changes.wait_past(seen)
 
     def end_reign(self, member: Member) -> None:
         """If this broker was the master, it takes nothing more from now on."""
         number = self.number(member.host)
         if self._reigning == number:
             self._reigning = None
+            self._reign_ends = self.log_ends()
             self._reign_log = whole_log(member.broker.store)[1]
             log_end = member.broker.store.max_physical_offset
             self.history.add(ReignEnded(at=now(), broker=number, log_end=log_end))
@@ -336,6 +409,7 @@ class World:
         if self._reigning == number:
             return
         self._reigning = self._last_reign = number
+        self._compare_log(member)
         kept = _common_size(self._reign_log, whole_log(member.broker.store)[1])
         offsets = self.offsets(member)
         self.history.add(
@@ -359,6 +433,12 @@ def whole_log(store: MessageStore) -> tuple[int, bytes]:
     while (block := store.read_log(begin + len(log), 1 << 20)) is not None:
         log += block
     return begin, bytes(log)
+
+
+def common_end(one: tuple[int, bytes], other: tuple[int, bytes]) -> int:
+    """The address that two logs are the same up to, from where the later one begins."""
+    begin = max(one[0], other[0])
+    return begin + _common_size(one[1][begin - one[0] :], other[1][begin - other[0] :])
 
 
 def _common_size(one: bytes, other: bytes) -> int:
