@@ -7,16 +7,24 @@
     its time is up                         executed again then
     the broker stands aside                all are executed again, and refused
 
+Limits count in weights: a pull weighs one, and one more for each 64 characters of its texts, which say how much memory
+its filter takes.
+
 Invariant: a held pull is executed again exactly once, or dropped with its connection.
+Invariant: what is kept of a pull is bounded by its weight: its request's body and further fields are not.
+Invariant: where all places are taken, a pull displaces one of the connection that has most: nobody's many turn long
+polling off for others.
+Invariant: other tasks have their turn after TURN_PULLS, and pulls of another queue are not behind those of a long one.
 Invariant: a fault while one is looked at is answered to that one, and touches no other.
 Answers to: PullRequestHoldService, NotifyMessageArrivingListener; RocketMQ reference, section 8.5.
 Unlike Java: slaves wake their readers too; times are kept exactly, not to the next 5 s.
 """
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import Final, Protocol
 
@@ -34,7 +42,18 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import answer_of
 
 HELD_PULLS_LIMIT: Final = 100_000
-"""Pulls held at once; one more is answered without waiting (pullThreadPoolQueueCapacity)."""
+"""Weight of all held pulls (pullThreadPoolQueueCapacity), some 1.5 KB each."""
+
+CONNECTION_LIMIT: Final = 5000
+"""Weight of one connection's held pulls: more than a topic has queues, of which a reader has one each."""
+
+SUSPEND_LIMIT: Final = 120.0
+"""Seconds for which a pull is held at most, whatever it asks for; Java's clients ask for 15 to 30."""
+
+TURN_PULLS: Final = 100
+"""Pulls woken, or looked at, before other tasks get their turn: some 5 ms."""
+
+_CHARACTERS_OF_A_WEIGHT: Final = 64
 
 LOOK_INTERVAL: Final = 5.0
 """Seconds between looks at all pulls, for arrivals that the filter rejected (PullRequestHoldService.run)."""
@@ -58,6 +77,31 @@ class HeldPull:
     is_over: bool = False
     matches: PropertiesFilter | None = None
     """What chooses messages in place of their tags."""
+    weight: int = attrs.field(init=False)
+
+    @weight.default
+    def _weight_of_texts(self) -> int:
+        header = self.header
+        texts = header.subscription, header.epoch, header.topic, header.consumer_group
+        return 1 + sum(len(text) for text in texts if text) // _CHARACTERS_OF_A_WEIGHT
+
+    @classmethod
+    def of(
+        cls,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageRequestHeader,
+        codes: frozenset[int] | None,
+        matches: PropertiesFilter | None,
+        *,
+        deadline: float,
+    ) -> "HeldPull":
+        """Keep of a request what its answer needs."""
+        kept = RemotingCommand(
+            request.code, request.opaque, request.flag, serialize_type=request.serialize_type
+        )
+        offset = header.queue_offset
+        return cls(channel, kept, header, codes, deadline, offset, matches=matches)
 
     @property
     def key(self) -> QueueKey:
@@ -67,12 +111,18 @@ class HeldPull:
 class HeldPulls:
     """Held pulls by queue, by connection and by deadline."""
 
-    def __init__(self, *, limit: int = HELD_PULLS_LIMIT) -> None:
+    def __init__(
+        self, *, limit: int = HELD_PULLS_LIMIT, connection_limit: int = CONNECTION_LIMIT
+    ) -> None:
         self.earlier = Watermark()
         """Advances when a pull is added whose time is up before all others'."""
         self._limit = limit
         self._by_key: dict[QueueKey, dict[HeldPull, None]] = {}
-        self._by_channel: dict[Channel, set[HeldPull]] = {}
+        self._by_channel: dict[Channel, dict[HeldPull, None]] = {}
+        self._connection_limit = connection_limit
+        self._weight = 0
+        self._weights: dict[Channel, int] = {}
+        self._by_weight: dict[int, dict[Channel, None]] = {}
         self._by_deadline: list[tuple[float, int, HeldPull]] = []
         self._order = count()
         self._size = 0
@@ -84,10 +134,35 @@ class HeldPulls:
         for pulls in self._by_key.values():
             yield from pulls
 
-    @property
-    def is_full(self) -> bool:
-        """Whether no further pull is held."""
-        return self._size >= self._limit
+    def has_room(self, pull: HeldPull) -> bool:
+        """Return whether the pull can be held as things are."""
+        return self._weight + pull.weight <= self._limit and self._is_within_share(pull)
+
+    def displaced_by(self, pull: HeldPull) -> HeldPull | None:
+        """Return the pull to answer now to make room: the oldest of the connection that has more than all others."""
+        if not self._is_within_share(pull) or not self._by_weight:
+            return None
+        most = max(self._by_weight)
+        if most <= self._weights.get(pull.channel, 0) + pull.weight:
+            return None
+        heaviest = next(iter(self._by_weight[most]))
+        return next(iter(self._by_channel[heaviest]))
+
+    def _is_within_share(self, pull: HeldPull) -> bool:
+        return self._weights.get(pull.channel, 0) + pull.weight <= self._connection_limit
+
+    def _weigh(self, channel: Channel, change: int) -> None:
+        before = self._weights.pop(channel, 0)
+        if before:
+            equal = self._by_weight[before]
+            del equal[channel]
+            if not equal:
+                del self._by_weight[before]
+        after = before + change
+        if after:
+            self._weights[channel] = after
+            self._by_weight.setdefault(after, {})[channel] = None
+        self._weight += change
 
     @property
     def next_deadline(self) -> float:
@@ -101,7 +176,8 @@ class HeldPulls:
         """Hold a pull."""
         is_first = pull.deadline < self.next_deadline
         self._by_key.setdefault(pull.key, {})[pull] = None
-        self._by_channel.setdefault(pull.channel, set()).add(pull)
+        self._by_channel.setdefault(pull.channel, {})[pull] = None
+        self._weigh(pull.channel, pull.weight)
         heappush(self._by_deadline, (pull.deadline, next(self._order), pull))
         self._size += 1
         if is_first:
@@ -119,22 +195,21 @@ class HeldPulls:
         if not at_queue:
             del self._by_key[pull.key]
         of_channel = self._by_channel[pull.channel]
-        of_channel.discard(pull)
+        del of_channel[pull]
         if not of_channel:
             del self._by_channel[pull.channel]
+        self._weigh(pull.channel, -pull.weight)
         self._size -= 1
         if len(self._by_deadline) > _SWEEP_FLOOR and len(self._by_deadline) > 2 * self._size:
             self._by_deadline = [entry for entry in self._by_deadline if not entry[2].is_over]
             heapify(self._by_deadline)
 
-    def take_due(self, now: float) -> list[HeldPull]:
-        """Remove and return the pulls whose time is up."""
-        due = []
+    def due(self, now: float) -> Iterator[HeldPull]:
+        """Remove and give the pulls whose time is up, as they are asked for."""
         while self.next_deadline <= now:
             pull = heappop(self._by_deadline)[2]
             self.remove(pull)
-            due.append(pull)
-        return due
+            yield pull
 
     def channel_closed(self, channel: Channel) -> None:
         """Drop the pulls of a connection that ended."""
@@ -146,6 +221,10 @@ class PullExecutor(Protocol):
     """What executes a pull again: the pull processor. None: it was answered, or its connection is gone."""
 
     def execute_held(self, pull: HeldPull) -> RemotingCommand | None: ...
+
+
+Look = Callable[[HeldPull], RemotingCommand | None]
+"""Acts on one held pull; what it returns is answered."""
 
 
 class PullRequestHoldService:
@@ -175,10 +254,23 @@ class PullRequestHoldService:
             task_status.started()
 
     async def _watch_arrivals(self) -> None:
+        """Wake the pulls that want what came, the queues taking turns where one has many."""
+        turns: deque[Iterator[HeldPull]] = deque()
         while True:
-            await self._store.wait_arrivals()
-            for key in self._store.take_arrivals():
-                self.arrived(key)
+            if not turns:
+                await self._store.wait_arrivals()
+            turns.extend(iter(self._held.at(key)) for key in self._store.take_arrivals())
+            left = TURN_PULLS
+            while turns and left > 0:
+                turn = turns.popleft()
+                pulls = list(islice(turn, TURN_PULLS))
+                for pull in pulls:
+                    self._act(pull, self._wake_if_wanted)
+                left -= max(len(pulls), 1)
+                if len(pulls) == TURN_PULLS:
+                    turns.append(turn)
+            if turns:
+                await trio.lowlevel.checkpoint()
 
     async def _watch_time(self) -> None:
         held = self._held
@@ -187,11 +279,9 @@ class PullRequestHoldService:
             with trio.move_on_at(min(held.next_deadline, next_look)):
                 await held.earlier.wait_past(held.earlier.value)
             now = trio.current_time()
-            for pull in held.take_due(now):
-                self._act(pull, self._executor.execute_held)
+            await self._act_on(held.due(now), self._executor.execute_held)
             if now >= next_look:
-                for pull in list(held):
-                    self._act(pull, self._wake_if_grown)
+                await self._act_on(list(held), self._wake_if_grown)
                 next_look = now + self._look_interval()
 
     async def _watch_leadership(self) -> None:
@@ -200,15 +290,15 @@ class PullRequestHoldService:
         while True:
             seen = await self._leadership.changes.wait_past(seen)
             if self._leadership.other is not None:
-                for pull in list(self._held):
-                    self._act(pull, self._wake)
+                await self._act_on(list(self._held), self._wake)
 
-    def arrived(self, key: QueueKey) -> None:
-        """A queue has grown: wake the pulls that want what came."""
-        for pull in self._held.at(key):
-            self._act(pull, self._wake_if_wanted)
+    async def _act_on(self, pulls: Iterable[HeldPull], look: Look) -> None:
+        for number, pull in enumerate(pulls, start=1):
+            self._act(pull, look)
+            if number % TURN_PULLS == 0:
+                await trio.lowlevel.checkpoint()
 
-    def _act(self, pull: HeldPull, look: Callable[[HeldPull], RemotingCommand | None]) -> None:
+    def _act(self, pull: HeldPull, look: Look) -> None:
         """Look at one pull; what that answers it gets, a fault too, and then waits no more."""
         answer = answer_of(pull.channel, pull.request, partial(look, pull))
         if answer is not None:
@@ -220,13 +310,15 @@ class PullRequestHoldService:
             self._held.remove(pull)
 
     def _wake_if_wanted(self, pull: HeldPull) -> RemotingCommand | None:
-        return self._wake(pull) if self._is_wanted(pull) else None
+        return self._wake(pull) if not pull.is_over and self._is_wanted(pull) else None
 
     def _wake_if_grown(self, pull: HeldPull) -> RemotingCommand | None:
-        return self._wake(pull) if self._has_grown(pull) else None
+        return self._wake(pull) if not pull.is_over and self._has_grown(pull) else None
 
     def _wake(self, pull: HeldPull) -> RemotingCommand | None:
-        self._drop(pull)
+        if pull.is_over:  # It was answered, or its connection ended, while others had their turn.
+            return None
+        self._held.remove(pull)
         return self._executor.execute_held(pull)
 
     def _has_grown(self, pull: HeldPull) -> bool:

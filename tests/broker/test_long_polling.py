@@ -1,26 +1,43 @@
 """Held pulls: the table alone, then against a broker whose seconds are exact."""
 
+from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
+from tests.broker.store.support import opened, put_of
 from tests.cluster.support import SUBSCRIPTION, SUSPEND, bodies, caller_of
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.long_polling import HeldPull, HeldPulls
+from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.long_polling import (
+    SUSPEND_LIMIT,
+    TURN_PULLS,
+    HeldPull,
+    HeldPulls,
+    PullRequestHoldService,
+)
+from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
+from rocketrio_protocol.errors import RequestTimeout
 
 HOLD = SUBSCRIPTION | SUSPEND
 
 
 def held_pull(
-    channel: object = "c", *, topic: str = "t", queue_id: int = 0, deadline: float = 10.0
+    channel: object = "c",
+    *,
+    topic: str = "t",
+    queue_id: int = 0,
+    deadline: float = 10.0,
+    offset: int = 5,
 ) -> HeldPull:
-    header = PullMessageRequestHeader("g", topic, queue_id, 5, 32, HOLD, 0, 15_000, 0, "*")
-    return HeldPull(channel, RemotingCommand(11), header, None, deadline, 5)  # type: ignore[arg-type]
+    header = PullMessageRequestHeader("g", topic, queue_id, offset, 32, HOLD, 0, 15_000, 0, "*")
+    return HeldPull(channel, RemotingCommand(11), header, None, deadline, offset)  # type: ignore[arg-type]
 
 
 def test_pulls_are_found_by_queue_and_by_time() -> None:
@@ -31,9 +48,9 @@ def test_pulls_are_found_by_queue_and_by_time() -> None:
     assert held.at(("t", 0)) == [late, soon]
     assert held.at(("t", 7)) == []
     assert held.next_deadline == 10
-    assert set(held.take_due(10)) == {soon, other}
+    assert set(held.due(10)) == {soon, other}
     assert (len(held), held.next_deadline) == (1, 20)
-    assert held.take_due(10) == []
+    assert list(held.due(10)) == []
 
 
 def test_removed_pull_is_gone_everywhere() -> None:
@@ -42,7 +59,7 @@ def test_removed_pull_is_gone_everywhere() -> None:
     held.add(pull)
     held.remove(pull)
     assert (len(held), list(held), held.at(("t", 0))) == (0, [], [])
-    assert held.take_due(100) == []
+    assert list(held.due(100)) == []
     held.channel_closed("c")  # type: ignore[arg-type]
 
 
@@ -74,11 +91,37 @@ def test_pulls_that_were_woken_do_not_pile_up() -> None:
     assert len(held._by_deadline) < 3000
 
 
-def test_table_has_a_limit() -> None:
-    held = HeldPulls(limit=1)
-    assert not held.is_full
-    held.add(held_pull())
-    assert held.is_full
+def test_full_table_displaces_pulls_of_the_connection_that_has_most() -> None:
+    held = HeldPulls(limit=4, connection_limit=3)
+    first, second, third = (held_pull("stranger") for _ in range(3))
+    for pull in (first, second, third):
+        assert held.has_room(pull)
+        held.add(pull)
+    assert not held.has_room(held_pull("stranger"))
+    assert held.displaced_by(held_pull("stranger")) is None, "it has its share"
+    held.add(held_pull("mine"))
+    another = held_pull("mine")
+    assert not held.has_room(another)
+    assert held.displaced_by(another) is first
+    held.remove(first)
+    assert held.has_room(another)
+    held.add(another)
+    assert held.displaced_by(held_pull("mine")) is None, "both have the same"
+    assert held.displaced_by(held_pull("third")) in (second, another)
+    held.channel_closed("stranger")  # type: ignore[arg-type]
+    held.channel_closed("mine")  # type: ignore[arg-type]
+    assert (held._weight, held._weights, held._by_weight) == (0, {}, {})
+
+
+def test_pull_weighs_what_its_expression_takes_and_keeps_no_body() -> None:
+    header = PullMessageRequestHeader("g", "t", 0, 5, 32, HOLD, 0, 15_000, 0, "a||" * 1000)
+    request = RemotingCommand(11, 7, 0, {"x": "y" * 1000}, b"z" * 1000, "remark")
+    pull = HeldPull.of("c", request, header, None, None, deadline=1)  # type: ignore[arg-type]
+    assert pull.weight == 1 + 3002 // 64
+    assert pull.request == RemotingCommand(11, 7)
+    held = HeldPulls(limit=100, connection_limit=40)
+    assert not held.has_room(pull)
+    assert held.displaced_by(pull) is None
 
 
 class Reader:
@@ -279,3 +322,80 @@ async def test_fault_in_a_held_pull_is_answered_to_it_and_touches_no_other(
         await readers[2].pull(caller, addr, 0, expression="*")
         assert readers[2].answer is not None
         assert bodies(readers[2].answer)[0] == b"first"
+
+
+class Executor:
+    """Counts the pulls that are woken."""
+
+    def __init__(self) -> None:
+        self.woken: Counter[int] = Counter()
+
+    def execute_held(self, pull: HeldPull) -> None:
+        self.woken[pull.header.queue_id] += 1
+
+
+async def test_others_have_their_turn_while_many_pulls_are_woken(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    count = 20 * TURN_PULLS
+    async with opened(MemoryDisk()) as store:
+        held, executor = HeldPulls(), Executor()
+        service = PullRequestHoldService(held, executor, store, leadership=Leadership())
+        await nursery.start(service.run)
+        for queue_id, pulls in ((0, count), (1, 1)):
+            for _ in range(pulls):
+                held.add(held_pull(queue_id=queue_id, deadline=2, offset=0))
+        store.append(put_of(topic="t", queue_id=0))
+        store.append(put_of(topic="t", queue_id=1))
+        turns = 0
+        while not executor.woken[1]:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+        assert turns < 5
+        assert executor.woken[0] <= 4 * TURN_PULLS
+        gone = next(iter(held.at(("t", 0))[::-1]))
+        held.remove(gone)  # Its connection has ended meanwhile.
+        while executor.woken[0] < count - 1:
+            before = executor.woken[0]
+            await trio.lowlevel.checkpoint()
+            assert executor.woken[0] - before <= 2 * TURN_PULLS
+        for _ in range(count):
+            held.add(held_pull(deadline=trio.current_time() + 1, offset=1))
+        await trio.sleep(0.999)
+        assert executor.woken[0] == count - 1
+        await trio.sleep(0.002)
+        assert executor.woken[0] == 2 * count - 1
+        assert len(held) == 0
+
+
+async def test_stranger_with_all_places_does_not_end_long_polling_for_others(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """And nobody is held for longer than SUSPEND_LIMIT."""
+    async with (
+        EmbeddedCluster() as cluster,
+        caller_of(cluster) as caller,
+        caller_of(cluster) as stranger,
+    ):
+        broker = cluster.master.broker
+        held = broker.parts.held_pulls
+        held._limit = 10
+        await caller.send(broker.address, b"first")
+        strangers, mine = [Reader() for _ in range(10)], Reader()
+
+        async def pull(caller: Any, reader: Reader, suspend: float) -> None:
+            with suppress(RequestTimeout):
+                await reader.pull(caller, broker.address, 1, suspend=suspend)
+
+        for reader in strangers:
+            nursery.start_soon(pull, stranger, reader, 2.0**50)
+        await trio.sleep(0.1)
+        assert len(held) == 10
+        nursery.start_soon(pull, caller, mine, 5)
+        await trio.sleep(0.1)
+        answered = [reader.answer for reader in strangers if reader.answer is not None]
+        assert [answer.code for answer in answered] == [ResponseCode.PULL_NOT_FOUND]
+        await trio.sleep(5)
+        assert mine.seconds == pytest.approx(5, abs=0.01)
+        await trio.sleep(SUSPEND_LIMIT)
+        assert len(held) == 0

@@ -19,6 +19,7 @@ offsets would be skipped.
 
 import logging
 from collections.abc import Collection
+from functools import partial
 from typing import Final
 
 import trio
@@ -31,7 +32,7 @@ from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.leadership import Leadership
-from rocketrio_broker.long_polling import HeldPull, HeldPulls
+from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull, HeldPulls
 from rocketrio_broker.processor.answers import pull_answer_frame
 from rocketrio_broker.processor.leading import refuse_beside_a_master
 from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
@@ -53,6 +54,7 @@ from rocketrio_protocol.commands.pull import (
 )
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import answer_of
 from rocketrio_protocol.topic_config import Permission, SubscriptionGroupConfig
 
 logger = logging.getLogger("rocketrio_broker.pull")
@@ -260,16 +262,23 @@ class PullMessageProcessor:
     ) -> bool:
         """Let the pull wait; false when it may not, or when too many wait already."""
         seconds = (
-            header.suspend_timeout_millis / 1000
+            min(header.suspend_timeout_millis / 1000, SUSPEND_LIMIT)
             if broker.long_polling_enable
             else broker.short_polling_time
         )
-        if seconds <= 0 or self._held.is_full:
+        if seconds <= 0:
             return False
         deadline = trio.current_time() + seconds
-        pull = HeldPull(
-            channel, request, header, codes, deadline, header.queue_offset, matches=matches
-        )
+        pull = HeldPull.of(channel, request, header, codes, matches, deadline=deadline)
+        while not self._held.has_room(pull):
+            displaced = self._held.displaced_by(pull)
+            if displaced is None:
+                return False
+            self._held.remove(displaced)
+            execute = partial(self.execute_held, displaced)
+            answer = answer_of(displaced.channel, displaced.request, execute)
+            if answer is not None:
+                displaced.channel.reply(answer)
         self._held.add(pull)
         return True
 
