@@ -221,6 +221,7 @@ async def open_broker(
         ) as store,
     ):
         security = attrs.evolve(security, address=bound.ha_address)
+        security.warn_if_open()
         configured = config
         role_file = RoleFile(config.config_directory, configured=configured, disk=disk)
         config = role_file.apply(configured)

@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 import trustme
-from tests.broker.ha.support import RawPeer, log_bytes, secret_file
+from tests.broker.ha.support import RawPeer, log_bytes, secret_file, write_private
 from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
@@ -53,9 +53,7 @@ async def test_slave_with_the_secret_follows(
 async def test_slave_with_a_certificate_follows(autojump_clock: MockClock, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    authority.issue_cert("broker-a").private_key_and_cert_chain_pem.write_to_path(
-        tmp_path / "broker.pem"
-    )
+    write_private(authority.issue_cert("broker-a"), tmp_path / "broker.pem")
     async with EmbeddedCluster(
         slaves=1,
         ha_tls_certificate_file=tmp_path / "broker.pem",

@@ -16,6 +16,7 @@ Unlike Java: Apache's replication port feeds whoever asks.
 """
 
 import hmac
+import logging
 import os
 import secrets
 import ssl
@@ -23,6 +24,7 @@ import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +48,10 @@ from rocketrio_protocol.ha_link import (
     encode_hello,
     hello_size,
 )
-from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport
+from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, split_addr
 from rocketrio_protocol.remoting.streams import StreamTransport, TransportStream
+
+logger = logging.getLogger("rocketrio_broker.ha")
 
 HANDSHAKE_LIMIT: Final = 5.0
 """Seconds both ends have to prove who they are."""
@@ -98,6 +102,15 @@ class LinkSecurity:
         """Whether the other end of a connection that `accept` or `connect` returned, or a `secured_dial`, has proved
         that it belongs to this broker's name: by the secret, or by a certificate."""
         return self.secret is not None or self.server_context is not None
+
+    def warn_if_open(self) -> None:
+        """Say that others than this machine can have the log, and acknowledge it, if nothing is asked of them."""
+        if not self.is_proof_asked and not _is_loopback(self.address):
+            logger.warning(
+                "replication is open: whoever reaches this address gets the whole log, and is believed what it "
+                "acknowledges addr=%s remedy=set ha_secret_file or ha_tls_* on all brokers of this name",
+                self.address,
+            )
 
     async def accept(self, transport: Transport) -> Transport:
         """The master's end. Raises LinkRefusedError or NotReachable; whatever stops it, the connection is closed."""
@@ -226,13 +239,17 @@ def load_link_security(
         )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    key_path = key_file or certificate_file
     # The authority signs nothing but this cluster's brokers, and they are dialled by addresses that change.
     client.check_hostname = False
     for context in (server, client):
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED
         try:
-            context.load_cert_chain(certificate_file, key_file)
+            _check_private(key_path, f"the key in {key_path}", key_path)
+            context.load_cert_chain(
+                certificate_file, key_file, password=partial(_ask_nobody, key_path)
+            )
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
                 f"ha_tls_certificate_file {certificate_file} cannot be used: {error}"
@@ -257,18 +274,21 @@ def secured_dial(dial: Dial, security: LinkSecurity) -> Dial:
     return dial_secured
 
 
+def _is_loopback(addr: str) -> bool:
+    host, _ = split_addr(addr)
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _read_secret(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
+            _check_private(file.fileno(), f"ha_secret_file {path}", path)
             secret = file.read(_SECRET_FILE_SIZE_LIMIT + 1).strip()
     except OSError as error:
         raise ConfigError(f"ha_secret_file {path} cannot be read: {error.strerror}") from error
-    if mode & _OTHERS:
-        raise ConfigError(
-            f"ha_secret_file {path} is open to others (mode {stat.S_IMODE(mode):04o})",
-            remedy=f"chmod 600 {path}; if others may have read it, write a new secret",
-        )
     if len(secret) > _SECRET_FILE_SIZE_LIMIT:
         problem = f"more than {_SECRET_FILE_SIZE_LIMIT} bytes"
     elif len(secret) < SECRET_SIZE_MIN:
@@ -280,6 +300,22 @@ def _read_secret(path: Path) -> bytes:
     raise ConfigError(
         f"ha_secret_file {path} holds {problem}",
         remedy=f"Write one with: (umask 077; openssl rand -base64 32 > {path})",
+    )
+
+
+def _check_private(file: int | Path, what: str, path: Path) -> None:
+    mode = os.stat(file).st_mode
+    if mode & _OTHERS:
+        raise ConfigError(
+            f"{what} is open to others (mode {stat.S_IMODE(mode):04o})",
+            remedy=f"chmod 600 {path}; if others may have read it, make a new one",
+        )
+
+
+def _ask_nobody(key_path: Path) -> bytes:
+    raise ConfigError(
+        f"the key in {key_path} is encrypted, and nobody is asked for its password",
+        remedy=f"openssl pkey -in {key_path} -out PLAIN writes it without one; chmod 600 PLAIN",
     )
 
 

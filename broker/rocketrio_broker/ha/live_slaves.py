@@ -1,7 +1,8 @@
 """Which broker ids can be read: the slaves that are connected, by name.
 
-A connection of the replication stream says nothing of who it is. Our slaves do so when they copy tables (43): their id,
-and the address their end of the stream has. Apache's are told by the name servers' list (106): the ids at that host.
+Our slaves say on their connection who they are, and when they copy tables (43): their id, and the address their end of
+the stream has. The latter counts for connections that say nothing themselves. Apache's are told by the name servers'
+list (106): the ids at that host.
 
     connection   10.0.0.11:49160   heard from broker 1: "my stream is 10.0.0.11:49160"     id 1 is live
     connection   10.0.0.12:49171   nobody said so; the list has 2 = 10.0.0.12:10911        id 2 is live
@@ -41,6 +42,9 @@ class SlaveConnection(Protocol):
     addr: str
 
     @property
+    def member(self) -> str: ...
+
+    @property
     def slave_request_offset(self) -> int | None: ...
 
     @property
@@ -68,6 +72,11 @@ class LiveSlaves:
         self._addr_of_id[broker_id] = ha_addr
         if len(self._addr_of_id) > NAMES_LIMIT:
             del self._addr_of_id[next(iter(self._addr_of_id))]
+
+    def hear(self, broker_id: int, ha_addr: str) -> None:
+        """Take over what somebody says at the ordinary port, if there is such a slave and it says nothing itself."""
+        if any(one.addr == ha_addr and not one.member for one in self._connections):
+            self.introduce(broker_id, ha_addr)
 
     def list_slaves(self, broker_addrs: Mapping[int, str]) -> None:
         """What the name servers list: id to address."""

@@ -131,7 +131,7 @@ class GroupAdminProcessor:
     def all_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetAllConsumerOffsetRequestHeader)
         if header.broker_id is not None and header.ha_addr is not None:
-            self._live_slaves.introduce(header.broker_id, header.ha_addr)
+            self._live_slaves.hear(header.broker_id, header.ha_addr)
         offsets = self._consumer_offsets
         return request.response(
             body=fastjson.dumps(offsets.versioned() if header.versions else offsets.wrapper())

@@ -7,6 +7,7 @@ from struct import Struct
 
 import attrs
 import trio
+import trustme
 from tests.broker.store.support import SMALL, SetClock, opened, put_of, stored
 
 from rocketrio_broker.ha import HAService
@@ -33,6 +34,12 @@ def secret_file(path: Path, secret: str = "a secret of more than sixteen bytes\n
     path.touch(0o600)
     path.write_text(secret)
     return path
+
+
+def write_private(certificate: trustme.LeafCert, path: Path) -> None:
+    """A certificate and its key, in a file that nobody else can read."""
+    path.touch(0o600)
+    certificate.private_key_and_cert_chain_pem.write_to_path(path)
 
 
 def fill(store: MessageStore, count: int, *, size: int = 100) -> int:

@@ -1,6 +1,7 @@
 """The replication link: who is let in, and what others can read of it (`ha/link_security.py`)."""
 
 import ssl
+import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,6 +19,7 @@ from tests.broker.ha.support import (
     SLAVE,
     RawPeer,
     secret_file,
+    write_private,
 )
 from trio.testing import MockClock
 
@@ -147,9 +149,7 @@ def with_tls(authority: trustme.CA, folder: Path, secret: Path | None = None) ->
     """A broker's settings, with a certificate of this authority."""
     folder.mkdir(exist_ok=True)
     authority.cert_pem.write_to_path(folder / "authority.pem")
-    authority.issue_cert("broker-a").private_key_and_cert_chain_pem.write_to_path(
-        folder / "broker.pem"
-    )
+    write_private(authority.issue_cert("broker-a"), folder / "broker.pem")
     security = load_link_security(
         secret_file=secret,
         certificate_file=folder / "broker.pem",
@@ -413,7 +413,7 @@ def test_secret_is_not_shown() -> None:
 def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path, authority: trustme.CA) -> None:
     with pytest.raises(ConfigError, match=r"ha_secret_file .*none cannot be read"):
         load_link_security(secret_file=tmp_path / "none")
-    (tmp_path / "text").write_text("no certificate")
+    secret_file(tmp_path / "text", "no certificate")
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")
     with pytest.raises(ConfigError, match=r"ha_tls_certificate_file .*text cannot be used"):
         load_link_security(
@@ -460,3 +460,49 @@ def test_secret_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: i
             load_link_security(secret_file=tmp_path / name)
         path.chmod(0o400)
         assert load_link_security(secret_file=tmp_path / name).is_proof_asked
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640])
+def test_key_that_others_can_read_is_refused(
+    authority: trustme.CA, tmp_path: Path, mode: int
+) -> None:
+    with_tls(authority, tmp_path)
+    (tmp_path / "broker.pem").chmod(mode)
+    with pytest.raises(ConfigError, match=rf"key in .*broker.pem is open .*{mode:04o}.*chmod 600"):
+        with_tls(authority, tmp_path)
+
+
+def test_key_with_a_password_is_refused_and_asks_nobody(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    with_tls(authority, tmp_path)
+    key = tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "pkey", "-in", tmp_path / "broker.pem", "-aes256", "-passout", "pass:x", "-out", key],
+        check=True,
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="is encrypted, and nobody is asked"):
+        load_link_security(
+            certificate_file=tmp_path / "broker.pem",
+            key_file=key,
+            authority_file=tmp_path / "authority.pem",
+        )
+
+
+@pytest.mark.parametrize(
+    ("security", "is_warned"),
+    [
+        (LinkSecurity(address="10.0.0.1:10912"), True),
+        (LinkSecurity(address="broker.example:10912"), True),
+        (LinkSecurity(address="127.0.0.1:10912"), False),
+        (LinkSecurity(address="[::1]:10912"), False),
+        (LinkSecurity(address="localhost:10912"), False),
+        (SECURITY, False),
+    ],
+)
+def test_port_that_everybody_may_use_is_named_at_the_start(
+    caplog: pytest.LogCaptureFixture, security: LinkSecurity, is_warned: bool
+) -> None:
+    security.warn_if_open()
+    assert ("replication is open: whoever reaches this address" in caplog.text) is is_warned
+    assert (security.address in caplog.text) is is_warned

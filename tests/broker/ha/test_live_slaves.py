@@ -26,6 +26,7 @@ class FakeConnection:
     addr: str
     slave_request_offset: int | None = 0
     slave_ack_offset: int = 1000
+    member: str = ""
 
 
 def ids(slaves: LiveSlaves, end: int = 1000) -> list[int]:
@@ -100,6 +101,20 @@ def test_table_of_names_has_a_limit() -> None:
         slaves.introduce(id_, f"10.0.0.11:{id_}")
     assert NAMES_LIMIT + 1 in ids(slaves)
     assert 1 not in ids(slaves)
+
+
+def test_word_at_the_ordinary_port_counts_for_a_connected_slave_that_says_nothing_itself() -> None:
+    nameless, named = FakeConnection("10.0.0.11:5000"), FakeConnection("10.0.0.12:5000", member="m")
+    slaves = LiveSlaves()
+    slaves.watch([nameless, named])
+    slaves.introduce(2, named.addr)
+    for number in range(NAMES_LIMIT):
+        slaves.hear(1000 + number, f"10.0.0.66:{number}")
+    slaves.hear(3, named.addr)
+    slaves.hear(2, "10.0.0.66:5000")
+    assert slaves.introduced() == {2}
+    slaves.hear(1, nameless.addr)
+    assert ids(slaves) == [1, 2]
 
 
 # ------------------------------------------------------------------------------------ whole clusters

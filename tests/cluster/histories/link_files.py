@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-from tests.broker.ha.support import secret_file
+from tests.broker.ha.support import secret_file, write_private
 from tests.cluster.histories.schedule import Mode
 
 
@@ -46,6 +46,5 @@ def _files() -> Path:
     secret_file(directory / "secret")
     authority = trustme.CA()
     authority.cert_pem.write_to_path(directory / "authority.pem")
-    certificate = authority.issue_cert("broker-a")
-    certificate.private_key_and_cert_chain_pem.write_to_path(directory / "broker.pem")
+    write_private(authority.issue_cert("broker-a"), directory / "broker.pem")
     return directory
