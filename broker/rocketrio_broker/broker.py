@@ -41,6 +41,7 @@ from rocketrio_broker.ha.second_history import SecondHistory
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
 from rocketrio_broker.ha.slave_ids import SlaveIds
 from rocketrio_broker.ha.slave_tables import SlaveTables
+from rocketrio_broker.ha.successor import find_successor
 from rocketrio_broker.ha.watch import ReplicationWatch
 from rocketrio_broker.hand_over import HandOver, TakeOver, ask_outcome
 from rocketrio_broker.log_check_service import LogCheckService
@@ -334,6 +335,14 @@ async def open_broker(
                 gather=partial(_gather, parts, peers),
                 ask_outcome=partial(ask_outcome, peers),
                 find_masters=partial(find_other_masters, peers),
+                find_successor=partial(
+                    find_successor,
+                    store=store,
+                    peers=peers,
+                    known=known_slaves.met,
+                    dial=ha_dial,
+                    is_proved=security.is_proof_asked,
+                ),
                 claim_id=partial(claim_slave_id, peers),
                 role_file=role_file,
                 watch_new_log=second_history.watch,
@@ -464,7 +473,7 @@ def _processor_table(
         leadership=parts.leadership,
         claims=lambda: role.claims,
         role_problem=lambda: role.problem,
-        log_problems=lambda: [*log_check.problems(), *second_history.problems()],
+        log_problems=lambda: [*log_check.problems(), *second_history.problems(), *role.problems()],
     ).processors()
     table |= LogCheckProcessor(
         start=log_check.start, status=log_check.status, digest=log_check.digest

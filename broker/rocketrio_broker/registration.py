@@ -30,6 +30,7 @@ from rocketrio_protocol.errors import Error, broker_error
 from rocketrio_protocol.register_body import body_crc32, encode_register_body
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool
+from rocketrio_protocol.remoting.ports import is_peer_addr
 from rocketrio_protocol.topic_config import RegisterBrokerBody
 
 logger = logging.getLogger("rocketrio_broker.registration")
@@ -76,6 +77,7 @@ class BrokerRegistration:
         self._told: dict[str, int] = {}
         """Name servers whose last registration worked, with the change of the topics it carried."""
         self._failing: set[str] = set()
+        self._remarks: dict[str, str] = {}
         self.registered = Watermark()
         """The change of the topics that all reachable name servers know."""
         self.master = MasterAddrs()
@@ -85,6 +87,8 @@ class BrokerRegistration:
         """Name servers that refuse this broker as master, and the address that each lists as such."""
         self.refusals = Watermark()
         """Counts the refusals."""
+        self.listings = Watermark()
+        """Counts the registrations that a name server took."""
         self._is_held = False
         self._nudges = Watermark()
         self._rounds: dict[str, int] = {}
@@ -220,13 +224,20 @@ class BrokerRegistration:
                 remark=response.remark,
                 broker_addr=channel.remote_addr,
             )
+        self._note_remark(name_server, response.remark or "")
         answer = response.header(cluster.RegisterBrokerResponseHeader)
-        return MasterAddrs(answer.master_addr or None, answer.ha_server_addr or None)
+        return MasterAddrs(*map(_believed, (answer.master_addr, answer.ha_server_addr)))
+
+    def _note_remark(self, name_server: str, remark: str) -> None:
+        """Our name servers say what they had no room for."""
+        if remark and remark != self._remarks.get(name_server):
+            logger.warning("registered in part name_server=%s reason=%s", name_server, remark)
+        self._remarks[name_server] = remark
 
     def _refused(self, name_server: str, response: RemotingCommand) -> None:
         """Our name servers say which master they list instead."""
-        other = response.header(cluster.RegisterBrokerResponseHeader).master_addr
-        if other and self._config.broker.broker_id == MASTER_ID:
+        other = _believed(response.header(cluster.RegisterBrokerResponseHeader).master_addr)
+        if other is not None and self._config.broker.broker_id == MASTER_ID:
             self.other_masters[name_server] = other
             self.refusals.advance(self.refusals.value + 1)
 
@@ -258,6 +269,7 @@ class BrokerRegistration:
             logger.info("registered name_server=%s addr=%s", name_server, self.broker_addr)
         self._told[name_server] = change
         self.other_masters.pop(name_server, None)
+        self.listings.advance(self.listings.value + 1)
         self._failing.discard(name_server)
         self._answers[name_server] = answer
         self._advance()
@@ -285,3 +297,8 @@ class BrokerRegistration:
 
     def _advance(self) -> None:
         self.registered.advance(min(self._told.values(), default=self._topics.changes.value))
+
+
+def _believed(addr: str | None) -> str | None:
+    """Return an address that a name server gave, if it can be one: it is dialled."""
+    return addr if addr and is_peer_addr(addr) else None

@@ -10,7 +10,10 @@ A role lives in a cancel scope; `change` ends it and begins the other. Connectio
 master that finds another one of ours taking writes becomes its slave, where `ha_return_role` says so. The role that is
 held is kept in a file (`role_file.py`) for the next start.
 
-Invariant: a master takes no write while another live master of its name is known, and leads nobody (leadership.py).
+A master that starts gives way to any other that it hears of. One that was listed and leads gives way to one that has
+taken over, as its epoch shows (`ha/successor.py`); that a name server lists another is an alarm, and no more.
+
+Invariant: a master begins to take writes only while no other live master of its name is known (leadership.py).
 Invariant: it takes none before the name servers that can be reached have listed it.
 Invariant: it takes none before its queues are complete and its slaves were asked for messages and offsets.
 Answers to: BrokerController.changeToMaster, changeToSlave.
@@ -81,6 +84,12 @@ class FindMasters(Protocol):
     ) -> OtherMasters: ...
 
 
+class FindSuccessor(Protocol):
+    """`find_successor` with all that it needs but the broker that a name server lists."""
+
+    async def __call__(self, listed: str) -> str | None: ...
+
+
 class RoleService:
     """Keeps one broker in its role."""
 
@@ -96,6 +105,7 @@ class RoleService:
         gather: Callable[[str | None], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
         find_masters: FindMasters,
+        find_successor: FindSuccessor,
         claim_id: Callable[[str], Awaitable[int]],
         role_file: RoleFile,
         watch_new_log: Callable[[], Awaitable[None]],
@@ -126,6 +136,7 @@ class RoleService:
         self._ask_outcome = ask_outcome
         self._task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
         self._find_masters = find_masters
+        self._find_successor = find_successor
         self._claim_id = claim_id
         self._role_file = role_file
         self._watch_new_log = watch_new_log
@@ -155,6 +166,11 @@ class RoleService:
     def claims(self) -> bool:
         """Whether it leads or is about to: another master waits for it."""
         return self._claims and not self.hands_over
+
+    def problems(self) -> list[str]:
+        """Return the problems for the status: whom name servers list instead of this master, which leads."""
+        others = self._registration.other_masters if self._leadership.leads else {}
+        return [_alarm(other) for other in sorted(set(others.values()))]
 
     def slave_statistics(self) -> SlaveStatistics | None:
         """A slave's view of its replication; None on a master."""
@@ -299,6 +315,7 @@ class RoleService:
         store.is_slave = False
         self._takes_writes = False
         self._epoch_role = None
+        listings = registration.listings.value
         store.refuse_writes(NOT_TAKEN_OVER)
         # Not before it takes writes: clients go where it is listed.
         registration.hold()
@@ -336,7 +353,7 @@ class RoleService:
                 listed = await self._register(former)
                 other = None if listed is None else OtherMaster(listed, is_listed=True)
             if other is None:
-                await self._take_over(registration.refusals.value)
+                await self._take_over(registration.refusals.value, listings)
         finally:
             self._claims = False
         if other is not None:
@@ -380,8 +397,11 @@ class RoleService:
                 listed = await self._registration.register_as_master()
         return listed
 
-    async def _take_over(self, refusals: int) -> None:
-        """Take writes; returns when a name server refuses this master."""
+    async def _take_over(self, refusals: int, listings: int) -> None:
+        """Take writes; returns when another broker has taken over, as far as this one goes by that.
+
+        `refusals` and `listings` are what the name servers had answered when that began.
+        """
         store = self._store
         is_new_log = store.commit_log.is_empty
         if self._epoch_role != self._config.broker.role:
@@ -398,8 +418,30 @@ class RoleService:
             nursery.start_soon(self._gather_again)
             if is_new_log:
                 nursery.start_soon(self._watch_new_log)
-            await self._registration.refusals.wait_past(refusals)
+            await self._wait_for_successor(refusals, listings)
             nursery.cancel_scope.cancel()
+
+    async def _wait_for_successor(self, refusals: int, listings: int) -> None:
+        """Return when a name server refuses this master and another broker shows that it has taken over.
+
+        A master that no name server has listed so far is not in anybody's use: it goes by their word.
+        """
+        registration = self._registration
+        alarmed = None
+        while True:
+            await registration.refusals.wait_past(refusals)
+            refusals = registration.refusals.value
+            others = sorted(set(registration.other_masters.values()))
+            if not others:
+                continue
+            if registration.listings.value == listings:
+                return
+            if (by := await self._find_successor(others[0])) is not None:
+                logger.warning("another broker has taken over listed=%s by=%s", others[0], by)
+                return
+            if alarmed != others[0]:
+                alarmed = others[0]
+                logger.error("the name is taken at a name server problem=%s", _alarm(alarmed))
 
     def _decide(self) -> None:
         """Lead from now on, if it does not yet."""
@@ -551,3 +593,11 @@ class RoleService:
         self._reverts_to = None
         self._open()
         self.settled.advance(self.settled.value + 1)
+
+
+def _alarm(other: str) -> str:
+    return (
+        f"a name server lists {other} as master instead, and nothing shows that it has taken over: no slave that this "
+        "broker knew, and no proof over the replication link; this one goes on. If it shall not, stop it, or make it a "
+        "slave; otherwise find out who registered there"
+    )

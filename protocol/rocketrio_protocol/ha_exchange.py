@@ -76,6 +76,8 @@ class Greeting(msgspec.Struct, kw_only=True):
     epochs: list[Epoch] = []
     opens: int = 0
     """It is about to open an epoch of this number, asks only, and takes no log."""
+    asks_only: bool = False
+    """It asks, opens nothing, and takes no log."""
 
 
 class Welcome(msgspec.Struct, kw_only=True):

@@ -11,9 +11,13 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.registration import BrokerRegistration, MasterAddrs
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import NotReachable
+from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
+from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.topic_config import TopicConfig
 
 FIRST, SECOND = "10.0.0.9:9876", "10.0.0.8:9876"
@@ -239,6 +243,41 @@ async def test_compressed_registrations_say_the_same(
         broker = await lab.broker(compressed_register=True)
         registered = set(server.routes.topic_queue_table)
         assert registered == set(broker.topics.topic_config_table)
+
+
+async def test_a_broker_says_what_a_name_server_has_no_room_for(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("rocketrio_broker.route_info_manager.CONNECTION_ROUTES_LIMIT", 3)
+    async with laboratory() as world:
+        server, _ = await world.name_server(FIRST)
+        broker = await world.broker()
+        await trio.sleep(100)
+        assert len(server.routes.topic_queue_table) == 3
+        assert caplog.text.count("topics found no room") == 1
+        assert broker.registration.listings.value > 3
+
+
+@pytest.mark.parametrize("addr", ["nowhere", "10.0.0.1:0", "a b:1"])
+async def test_a_master_at_no_address_is_not_believed(
+    autojump_clock: trio.testing.MockClock, addr: str
+) -> None:
+    def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return request.response(cluster.RegisterBrokerResponseHeader("10.0.0.7:10912", addr))
+
+    async with laboratory() as world:
+        listener = await world.network.host("10.0.0.9").listen(FIRST)
+        await world.nursery.start(
+            lambda task_status: serve_remoting(
+                [listener], {}, default=answer, task_status=task_status
+            )
+        )
+        broker = await world.broker(broker_id=1, role="slave")
+        await trio.sleep(10)
+        assert broker.registration.listings.value
+        assert broker.registration.master == MasterAddrs()
 
 
 async def test_a_name_server_that_is_away_does_not_hide_where_the_master_moved() -> None:

@@ -257,7 +257,7 @@ class HAConnection:
             return first
         greeting, rest = await receive_greeting(self._transport, first)
         answer = await welcome(store, greeting, broker_id=self._broker_id)
-        if greeting.opens:
+        if greeting.opens or greeting.asks_only:
             await self._transport.send_all(encode_exchange(answer))
             raise AskedOnlyError("Another broker has asked how far this log goes")
         self._epoch_changes = store.epochs.changes.value

@@ -34,7 +34,9 @@ KnowsEpochs = Callable[[], Awaitable[bool]]
 """Asks whether the master is a rocketrio broker. Raises Error when it cannot be asked."""
 
 
-def greeting_of(store: MessageStore, *, broker_id: int = -1, opens: int = 0) -> Greeting:
+def greeting_of(
+    store: MessageStore, *, broker_id: int = -1, opens: int = 0, asks_only: bool = False
+) -> Greeting:
     """Describe this log, for the broker that is asked."""
     epochs = store.epochs
     return Greeting(
@@ -45,6 +47,7 @@ def greeting_of(store: MessageStore, *, broker_id: int = -1, opens: int = 0) -> 
         highest=epochs.highest,
         epochs=epochs.to_send(),
         opens=opens,
+        asks_only=asks_only,
     )
 
 

@@ -52,7 +52,9 @@ class KnownSlaves:
         self._peers = peers
         self._connections = connections
         self._changes = changes
-        self._addrs: list[str] = (self._file.load_table(dict[str, list[str]]) or {}).get(_KEY, [])
+        self._met: dict[str, None] = {}
+        self._addrs: list[str] = []
+        self._take((self._file.load_table(dict[str, list[str]]) or {}).get(_KEY, []))
 
     def __repr__(self) -> str:
         return f"<KnownSlaves {', '.join(self._addrs) or 'none'}>"
@@ -60,6 +62,10 @@ class KnownSlaves:
     def addrs(self) -> list[str]:
         """Where they answer requests, or did."""
         return self._addrs
+
+    def met(self) -> list[str]:
+        """Where all of them answered that were known at any time since the start, as far as there is room."""
+        return [*self._met]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look when something has changed, and on a period."""
@@ -85,4 +91,13 @@ class KnownSlaves:
             await self._disk.run(self._file.sync)
         except ConfigFileError:
             return  # The file has said so; it is tried again at the next look.
+        self._take(addrs)
+
+    def _take(self, addrs: list[str]) -> None:
         self._addrs = addrs
+        self._met = {
+            **{addr: None for addr in self._met if addr not in addrs},
+            **dict.fromkeys(addrs),
+        }
+        for addr in [*self._met][:-SLAVES_LIMIT]:
+            del self._met[addr]

@@ -32,7 +32,7 @@ from rocketrio_protocol.errors import Error, RemoteProtocolError
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.java_properties import parse_properties
 from rocketrio_protocol.remoting.pool import check
-from rocketrio_protocol.remoting.ports import join_addr, split_addr
+from rocketrio_protocol.remoting.ports import is_peer_addr, join_addr, split_addr
 from rocketrio_protocol.route import ClusterInfo, KVTable
 
 logger = logging.getLogger("rocketrio_broker.ha")
@@ -41,6 +41,12 @@ CALL_TIMEOUT: Final = 3.0
 """Seconds one of the requests may take, as Java's."""
 ASK_AGAIN_PAUSE: Final = 0.5
 """Seconds until one that could not be asked is asked again, by those who wait for an answer."""
+
+
+CLUSTER_INFO_SIZE_LIMIT: Final = 4 << 20
+"""Bytes of what a name server lists (106): some 20,000 brokers, read in 50 ms."""
+LISTED_LIMIT: Final = 128
+"""Brokers of one name that are believed: twice as many as slaves may be connected."""
 
 
 class Caller(Protocol):
@@ -79,7 +85,10 @@ def replication_addr(settings: Mapping[str, str], addr: str) -> str | None:
     """Return where the broker with these settings (26), at `addr`, serves its log; None if it does not say."""
     port = settings.get("haListenPort", "")
     host = settings.get("brokerIP2") or split_addr(addr)[0]
-    return join_addr(host, int(port)) if port.isdecimal() else None
+    if not (port.isdecimal() and port.isascii() and len(port) <= len("65535")):
+        return None
+    replication = join_addr(host, int(port))
+    return replication if is_peer_addr(replication) else None
 
 
 def required_replication_addr(settings: Mapping[str, str], addr: str) -> str:
@@ -134,11 +143,21 @@ class Peers:
     """Slaves that name servers listed lately, and may not list now."""
 
     async def listed(self, name_server: str) -> Mapping[int, str]:
-        """The brokers of this name that a name server lists, itself perhaps among them: id to address."""
+        """The brokers of this name that a name server lists, itself perhaps among them: id to address.
+
+        Only what can be an address is among them, for all of them are dialled, and LISTED_LIMIT at most.
+        """
         body = await ask(self.call, name_server, GetBrokerClusterInfoRequestHeader())
+        if len(body) > CLUSTER_INFO_SIZE_LIMIT:
+            raise RemoteProtocolError(
+                f"The name server's list of brokers has {len(body)} bytes, more than {CLUSTER_INFO_SIZE_LIMIT}",
+                broker_addr=name_server,
+            )
         info = fastjson.loads(body, ClusterInfo, what="cluster info")
         broker = info.broker_addr_table.get(self.broker_name)
-        return {} if broker is None else broker.broker_addrs
+        addrs = {} if broker is None else broker.broker_addrs
+        believed = sorted(each for each in addrs.items() if is_peer_addr(each[1]))
+        return dict(believed[:LISTED_LIMIT])
 
     async def listed_slaves(self, name_server: str) -> list[str]:
         """The addresses of the slaves among them, this broker's own left out."""

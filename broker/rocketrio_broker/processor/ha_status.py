@@ -62,7 +62,7 @@ class HAStatusProcessor:
         """`slave` gives the slave's side of replication, None on a master.
 
         `claims` says whether it is a master that leads or is about to, `role_problem` what it does not know of its
-        role. `log_problems` is what checks of the log found, here and at slaves.
+        role. `log_problems` is what checks of the log found, here and at slaves, and of who else has the name.
         """
         self._role_problem = role_problem
         self._claims = claims

@@ -87,6 +87,8 @@ async def test_slave_that_went_and_is_listed_no_more_is_forgotten(
         story.went.advance(1)
         await trio.sleep(2 * SETTLE_TIME)
         assert list(known.addrs()) == [FIRST]
+        # Who asks later whether one of them took over has to know them all.
+        assert known.met() == [SECOND, FIRST]
         nursery.cancel_scope.cancel()
 
 

@@ -7,11 +7,19 @@ from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.ha.peers import Peers, ask_log_end, ask_settings
+from rocketrio_broker.ha.peers import (
+    CLUSTER_INFO_SIZE_LIMIT,
+    LISTED_LIMIT,
+    Peers,
+    ask_log_end,
+    ask_settings,
+    replication_addr,
+)
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import BrokerError, RemoteProtocolError
 from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.route import BrokerData, ClusterInfo
 
 PEER = "10.0.0.2:10911"
 
@@ -42,6 +50,40 @@ async def test_brokers_of_the_name_are_listed(autojump_clock: MockClock) -> None
         assert await peers.listed_slaves(name_server) == [slave]
         assert await attrs.evolve(peers, own_addr=slave).listed_slaves(name_server) == []
         assert await attrs.evolve(peers, broker_name="broker-b").listed(name_server) == {}
+
+
+async def test_only_what_can_be_dialled_is_taken_from_a_list_and_not_more_than_a_few() -> None:
+    addrs = {0: "10.0.0.1:10911", 1: "user@10.0.0.2/x:80", 2: "10.0.0.2:0", 3: "10.0.0.3\n:1"}
+    addrs |= {number: f"10.0.1.{number % 250}:10911" for number in range(10, 1000)}
+    info = ClusterInfo({"broker-a": BrokerData("lab", "broker-a", addrs)})
+    listed = await Peers(Answering(info.to_classic_json()).call, [PEER], "broker-a", PEER).listed(
+        PEER
+    )
+    assert len(listed) == LISTED_LIMIT
+    assert [*listed][:3] == [0, 10, 11]
+
+
+async def test_a_list_of_brokers_has_a_limited_size() -> None:
+    info = ClusterInfo({"broker-a": BrokerData("lab", "broker-a", {0: "10.0.0.1:10911"})})
+    large = info.to_json() + b" " * CLUSTER_INFO_SIZE_LIMIT
+    with pytest.raises(RemoteProtocolError, match=str(CLUSTER_INFO_SIZE_LIMIT)):
+        await Peers(Answering(large).call, [PEER], "broker-a", PEER).listed(PEER)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"haListenPort": "10912"}, "10.0.0.2:10912"),
+        ({"haListenPort": "10912", "brokerIP2": "10.0.0.9"}, "10.0.0.9:10912"),
+        ({"haListenPort": "0"}, None),
+        ({"haListenPort": "9" * 5000}, None),
+        ({"haListenPort": "10912", "brokerIP2": "evil/\n"}, None),
+    ],
+)
+def test_replication_is_looked_for_where_a_broker_can_be(
+    settings: dict[str, str], expected: str | None
+) -> None:
+    assert replication_addr(settings, PEER) == expected
 
 
 async def test_a_broker_says_where_its_log_ends_and_how_it_is_set(

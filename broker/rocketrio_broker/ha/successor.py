@@ -1,0 +1,97 @@
+"""Has another broker taken over from a master that is in service? Asked when a name server lists another one instead.
+
+Whoever reaches a name server can be listed there. So its word alone stops no master that was listed and leads; what
+counts is an epoch that is not in this log, of a number that is not below, and who says so:
+
+    the link asks for a proof (secret or certificate)   the broker that is listed, and slaves that this master knew: a
+                                                        slave has the epoch of whom it follows in its log
+    it asks for none                                    slaves that this master knew, at the addresses where it knew
+                                                        them, if they are master now and opened the epoch themselves: a
+                                                        slave follows whomever name servers list, a stranger too.
+                                                        Apache's brokers know no epochs: they are, or are not, master
+
+Invariant: asking changes nothing at those who are asked.
+Invariant: nobody is asked but the listed broker and known slaves, for `ASK_LIMIT` seconds together.
+Answers to: nothing in 4.x, where each name server lists who registered last; 5.x's controller elects.
+"""
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+
+import trio
+
+from rocketrio_broker.ha.exchange import REPLICATION_KEY, ask_welcome, greeting_of
+from rocketrio_broker.ha.peers import Peers, ask_settings, required_replication_addr
+from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.ha_exchange import Welcome
+from rocketrio_protocol.remoting.ports import Dial
+
+logger = logging.getLogger("rocketrio_broker.ha")
+
+ASK_LIMIT: Final = 5.0
+"""Seconds for all who are asked together."""
+
+
+async def find_successor(
+    listed: str,
+    *,
+    store: MessageStore,
+    peers: Peers,
+    known: Callable[[], Collection[str]],
+    dial: Dial,
+    is_proved: bool,
+) -> str | None:
+    """Return the address of a broker by which another one has taken over; None if nothing shows that. Never fails.
+
+    `listed` is whom a name server lists, `known` names the slaves that this master had; `dial` reaches replication
+    ports, and proves who answers there if `is_proved`.
+    """
+    found: list[str] = []
+
+    async def ask(addr: str) -> None:
+        try:
+            if await _shows_successor(addr, store, peers, dial, is_proved=is_proved):
+                found.append(addr)
+                nursery.cancel_scope.cancel()
+        except (Error, OSError) as error:
+            logger.info("cannot tell whether another took over peer=%s reason=%s", addr, error)
+
+    addrs = {*known(), listed} if is_proved else set(known())
+    with trio.move_on_after(ASK_LIMIT):
+        async with trio.open_nursery() as nursery:
+            for addr in sorted(addrs - {peers.own_addr}):
+                nursery.start_soon(ask, addr)
+    return min(found, default=None)
+
+
+async def _shows_successor(
+    addr: str, store: MessageStore, peers: Peers, dial: Dial, *, is_proved: bool
+) -> bool:
+    settings = await ask_settings(peers.call, addr)
+    if settings.get("brokerName") != peers.broker_name:
+        return False
+    if REPLICATION_KEY not in settings:
+        return not is_proved and settings.get("brokerId") == str(MASTER_ID)
+    transport = await dial(required_replication_addr(settings, addr))
+    try:
+        answer = await ask_welcome(transport, greeting_of(store, asks_only=True))
+    finally:
+        await transport.aclose()
+    return _is_later(answer, store) and (is_proved or _is_opener(answer))
+
+
+def _is_later(answer: Welcome, store: MessageStore) -> bool:
+    """Return whether the last epoch of their log began after all of ours, or beside our last one."""
+    own = store.epochs.lines
+    if not (own and answer.epochs):
+        return False
+    last = answer.epochs[-1]
+    return last.number >= own[-1].number and last.key not in {line.key for line in own}
+
+
+def _is_opener(answer: Welcome) -> bool:
+    """Return whether who answers is master, and opened the last epoch of its log."""
+    return answer.broker_id == MASTER_ID and answer.epochs[-1].member == answer.member
