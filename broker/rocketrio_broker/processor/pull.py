@@ -131,8 +131,15 @@ class PullMessageProcessor:
         return self._pull(channel, request, header, is_first=True)
 
     def execute_held(self, pull: HeldPull) -> RemotingCommand | None:
-        """Answer a pull that has waited, whatever there is now; raises as the first time."""
+        """Answer a pull that has waited, whatever there is now; raises as the first time.
+
+        A peer that does not read what it was sent gets it later: what many pulls bring must not pile up.
+        """
         if pull.channel.closed:
+            return None
+        if pull.channel.is_congested:
+            execute = partial(self.execute_held, pull)
+            pull.channel.reply_in_turn(partial(answer_of, pull.channel, pull.request, execute))
             return None
         refuse_beside_a_master(self._leadership)
         return self._pull(pull.channel, pull.request, pull.header, is_first=False)

@@ -12,6 +12,7 @@ Unlike Java: a call that times out leaves the connection open; the late answer i
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
@@ -55,6 +56,9 @@ FIRST_FRAME_TIMEOUT: Final = 10.0
 
 LAST_WORDS_TIMEOUT: Final = 1.0
 """Seconds that queued bytes get to be sent before a connection is closed by us."""
+
+MakeAnswer = Callable[[], RemotingCommand | None]
+"""Makes an answer, or has replied by itself; must not raise."""
 
 log = logging.getLogger("rocketrio_protocol")
 
@@ -109,6 +113,8 @@ class Channel:
         self._sending_answer_size = 0  # How many of these are answers,
         self._queued_answer_size = 0  # and of those it has not taken.
         self._sent = trio.lowlevel.ParkingLot()  # Who waits until more was sent.
+        self._in_turn: deque[MakeAnswer] = deque()  # Answers not made yet.
+        self._noted_unsent_size = 0  # What the server was told of that is not sent.
 
     def __repr__(self) -> str:
         return f"<Channel {self.local_addr} -> {self.remote_addr} {'closed' if self.closed else 'open'}>"
@@ -127,6 +133,11 @@ class Channel:
     def unsent_size(self) -> int:
         """Bytes queued that the operating system has not taken."""
         return self._connection.out_size + self._sending_size
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether more answers wait than a peer that reads leaves waiting: no request is acted on now."""
+        return self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK
 
     def statistics(self) -> ChannelStatistics:
         """How this connection stands."""
@@ -218,6 +229,15 @@ class Channel:
             self.reply(answer)
         self._in_round = False
         self._send_now()
+
+    def reply_in_turn(self, make: MakeAnswer) -> None:
+        """Make an answer, or none, and queue it, as soon as the peer has read what it was sent before.
+
+        For an answer long after its request, which may be large. Dropped when the peer has gone meanwhile.
+        """
+        if not self.closed:
+            self._in_turn.append(make)
+            self._make_answers()
 
     async def drain(self) -> None:
         """Wait until everything queued so far was sent, or the connection ended."""
@@ -364,6 +384,8 @@ class Channel:
         """Send what is queued as far as the transport takes it; the rest is the writer's."""
         connection = self._connection
         if self._sending_size:
+            if self._room is not None:
+                self._note_unsent()
             return
         while connection.out_size:
             data = connection.take_output()
@@ -379,6 +401,10 @@ class Channel:
         self._queued_answer_size = 0
         if self._sent:  # Nearly never; unparking nobody costs 4 us.
             self._sent.unpark_all()
+        if self._noted_unsent_size:
+            self._note_unsent()
+        if self._in_turn:
+            self._make_answers()
 
     def _send_at_once(self) -> None:
         """Send what is queued without the writer, which takes over what the transport does not take.
@@ -419,6 +445,10 @@ class Channel:
                 return self.close(error.what)
             self._sending_size = self._sending_answer_size = 0
             self._sent.unpark_all()
+            if self._room is not None:
+                self._note_unsent()
+            if self._in_turn:
+                self._make_answers()
 
     async def _park_writer(self) -> None:
         def leave(_: object) -> trio.lowlevel.Abort:
@@ -428,7 +458,24 @@ class Channel:
         self._parked_writer = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(leave)
 
+    def _make_answers(self) -> None:
+        while self._in_turn and not self.is_congested:
+            answer = self._in_turn.popleft()()
+            if answer is not None:
+                self.reply(answer)
+
+    def _note_unsent(self) -> None:
+        """Let what this peer does not read count among what all peers do not read."""
+        room, size = self._room, self.unsent_size
+        if size <= HIGH_WATER_MARK:
+            size = 0
+        if room is not None and size != self._noted_unsent_size and not self.closed:
+            self._noted_unsent_size = size
+            room.unsent.hold(self, size)
+
     def _wake_writer(self) -> None:
+        if self._room is not None:
+            self._note_unsent()
         writer = self._parked_writer
         if writer is not None:
             self._parked_writer = None
@@ -441,6 +488,7 @@ class Channel:
         self.closed = True
         log.debug("closed peer=%s reason=%s", self.remote_addr, self._reason or "cancelled")
         self._sweeper.discard(self)
+        self._in_turn.clear()
         if self._room is not None:
             self._room.leave(self)
         self._sent.unpark_all()

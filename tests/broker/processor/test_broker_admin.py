@@ -84,6 +84,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "accessMessageInMemoryMaxBytes",
             "configuredBrokerId",
             "configuredBrokerRole",
+            "connectionLimit",
             "diskSpaceCleanForciblyRatio",
             "diskSpaceWarningLevelRatio",
             "groupsLimit",
@@ -98,6 +99,7 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "haReturnRole",
             "haReturnWait",
             "haUnconfirmedReads",
+            "hostConnectionLimit",
             "inSyncSlaves",
             "logCheckRate",
             "maxFilterMessageSize",
@@ -108,6 +110,8 @@ async def test_settings_have_javas_names_and_units(autojump_clock: MockClock) ->
             "slaveSyncPeriod",
             "staticMemberGraceLimit",
             "topicsLimit",
+            "unfinishedSizeLimit",
+            "unsentSizeLimit",
         }
 
 

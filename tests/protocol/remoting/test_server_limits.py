@@ -1,6 +1,7 @@
 """What strangers can take of a server together: places, unfinished frames, memory for answers they do not read."""
 
 import logging
+from functools import partial
 
 import attrs
 import pytest
@@ -208,6 +209,35 @@ async def test_requests_of_a_peer_that_does_not_read_its_answers_count_too(
             await transport.send_all(frame(400 * KIB))
             await trio.testing.wait_all_tasks_blocked()
         assert len(log.closed) == 1
+
+
+async def test_reply_in_turn_makes_answers_when_the_peer_has_read_and_none_when_it_has_gone(
+    memory_network: Network, autojump_clock: trio.testing.MockClock
+) -> None:
+    log, made = ChannelLog(), list[int]()
+
+    def make(number: int) -> RemotingCommand:
+        made.append(number)
+        return RemotingCommand(0, flag=1, opaque=number, body=bytes(300 * KIB))
+
+    async with served(memory_network, {ECHO: echo}, observer=log) as addr:
+        transport = await memory_network.dial(addr)
+        assert await is_open(transport)
+        (channel,) = log.opened
+        for number in range(6):
+            channel.reply_in_turn(partial(make, number))
+        await trio.testing.wait_all_tasks_blocked()
+        assert made == [0]  # The network holds less than one of them.
+        buffer, received = memoryview(bytearray(64 * KIB)), 0
+        while received < 3 * 300 * KIB:
+            received += await transport.receive_into(buffer)
+            await trio.testing.wait_all_tasks_blocked()
+        assert made == [0, 1, 2, 3]
+        await transport.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert channel.closed
+        channel.reply_in_turn(partial(make, 6))
+        assert made == [0, 1, 2, 3]
 
 
 # ------------------------------------------------------------------------------------------- places
