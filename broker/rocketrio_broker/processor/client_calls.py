@@ -21,6 +21,7 @@ from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.processor.client_manage import tell
 from rocketrio_broker.processor.offsets import usual_boundary
 from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.steps import JoinedBody, steps_of
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
 from rocketrio_broker.topics import TopicConfigManager
@@ -76,7 +77,7 @@ class ClientCallProcessor:
 
     # --------------------------------------------------------------------------------------- resets
 
-    def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(ResetOffsetRequestHeader)
         if self._store.is_slave:
             raise Refused(
@@ -90,21 +91,27 @@ class ClientCallProcessor:
                 f"the client does not support this feature. version={too_old}",
             )
         self._refuse_unknown(header, request.version, has_members=bool(members))
-        table = self._reset_table(header, usual_boundary(request.version))
-        for queue, offset in table.items():
-            reset = Commit(offset, is_reset=True)
-            self._offsets.commit_version(header.group, header.topic, queue.queue_id, reset)
-        body = consumer.ResetOffsetBody(table)
+        body = JoinedBody(consumer.ResetOffsetBody().to_json(), "offsetTable")
+        cpp_body = JoinedBody(consumer.ResetOffsetBody().to_list_json(), "offsetTable")
+        boundary = usual_boundary(request.version)
+        queue_ids = range(self._topics.topic_config_table[header.topic].write_queue_nums)
+        if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
+            queue_ids = range(header.queue_id, header.queue_id + 1)
+        for some in steps_of(queue_ids):
+            table = consumer.ResetOffsetBody(self._reset_queues(header, some, boundary))
+            body.add(table.to_json())
+            cpp_body.add(table.to_list_json())
+            await trio.lowlevel.checkpoint()
         told = consumer.ResetConsumerClientOffsetRequestHeader(
             header.topic, header.group, header.timestamp, header.is_force
         )
         for member in members:
             is_cpp = member.language is LanguageCode.CPP
             order = RemotingCommand.request(
-                told, body.to_list_json() if is_cpp else body.to_json(), oneway=True
+                told, cpp_body.joined() if is_cpp else body.joined(), oneway=True
             )
             tell(member.channel, order, what="reset of offsets", group=header.group)
-        return request.response(body=body.to_json())
+        return request.response(body=body.joined())
 
     def _refuse_unknown(
         self, header: ResetOffsetRequestHeader, version: int, *, has_members: bool
@@ -124,15 +131,11 @@ class ClientCallProcessor:
         if is_idle and not is_5:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"The consumer group <{group}> not exist")
 
-    def _reset_table(
-        self, header: ResetOffsetRequestHeader, boundary: Boundary
+    def _reset_queues(
+        self, header: ResetOffsetRequestHeader, queue_ids: range, boundary: Boundary
     ) -> dict[MessageQueue, int]:
-        """Where each queue is to go on."""
-        topic = self._topics.topic_config_table[header.topic]
+        """Store where each of these queues is to go on, and return it."""
         committed = self._offsets.query_offsets(header.group, header.topic)
-        queue_ids = range(topic.write_queue_nums)
-        if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
-            queue_ids = range(header.queue_id, header.queue_id + 1)
         table = {}
         for queue_id in queue_ids:
             wanted = self._wanted_offset(header, queue_id, boundary)
@@ -145,6 +148,8 @@ class ClientCallProcessor:
                 wanted = min(wanted, committed.get(queue_id, wanted))
             queue = MessageQueue(header.topic, self._config.broker.broker_name, queue_id)
             table[queue] = wanted
+            reset = Commit(wanted, is_reset=True)
+            self._offsets.commit_version(header.group, header.topic, queue_id, reset)
         return table
 
     def _wanted_offset(

@@ -3,16 +3,21 @@
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import trio
 
 from rocketrio_broker.broker_stats_manager import BrokerStatsManager
 from rocketrio_broker.clients import ConsumerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
+from rocketrio_broker.processor.steps import JoinedBody, steps_of
 from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
@@ -72,31 +77,35 @@ class ConsumeStatsProcessor:
             RequestCode.VIEW_BROKER_STATS_DATA: self.view_broker_stats_data,
         }
 
-    def topic_stats_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def topic_stats_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetTopicStatsInfoRequestHeader)
         topic = self._topics.topic_config(header.topic)
         if topic is None:
             return _topic_not_exist(request, header.topic)
-        table = {}
-        for queue_id in range(topic.write_queue_nums):
-            low, high = self._bounds(header.topic, queue_id)
-            table[self._queue(header.topic, queue_id)] = TopicOffset(
-                min_offset=low,
-                max_offset=high,
-                last_update_timestamp=self._store_time(header.topic, queue_id, high - 1, missing=0),
-            )
-        return request.response(body=TopicStatsTable(table).to_json())
+        body = JoinedBody(TopicStatsTable().to_json(), "offsetTable")
+        for queue_ids in steps_of(range(topic.write_queue_nums)):
+            table = {
+                self._queue(header.topic, queue_id): self._topic_offset(header.topic, queue_id)
+                for queue_id in queue_ids
+            }
+            body.add(TopicStatsTable(table).to_json())
+            await trio.lowlevel.checkpoint()
+        return request.response(body=body.joined())
 
-    def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def _topic_offset(self, topic: str, queue_id: int) -> TopicOffset:
+        low, high = self._bounds(topic, queue_id)
+        return TopicOffset(
+            min_offset=low,
+            max_offset=high,
+            last_update_timestamp=self._store_time(topic, queue_id, high - 1, missing=0),
+        )
+
+    async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetConsumeStatsRequestHeader)
         group = header.consumer_group
         topics = [header.topic] if header.topic else self._consumer_offsets.topics_of_group(group)
-        table: dict[MessageQueue, OffsetWrapper] = {}
-        consume_tps = 0.0
-        for topic in self._consumed_topics(group, topics):
-            table |= self._progress(group, topic)
-            consume_tps += self._stats.group_get_tps(topic, group)
-        return request.response(body=ConsumeStats(table, consume_tps).to_json())
+        body, _ = await self._progress_body(group, list(self._consumed_topics(group, topics)))
+        return request.response(body=body)
 
     def topic_consume_by_who(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.QueryTopicConsumeByWhoRequestHeader)
@@ -104,32 +113,41 @@ class ConsumeStatsProcessor:
         groups += self._consumer_offsets.groups_of_topic(header.topic)
         return request.response(body=GroupList(list(dict.fromkeys(groups))).to_json())
 
-    def consume_time_span(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def consume_time_span(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
         header = request.header(admin.QueryConsumeTimeSpanRequestHeader)
         topic = self._topics.topic_config(header.topic)
         if topic is None:
             return _topic_not_exist(request, header.topic)
-        spans = [
-            self._time_span(header.group, header.topic, queue_id)
-            for queue_id in range(topic.write_queue_nums)
-        ]
-        return request.response(body=QueryConsumeTimeSpanBody(spans).to_json())
+        body = JoinedBody(QueryConsumeTimeSpanBody().to_json(), "consumeTimeSpanSet")
+        for queue_ids in steps_of(range(topic.write_queue_nums)):
+            spans = [self._time_span(header.group, header.topic, each) for each in queue_ids]
+            body.add(QueryConsumeTimeSpanBody(spans).to_json())
+            await trio.lowlevel.checkpoint()
+        return request.response(body=body.joined())
 
-    def broker_consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def broker_consume_stats(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
         header = request.header(admin.GetBrokerConsumeStatsRequestHeader)
-        body = ConsumeStatsList(broker_addr=self._broker_addr)
-        for group in self._groups.subscription_group_table:
-            topics = self._consumer_offsets.topics_of_group(group)
+        topics_of_group: defaultdict[str, list[str]] = defaultdict(list)
+        for topic, group in list(self._consumer_offsets.table):
+            topics_of_group[group].append(topic)
+        empty = ConsumeStatsList(broker_addr=self._broker_addr).to_classic_json()
+        body, total_diff = JoinedBody(empty, "consumeStatsList"), 0
+        for group in list(self._groups.subscription_group_table):
             stats = []
-            for topic in self._consumed_topics(group, topics):
+            for topic in self._consumed_topics(group, topics_of_group[group]):
                 config = self._topics.topic_config(topic)
                 if header.is_order and (config is None or not config.order):
                     continue
-                consume_tps = self._stats.group_get_tps(topic, group)
-                stats.append(ConsumeStats(self._progress(group, topic), consume_tps))
-            body.consume_stats_list.append({group: stats})
-            body.total_diff += sum(each.total_diff for each in stats)
-        return request.response(body=body.to_classic_json())
+                progress, diff = await self._progress_body(group, [topic])
+                stats.append(progress)
+                total_diff += diff
+            body.add_entries(b"{%b:[%b]}" % (fastjson.dumps(group), b",".join(stats)))
+            await trio.lowlevel.checkpoint()
+        return request.response(body=body.joined(b'],"totalDiff":%d}' % total_diff))
 
     def view_broker_stats_data(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.ViewBrokerStatsDataRequestHeader)
@@ -154,11 +172,24 @@ class ConsumeStatsProcessor:
                 continue
             yield topic
 
-    def _progress(self, group: str, topic: str) -> dict[MessageQueue, OffsetWrapper]:
-        config = self._topics.topic_config(topic)
-        assert config is not None
+    async def _progress_body(self, group: str, topics: Sequence[str]) -> tuple[bytes, int]:
+        """Return the progress of a group on topics as ConsumeStats, and the messages it has not consumed."""
+        tps = sum(self._stats.group_get_tps(topic, group) for topic in topics)
+        body, diff = JoinedBody(ConsumeStats({}, tps).to_json(), "offsetTable"), 0
+        for topic in topics:
+            config = self._topics.topic_config(topic)
+            for queue_ids in steps_of(range(0 if config is None else config.read_queue_nums)):
+                stats = ConsumeStats(self._progress(group, topic, queue_ids), tps)
+                body.add(stats.to_json())
+                diff += stats.total_diff
+                await trio.lowlevel.checkpoint()
+        return body.joined(), diff
+
+    def _progress(
+        self, group: str, topic: str, queue_ids: range
+    ) -> dict[MessageQueue, OffsetWrapper]:
         table = {}
-        for queue_id in range(config.read_queue_nums):
+        for queue_id in queue_ids:
             _, high = self._bounds(topic, queue_id)
             consumed = max(0, self._consumer_offsets.query_offset(group, topic, queue_id))
             # A group may be ahead of what readers see, after a change of masters; it lacks nothing then.

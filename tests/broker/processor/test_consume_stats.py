@@ -1,17 +1,21 @@
 from typing import Any
 
+import pytest
 import trio
 from tests.broker.processor.asking import Asking, asking
 from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.processor import steps
+from rocketrio_broker.processor.steps import STEP_QUEUES
 from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands import admin, client
 from rocketrio_protocol.commands.client import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
+from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.stats import (
     BrokerStatsData,
@@ -172,3 +176,54 @@ async def test_a_statistic_that_does_not_exist_is_said_to(autojump_clock: MockCl
         answer = await one.ask(header)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark == "The stats <TOPIC_PUT_NUMS> <T> not exist"
+
+
+@pytest.mark.parametrize(
+    ("header", "code_count"),
+    [
+        (admin.GetTopicStatsInfoRequestHeader("T"), 1),
+        (admin.GetConsumeStatsRequestHeader("G"), 2),
+        (admin.QueryConsumeTimeSpanRequestHeader("T", "G"), 1),
+        (admin.GetBrokerConsumeStatsRequestHeader(False), 2),
+        (admin.ResetOffsetRequestHeader("T", "G", -1, True), 1),
+    ],
+    ids=["202", "208", "303", "317", "222"],
+)
+async def test_others_are_answered_during_a_question_about_many_queues(
+    autojump_clock: MockClock, header: RequestHeader, code_count: int
+) -> None:
+    """The JSON of all steps together is that of all queues."""
+    queues = 20 * STEP_QUEUES + 1
+    async with asking() as one, one.other_client({}) as other:
+        parts, answered = one.broker.parts, False
+        for topic in ("T", "U"):
+            parts.topics.update(TopicConfig(topic, queues, queues))
+            parts.consumer_offsets.commit_offset("G", topic, queues - 1, 0)
+        parts.groups.find("G")
+
+        async def ask() -> None:
+            nonlocal answered
+            answer = await one.ask(header)
+            answered = True
+            assert answer.code == ResponseCode.SUCCESS
+            assert bytes(answer.body).count(b'"queueId":') == code_count * queues
+            fastjson.loads(answer.body, Any)
+
+        turns = 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            while not answered:
+                await other.ask(admin.GetTopicStatsInfoRequestHeader("unknown"))
+                turns += 1
+        assert turns > 5
+
+
+async def test_answer_that_no_frame_holds_is_refused(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "ANSWER_SIZE_LIMIT", 1000)
+    async with asking() as one:
+        one.broker.parts.topics.update(TopicConfig("T", 100, 100))
+        answer = await one.ask(admin.GetTopicStatsInfoRequestHeader("T"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "ask for less" in (answer.remark or "")
