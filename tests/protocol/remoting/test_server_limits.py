@@ -218,7 +218,7 @@ async def test_reply_in_turn_makes_answers_when_the_peer_has_read_and_none_when_
 
     def make(number: int) -> RemotingCommand:
         made.append(number)
-        return RemotingCommand(0, flag=1, opaque=number, body=bytes(300 * KIB))
+        return RemotingCommand(0, flag=1, opaque=number, body=bytes(400 * KIB))
 
     async with served(memory_network, {ECHO: echo}, observer=log) as addr:
         transport = await memory_network.dial(addr)
@@ -229,7 +229,7 @@ async def test_reply_in_turn_makes_answers_when_the_peer_has_read_and_none_when_
         await trio.testing.wait_all_tasks_blocked()
         assert made == [0]  # The network holds less than one of them.
         buffer, received = memoryview(bytearray(64 * KIB)), 0
-        while received < 3 * 300 * KIB:
+        while received < 3 * 400 * KIB:
             received += await transport.receive_into(buffer)
             await trio.testing.wait_all_tasks_blocked()
         assert made == [0, 1, 2, 3]
