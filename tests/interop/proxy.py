@@ -33,6 +33,8 @@ class ApacheProxy(Server):
     cluster: str = "lab"
     port: int = attrs.field(factory=free_port)
     grpc_port: int = attrs.field(factory=free_port)
+    checks_types: bool = False
+    """Whether topics have to declare which messages they are for."""
 
     @property
     def address(self) -> str:
@@ -51,8 +53,7 @@ class ApacheProxy(Server):
                     "remotingListenPort": self.port,
                     "grpcServerPort": self.grpc_port,
                     "localServeAddr": "127.0.0.1",
-                    # Topics would have to say that they are for transactions.
-                    "enableTopicMessageTypeCheck": False,
+                    "enableTopicMessageTypeCheck": self.checks_types,
                 }
             )
         )
