@@ -50,6 +50,23 @@ async def test_slave_with_the_secret_follows(
         await replicate(cluster)
 
 
+async def test_slave_with_the_secret_follows_over_sockets(tmp_path: Path, secret: Path) -> None:
+    """Ports that nobody has chosen, files, and more than sockets take at once."""
+    async with EmbeddedCluster(
+        slaves=1, role="sync-master", root=tmp_path / "data", ha_secret_file=secret
+    ) as cluster:
+        master, slave = cluster.master.broker, cluster.slaves[0].broker
+        async with caller_of(cluster) as call:
+            with trio.fail_after(60):
+                for number in range(8):
+                    answer = await call.send(master.address, bytes([number]) * (1 << 20))
+                    while answer.code == ResponseCode.SLAVE_NOT_AVAILABLE:
+                        await trio.sleep(0.05)
+                        answer = await call.send(master.address, bytes([number]) * (1 << 20))
+                    assert answer.code == ResponseCode.SUCCESS
+        assert log_bytes(slave.store) == log_bytes(master.store)
+
+
 async def test_slave_with_a_certificate_follows(autojump_clock: MockClock, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "authority.pem")

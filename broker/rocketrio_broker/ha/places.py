@@ -26,7 +26,7 @@ SLAVES_LIMIT: Final = 64
 ARRIVALS_LIMIT: Final = 64
 """Connections at once that have not shown who they are."""
 
-ARRIVALS_OF_HOST_LIMIT: Final = 8
+ARRIVALS_OF_HOST_LIMIT: Final = 16
 """Those of one host among them: all slaves behind one address, and those of their connections that died unnoticed."""
 
 

@@ -1,5 +1,6 @@
 """The replication link: who is let in, and what others can read of it (`ha/link_security.py`)."""
 
+import random
 import ssl
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -36,6 +37,7 @@ from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RemotePr
 from rocketrio_protocol.ha import ReportDecoder
 from rocketrio_protocol.ha_link import (
     LINK_HEAD_SIZE,
+    LINK_HELLO_SIZE_LIMIT,
     LINK_MAGIC,
     NONCE_SIZE,
     PROOF_SIZE,
@@ -310,6 +312,29 @@ async def test_apache_master_is_not_followed_by_a_slave_with_a_secret(
         assert "or none of them any" in str(refusal)
         # To what was asked of it, it owes nothing.
         assert await RawPeer(master).read(REPORT.size + 1) == LINK_MAGIC
+
+
+async def test_whatever_a_stranger_says_he_gets_no_more_than_a_hello(
+    autojump_clock: MockClock,
+) -> None:
+    rng = random.Random(15)
+    hello = hello_of()
+    for _ in range(200):
+        said = bytearray(LINK_MAGIC + hello + bytes(PROOF_SIZE))
+        for _ in range(rng.randrange(3)):
+            said[rng.randrange(len(said))] = rng.randrange(256)
+        async with both_ends() as (master, slave):
+            results: list[Transport | Error] = []
+
+            async def accept(master: Transport = master) -> None:
+                results.append(await outcome(SECURITY.accept, master))  # noqa: B023 - awaited below
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(accept)
+                await slave.send_all(said[: rng.randrange(1, len(said) + 1)])
+                heard = bytes(await RawPeer(slave).read(1 << 16)) if rng.random() < 0.9 else b""
+            assert isinstance(results[0], LinkRefusedError | NotReachable)
+            assert len(heard) <= LINK_HEAD_SIZE + LINK_HELLO_SIZE_LIMIT
 
 
 async def test_a_silent_peer_is_dropped_after_the_limit(autojump_clock: MockClock) -> None:
