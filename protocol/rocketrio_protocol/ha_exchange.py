@@ -14,11 +14,12 @@ Unlike Java: an epoch has an id beside its number, as no controller makes number
 """
 
 import struct
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.ha import LARGEST_OFFSET
 
 EXCHANGE_MAGIC: Final = b"\x8arktrix\x01"
 EXCHANGE_VERSION: Final = 1
@@ -27,11 +28,23 @@ EXCHANGE_SIZE_LIMIT: Final = 1 << 20
 EPOCHS_LIMIT: Final = 1000
 """Epochs of one log that are kept and sent; older ones are forgotten, and what they wrote is of no known epoch."""
 
+EPOCH_NUMBER_LIMIT: Final = 1 << 62
+NAME_SIZE_LIMIT: Final = 64
+"""Characters of a member's name, or an epoch's id: ours have 16."""
+
 ASK_AGAIN: Final = -1
 """`confirmed` of the last heartbeat of a connection whose slave has to hear of other epochs: it comes back at once."""
 
 _SIZE: Final = struct.Struct(">I")
 _REMEDY: Final = "Are both ends rocketrio brokers of one version?"
+
+UNREADABLE_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What the decoder raises for text that is not what it should be."""
+
+Address = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_OFFSET)]
+EpochNumber = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_NUMBER_LIMIT)]
+BrokerId = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST_OFFSET)]
+Name = Annotated[str, msgspec.Meta(max_length=NAME_SIZE_LIMIT)]
 
 T = TypeVar("T")
 
@@ -39,19 +52,19 @@ T = TypeVar("T")
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     """One stretch of a log: what one master wrote from `start` on, until the next epoch begins."""
 
-    number: int
-    id: str
+    number: EpochNumber
+    id: Name
     """Random: two epochs of one number are two histories."""
-    start: int
-    member: str = ""
+    start: Address
+    member: Name = ""
     """The data directory that its master wrote to."""
     mode: str = "async"
     """`sync`: nothing was answered PUT_OK before `in_sync_slaves` slaves had it."""
     in_sync_slaves: int = 1
-    covers: dict[str, int] = {}
+    covers: dict[Name, EpochNumber] = {}
     """Members whose whole logs the opener had, itself among them; with each the number of the last epoch of which it
     may have lost something that it had reported."""
-    joined: dict[str, int] = {}
+    joined: dict[Name, EpochNumber] = {}
     """Slaves that counted, with the greatest number each knew when it came; "" for slaves that do not say who they are.
     Complete in the opener's own file alone, and not sent."""
     answered_early: bool = False
@@ -67,14 +80,14 @@ class Greeting(msgspec.Struct, kw_only=True):
     """What the asking end says first."""
 
     version: int = EXCHANGE_VERSION
-    member: str
-    broker_id: int = -1
-    begin: int
-    end: int
-    highest: int
+    member: Name
+    broker_id: BrokerId = -1
+    begin: Address
+    end: Address
+    highest: EpochNumber
     """The greatest epoch number it knows of."""
     epochs: list[Epoch] = []
-    opens: int = 0
+    opens: EpochNumber = 0
     """It is about to open an epoch of this number, asks only, and takes no log."""
     asks_only: bool = False
     """It asks, opens nothing, and takes no log."""
@@ -84,12 +97,12 @@ class Welcome(msgspec.Struct, kw_only=True):
     """What the other end answers."""
 
     version: int = EXCHANGE_VERSION
-    member: str
-    broker_id: int = -1
-    begin: int
-    end: int
-    highest: int
-    whole_above: int = 0
+    member: Name
+    broker_id: BrokerId = -1
+    begin: Address
+    end: Address
+    highest: EpochNumber
+    whole_above: EpochNumber = 0
     """Of epochs up to this number it may have lost what it had reported."""
     epochs: list[Epoch] = []
     refusal: str = ""
@@ -120,7 +133,7 @@ def decode_exchange(body: bytes, kind: type[T]) -> T:
     """A message without its head. Raises RemoteProtocolError."""
     try:
         message = msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE_JSON as error:
         raise RemoteProtocolError(
             f"What the other end says of its epochs cannot be read: {error}", remedy=_REMEDY
         ) from error

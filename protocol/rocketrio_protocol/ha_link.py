@@ -27,6 +27,7 @@ import msgspec
 
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
+from rocketrio_protocol.ha_exchange import UNREADABLE_JSON
 
 LINK_MAGIC: Final = b"\x8arktrio\x02"
 """What a slave says first: a negative report to a master that knows nothing of this, Apache's included."""
@@ -87,7 +88,7 @@ def decode_hello(body: bytes, end: End) -> LinkHello:
     """Decode the hello of this end, without its head. Raises RemoteProtocolError."""
     try:
         hello = msgspec.json.decode(body, type=LinkHello)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE_JSON as error:
         raise RemoteProtocolError(
             f"What the other end says of itself cannot be read: {error}", remedy=_REMEDY
         ) from error

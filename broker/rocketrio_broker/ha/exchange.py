@@ -14,6 +14,7 @@ import trio
 from rocketrio_broker.ha.errors import LinkRefusedError, SilentPeerError
 from rocketrio_broker.ha.link_security import receive_exactly
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha_exchange import (
     EXCHANGE_HEAD_SIZE,
     Greeting,
@@ -26,6 +27,10 @@ from rocketrio_protocol.remoting.ports import Transport
 
 EXCHANGE_LIMIT: Final = 5.0
 """Seconds for question and answer."""
+
+NUMBERS_AHEAD_LIMIT: Final = 1 << 20
+"""How far a peer's epoch numbers may be ahead of ours: each that is heard is kept, and the next one has to be greater.
+A broker that becomes master every minute gets as far in two years."""
 
 REPLICATION_KEY: Final = "rocketrioReplication"
 """Among the settings that a rocketrio broker shows (26): the version of the exchange that it knows."""
@@ -52,9 +57,13 @@ def greeting_of(
 
 
 async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -1) -> Welcome:
-    """Return the answer to a greeting. Raises OSError when the disk does not take the promise in it."""
+    """Return the answer to a greeting.
+
+    Raises RemoteProtocolError for numbers that cannot be, OSError when the disk does not take the promise in it.
+    """
     epochs = store.epochs
     highest = epochs.highest
+    _check_numbers(greeting, highest)
     if greeting.opens:
         await epochs.promise(greeting.opens)
     return Welcome(
@@ -76,6 +85,7 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
         head = await _receive_exactly(transport, EXCHANGE_HEAD_SIZE)
         body = await _receive_exactly(transport, exchange_size(head))
         answer = decode_exchange(body, Welcome)
+        _check_numbers(answer, greeting.highest)
         if answer.refusal:
             raise LinkRefusedError(answer.refusal, broker_addr=transport.remote_addr)
         return answer
@@ -83,6 +93,17 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
         f"The broker has not said within {EXCHANGE_LIMIT:g} s which epochs its log has",
         broker_addr=transport.remote_addr,
     )
+
+
+def _check_numbers(heard: Greeting | Welcome, own_highest: int) -> None:
+    numbers = [heard.highest, *(epoch.number for epoch in heard.epochs)]
+    if isinstance(heard, Greeting):
+        numbers.append(heard.opens)
+    if max(numbers) > own_highest + NUMBERS_AHEAD_LIMIT:
+        raise RemoteProtocolError(
+            f"The other end speaks of an epoch {max(numbers)}, and this broker has heard of none after {own_highest}",
+            remedy="It is no broker of this name, or its file rocketrioEpochs was made by no broker",
+        )
 
 
 async def receive_greeting(transport: Transport, received: bytes) -> tuple[Greeting, bytes]:

@@ -39,6 +39,9 @@ SYNC: Final = "sync"
 ANONYMOUS: Final = ""
 """The name of slaves that do not say who they are: Apache's."""
 
+JOINED_LIMIT: Final = 256
+"""Slaves whose names one epoch's line holds; those that come after count without a name. Each costs a synced write."""
+
 
 class Directory(msgspec.Struct, frozen=True, kw_only=True):
     """What a data directory says of itself."""
@@ -193,6 +196,9 @@ class Epochs:
         """From now on reports of this slave may count for what the last epoch here writes."""
 
         def joined(line: Epoch) -> Epoch:
+            nonlocal member
+            if member not in line.joined and len(line.joined) >= JOINED_LIMIT:
+                member = ANONYMOUS
             if line.joined.get(member, -1) >= highest:
                 return line
             return msgspec.structs.replace(line, joined={**line.joined, member: highest})

@@ -8,7 +8,7 @@ from tests.broker.store.faulty_disk import FaultyDisk, PowerCutError
 from tests.broker.store.support import ROOT, opened, put_of, stored
 from trio.testing import MockClock
 
-from rocketrio_broker.store.epochs import EPOCH_FILE, Epochs
+from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE, JOINED_LIMIT, Epochs
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.ha_exchange import Epoch
@@ -168,3 +168,17 @@ async def test_power_cut_at_any_step_leaves_the_lines_of_before_or_after(
 
 def test_file_lies_beside_the_log() -> None:
     assert Path("/data/rocketrioEpochs") == FILE
+
+
+async def test_names_of_slaves_have_a_limit_and_who_comes_later_counts_without_one(
+    autojump_clock: MockClock,
+) -> None:
+    async with opened(MemoryDisk()) as store:
+        epochs = await begin(store)
+        await epochs.open(epoch(store, 1))
+        for number in range(JOINED_LIMIT + 5):
+            await epochs.join(f"slave {number}", 1)
+        await epochs.join("slave 0", 7)
+        joined = epochs.lines[-1].joined
+        assert len(joined) == JOINED_LIMIT + 1
+        assert (joined[ANONYMOUS], joined["slave 0"]) == (1, 7)

@@ -1,0 +1,89 @@
+"""The first words between two brokers, from whom they may come and what they may not do (`ha/exchange.py`)."""
+
+from typing import Any
+
+import pytest
+import trio
+from tests.broker.ha.support import MASTER_HA, RawPeer, log_bytes, master
+from trio.testing import MockClock
+
+from rocketrio_broker.ha.exchange import NUMBERS_AHEAD_LIMIT, ask_welcome
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.ha_exchange import (
+    EXCHANGE_HEAD_SIZE,
+    EXCHANGE_MAGIC,
+    Epoch,
+    Greeting,
+    Welcome,
+    encode_exchange,
+)
+
+STRANGER = "10.0.0.66"
+
+
+def greeting(**fields: Any) -> Greeting:
+    return Greeting(**{"member": "stranger", "begin": 0, "end": 0, "highest": 0} | fields)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b'{"member":"\xf5","begin":0,"end":0,"highest":0}', id="no UTF-8"),
+        pytest.param(b'{"later":' + b"[" * 500_000, id="deep"),
+        pytest.param(b'{"member":"m","begin":0,"end":0,"highest":1e400}', id="no number"),
+        pytest.param(b"\0" * 100, id="nothing"),
+    ],
+)
+async def test_greeting_that_cannot_be_read_ends_its_connection_and_nothing_else(
+    autojump_clock: MockClock, body: bytes
+) -> None:
+    async with master(messages=5) as ours:
+        stranger = await ours.raw_slave(STRANGER)
+        await stranger.transport.send_all(EXCHANGE_MAGIC + len(body).to_bytes(4) + body)
+        await stranger.wait_ended()
+        slave = await ours.raw_slave()
+        await slave.report(0)
+        (transfer,) = await slave.read_log(ours.store.max_physical_offset)
+        assert transfer.body == log_bytes(ours.store)
+        assert "cannot be read" in (ours.service.statistics().last_refusal or "")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"opens": NUMBERS_AHEAD_LIMIT + 1},
+        {"highest": NUMBERS_AHEAD_LIMIT + 1},
+        {"epochs": [Epoch(number=NUMBERS_AHEAD_LIMIT + 1, id="a", start=0)]},
+    ],
+)
+async def test_number_far_ahead_is_not_believed_and_not_kept(
+    autojump_clock: MockClock, fields: dict[str, Any]
+) -> None:
+    """The next epoch here would need a greater one: a few strangers could use them all up."""
+    async with master(messages=5) as ours:
+        stranger = await ours.raw_slave(STRANGER)
+        await stranger.transport.send_all(encode_exchange(greeting(**fields)))
+        await stranger.wait_ended()
+        assert ours.store.epochs.highest == 0
+        assert "heard of none after 0" in (ours.service.statistics().last_refusal or "")
+        asker = await ours.network.host(STRANGER).dial(MASTER_HA)
+        answer = await ask_welcome(asker, greeting(opens=NUMBERS_AHEAD_LIMIT))
+        assert answer.highest == 0
+        assert ours.store.epochs.highest == NUMBERS_AHEAD_LIMIT
+
+
+async def test_answer_with_numbers_far_ahead_is_not_believed(autojump_clock: MockClock) -> None:
+    async with master() as ours:
+        listener = await ours.network.host(STRANGER).listen(f"{STRANGER}:1")
+
+        async def answer() -> None:
+            peer = RawPeer(await listener.accept())
+            await peer.read(EXCHANGE_HEAD_SIZE)
+            far = Welcome(member="m", begin=0, end=0, highest=7 + NUMBERS_AHEAD_LIMIT + 1)
+            await peer.transport.send_all(encode_exchange(far))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer)
+            transport = await ours.network.host("10.0.0.2").dial(f"{STRANGER}:1")
+            with pytest.raises(RemoteProtocolError, match="heard of none after 7"):
+                await ask_welcome(transport, greeting(highest=7))
