@@ -38,11 +38,19 @@ def slave_replication(
     registration: BrokerRegistration,
     pool: ChannelPool,
     ha_dial: Dial,
+    *,
+    is_proved: bool,
 ) -> SlaveReplication:
-    """A new one, for as long as the broker stays a slave; `ha_dial` reaches replication ports."""
+    """A new one, for as long as the broker stays a slave.
+
+    `ha_dial` reaches replication ports, and proves who answers there if `is_proved`.
+    """
     master, ha_master = MasterAddress(), MasterAddress(config.ha_master_address)
 
     async def knows_epochs() -> bool:
+        if is_proved:
+            # Only brokers of ours do: what somebody says for it at the ordinary port proves nothing.
+            return True
         addr = master.value
         if addr is not None:
             return REPLICATION_KEY in await ask_settings(pool.call, addr)

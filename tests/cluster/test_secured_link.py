@@ -10,6 +10,7 @@ from tests.broker.ha.support import RawPeer, log_bytes, secret_file, write_priva
 from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
+from rocketrio_broker import slave_parts
 from rocketrio_broker.broker import open_broker
 from rocketrio_broker.config import BrokerConfig, MasterRole
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -122,6 +123,20 @@ async def test_slave_without_the_secret_says_why_it_does_not_follow(
             assert "another secret" in (numbers.last_problem or "")
             assert numbers.state is not HAClientState.FOLLOWING
             assert cluster.master.broker.ha_service.connections == []
+
+
+async def test_nobody_at_the_ordinary_port_makes_a_slave_forget_whose_log_it_has(
+    autojump_clock: MockClock, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def as_apaches(*_: object) -> dict[str, str]:
+        return {"brokerName": "broker-a"}
+
+    monkeypatch.setattr(slave_parts, "ask_settings", as_apaches)
+    async with EmbeddedCluster(slaves=1, ha_secret_file=secret) as cluster:
+        await replicate(cluster)
+        epochs = cluster.slaves[0].broker.store.epochs
+        assert epochs.lines
+        assert epochs.to_send() == cluster.master.broker.store.epochs.to_send()
 
 
 async def test_secret_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
