@@ -34,6 +34,9 @@ _PHYSICAL_AND_SIZE: Final = Struct(">qi")
 TAIL_LIMIT: Final = 3200 * QUEUE_ENTRY_SIZE
 """Bytes of unwritten entries after which the appending side writes them: 10 us for 3,200 messages."""
 
+Bounds = tuple[int, int, int]
+"""The first entry's number, that of the next one, and the address after the newest message."""
+
 GAP_LIMIT: Final = 1_000_000
 """Entries; a larger gap is not filled, the queue begins anew behind it (20 MB of fillers serve nobody)."""
 
@@ -45,13 +48,15 @@ class ConsumeQueue:
         "_file_size",
         "_files",
         "_has_new_names",
+        "_is_trusted",
         "_last_path",
         "_last_start",
+        "_root",
         "_tail",
         "_tail_start",
         "_unsynced_start",
         "_unwritten",
-        "directory",
+        "_written_end",
         "has_unsynced",
         "key",
         "last_physical_end",
@@ -63,12 +68,12 @@ class ConsumeQueue:
         self,
         topic: str,
         queue_id: int,
-        directory: Path,
+        root: Path,
         file_size: int,
         files: OpenFiles,
         unwritten: "set[ConsumeQueue] | None" = None,
     ) -> None:
-        """`unwritten` is told of entries that wait in memory."""
+        """Files lie in `<root>/<topic>/<queue id>`; `unwritten` is told of entries that wait in memory."""
         self.key = (topic, queue_id)
         self.min_offset = 0
         self.max_offset = 0
@@ -76,18 +81,26 @@ class ConsumeQueue:
         """The address after the newest message of this queue."""
         self.has_unsynced = False
         """Whether entries were written since the last sync."""
-        self.directory = directory
+        self._root = root
         self._file_size = file_size
         self._files = files
         self._tail = bytearray()
         self._tail_start = 0
-        self._last_start, self._last_path = -1, directory
+        self._last_start, self._last_path = -1, root
         self._unsynced_start = 0  # the first file that was written to since the last sync
         self._has_new_names = False  # whether files came or went since then
+        self._is_trusted = False  # whether the bounds were told, and the files not looked at yet
+        self._written_end = 0  # `last_physical_end` of what was written
         self._unwritten = unwritten if unwritten is not None else set()
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.key[0]}-{self.key[1]} {self.min_offset}..{self.max_offset}>"
+
+    @property
+    def directory(self) -> Path:
+        """Where the files lie. Made when it is asked for: there may be 80,000 queues."""
+        topic, queue_id = self.key
+        return self._root / topic / str(queue_id)
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -128,6 +141,8 @@ class ConsumeQueue:
 
     def write_tail(self) -> None:
         """Hand what waits in memory to the files (the page cache)."""
+        if self._is_trusted:
+            self._settle()
         while self._tail:
             start = self._tail_start * QUEUE_ENTRY_SIZE
             position = start % self._file_size
@@ -136,6 +151,7 @@ class ConsumeQueue:
             file.pwrite(part, position)
             self._tail_start += len(part) // QUEUE_ENTRY_SIZE
             del self._tail[: len(part)]
+            self._written_end = _end_in(part, len(part) - QUEUE_ENTRY_SIZE)
             self._note_unsynced(start - position)
         self._unwritten.discard(self)
 
@@ -162,6 +178,7 @@ class ConsumeQueue:
     def truncate(self, queue_offset: int) -> None:
         """Forget the entries from `queue_offset` on; what they leave in the file becomes zeros."""
         self.write_tail()
+        self._is_trusted = False
         end = queue_offset * QUEUE_ENTRY_SIZE
         for start in self._file_starts():
             if start >= end:
@@ -171,17 +188,18 @@ class ConsumeQueue:
         self._has_new_names = True
         self.max_offset = self._tail_start = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
-        self.last_physical_end = self._end_of_entry(queue_offset - 1)
+        self.last_physical_end = self._written_end = self._end_of_entry(queue_offset - 1)
         self._note_unsynced(end - end % self._file_size)
 
     def clear(self) -> None:
         """Forget all entries and files; the queue begins at 0 again."""
         for start in self._file_starts():
             self._files.unlink(self._path(start))
-        self._has_new_names = True
+        self._has_new_names, self._is_trusted = True, False
         self._unwritten.discard(self)
         self._tail = bytearray()
-        self._tail_start = self.min_offset = self.max_offset = self.last_physical_end = 0
+        self._tail_start = self.min_offset = self.max_offset = 0
+        self.last_physical_end = self._written_end = 0
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -264,10 +282,8 @@ class ConsumeQueue:
         return data
 
     def _end_of_entry(self, queue_offset: int) -> int:
-        entry = self.entry(queue_offset)
-        if entry is None:
-            return 0
-        return entry[0] if entry[1] == FILLER_SIZE else entry[0] + entry[1]
+        data = self.entries(queue_offset, 1)
+        return _end_in(data, 0) if len(data) == QUEUE_ENTRY_SIZE else 0
 
     # --- files -------------------------------------------------------------------------------
 
@@ -293,6 +309,36 @@ class ConsumeQueue:
         self.min_offset = starts[0] // QUEUE_ENTRY_SIZE
         self.max_offset = self._tail_start = low
         self.last_physical_end = self._end_of_entry(low - 1) if low > self.min_offset else 0
+        self._written_end = self.last_physical_end
+
+    def trust(self, bounds: Bounds) -> None:
+        """Take the bounds as they were told, and look into the files when they are first written to."""
+        self.min_offset, self.max_offset, self.last_physical_end = bounds
+        self._tail_start, self._written_end = self.max_offset, self.last_physical_end
+        self._is_trusted = True
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the bounds were told, and the files have not been written to since."""
+        return self._is_trusted
+
+    @property
+    def written_bounds(self) -> Bounds:
+        """The bounds of what the files have."""
+        return min(self.min_offset, self._tail_start), self._tail_start, self._written_end
+
+    def _settle(self) -> None:
+        """Remove what the files have beyond the bounds: it was written after these were noted."""
+        self._is_trusted = False
+        end = self._tail_start * QUEUE_ENTRY_SIZE
+        for start in self._file_starts():
+            if start >= end:
+                self._files.unlink(self._path(start))
+                self._has_new_names = True
+            elif start + self._file_size > end:
+                self._files.lengthen(self._path(start), self._file_size)
+                self._file(start).clear_from(end - start)
+                self._note_unsynced(start)
 
     def _is_written(self, queue_offset: int) -> bool:
         data = self._read(queue_offset * QUEUE_ENTRY_SIZE, QUEUE_ENTRY_SIZE)
@@ -353,3 +399,9 @@ class ConsumeQueue:
         if start != self._last_start:
             self._last_start, self._last_path = start, self.directory / file_name(start)
         return self._last_path
+
+
+def _end_in(entries: bytes | bytearray, at: int) -> int:
+    """The address after the message of an entry; a filler has none, and ends where it says."""
+    address, size = _PHYSICAL_AND_SIZE.unpack_from(entries, at)
+    return int(address if size == FILLER_SIZE else address + size)

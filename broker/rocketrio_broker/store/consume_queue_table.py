@@ -14,6 +14,7 @@ from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.mapped_file import is_number
 from rocketrio_broker.store.open_files import OpenFiles
+from rocketrio_broker.store.queue_bounds import QueueBounds, bounds_of
 from rocketrio_broker.store.read_gate import EVERYTHING
 
 QUEUE_ID_LIMIT: Final = 2**31 - 1
@@ -48,6 +49,7 @@ class ConsumeQueueTable:
         """Those with entries in memory that their files lack."""
         self.generation = 0
         """Changes when queues are removed: whoever remembers queues forgets them then."""
+        self._trusted_begin = 0  # the log's begin when the bounds were noted that queues trust
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         self._file_size = file_size
         self._disk = disk
@@ -62,12 +64,19 @@ class ConsumeQueueTable:
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self.by_key.values())
 
-    def load(self) -> None:
-        """Open every queue that has a folder."""
+    def load(self, bounds: QueueBounds | None = None) -> None:
+        """Find every queue that has a folder; those whose bounds are told are opened when they are used."""
+        self._trusted_begin = 0 if bounds is None else bounds.log_begin
         for topic in self._disk.list_directory(self.root):
+            told = {} if bounds is None else bounds.topics.get(topic, {})
             for name in self._disk.list_directory(self.root / topic):
-                if is_number(name) and can_have_folder(topic, int(name)):
-                    self.queue(topic, int(name)).load()
+                if not is_number(name) or not can_have_folder(topic, int(name)):
+                    continue
+                queue = self.queue(topic, int(name))
+                if (known := told.get(int(name))) is not None:
+                    queue.trust(known)
+                else:
+                    queue.load()
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         """The queue, made if there is none. Raises ValueError where it cannot have a folder of its own."""
@@ -76,9 +85,8 @@ class ConsumeQueueTable:
         if queue is None:
             if not can_have_folder(topic, queue_id):
                 raise ValueError(f"there can be no queue {queue_id} of {topic!r}")
-            directory = self.root / topic / str(queue_id)
             queue = ConsumeQueue(
-                topic, queue_id, directory, self._file_size, self._files, self.unwritten
+                topic, queue_id, self.root, self._file_size, self._files, self.unwritten
             )
             self.by_key[key] = queue
             self._by_topic.setdefault(topic, {})[queue_id] = queue
@@ -126,11 +134,16 @@ class ConsumeQueueTable:
     def raise_min(self, physical_offset: int) -> None:
         """The log now begins here: move the lower bounds of the queues."""
         for queue in self:
-            queue.raise_min(physical_offset)
+            if not queue.is_trusted or physical_offset > self._trusted_begin:
+                queue.raise_min(physical_offset)
 
     def delete_before_min(self) -> int:
         """Delete queue files without a reachable entry; returns how many."""
         return sum(queue.delete_before_min() for queue in self)
+
+    def bounds(self, log_begin: int) -> QueueBounds:
+        """What is written of all queues."""
+        return bounds_of(self, self._file_size, log_begin)
 
     def unsynced_paths(self) -> list[Path]:
         """The files and folders that a sync must cover; from now on only newer writes count as unsynced."""

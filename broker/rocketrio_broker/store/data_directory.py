@@ -1,6 +1,6 @@
 """What lies where under the root of a store, who holds it, and whether it was left in order.
 
-    commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  abort  lock  cut/
+    commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  rocketrioQueues  abort  lock  cut/
 
 Invariant: `abort` exists from before the first change until everything is synced: present at start = crashed.
 Invariant: one process holds `lock`.

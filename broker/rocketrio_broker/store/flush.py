@@ -32,6 +32,7 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
+from rocketrio_broker.store.queue_bounds import write_bounds
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.remoting.tasks import background_nursery, every
@@ -248,7 +249,10 @@ class CheckpointService:
         position, time_ms = self._dispatched.value, self._dispatched.store_timestamp_ms
         await self._flush_service.flush()
         await self.write_queues()
-        await _run_to_the_end(self._disk, self._table.sync_files, self._table.unsynced_paths())
+        # What is written in this moment is what the sync covers, and what may be noted after it.
+        bounds, paths = self._table.bounds(log.min_offset), self._table.unsynced_paths()
+        await _run_to_the_end(self._disk, self._table.sync_files, paths)
+        await self._disk.run(write_bounds, self._disk, self._directory.root, bounds)
         index_position, index_time_ms = index.position.value, index.position.store_timestamp_ms
         await _run_to_the_end(self._disk, index.sync, index.take_unsynced())
         if truncations != log.truncations:

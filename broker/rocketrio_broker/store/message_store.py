@@ -36,6 +36,7 @@ from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.lookups import StoreLookups
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries
 from rocketrio_broker.store.put_message import AppendResult, PutMessage
+from rocketrio_broker.store.queue_bounds import read_bounds
 from rocketrio_broker.store.queue_reader import QueueReader
 from rocketrio_broker.store.read import GetResult
 from rocketrio_broker.store.read_gate import ReadGate
@@ -187,7 +188,11 @@ class MessageStore(StoreLookups):
         checkpoint = read_checkpoint(self._disk, directory.checkpoint)
         positions = None if clean else checkpoint.positions
         log.files.load(None if positions is None else positions.queue_position)
-        self.queue_table.load()
+        # Without our part of the checkpoint somebody else may have written to the queues since.
+        file_size = self.config.mapped_file_size_consume_queue
+        is_ours = checkpoint.positions is not None
+        bounds = read_bounds(self._disk, directory.root, file_size) if is_ours else None
+        self.queue_table.load(bounds)
         self.epochs.load()
         directory.mark_running()
         found = recover(

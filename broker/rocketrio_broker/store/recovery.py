@@ -215,19 +215,27 @@ def _keep_rest(log: CommitLog, end: int, keep: KeepBytes) -> None:
 
 def _cut_queues(table: ConsumeQueueTable, end: int) -> None:
     for queue in table:
-        keep = queue.first_at_or_after(end)
-        if keep < queue.max_offset:
-            queue.truncate(keep)
+        if queue.last_physical_end > end:
+            queue.truncate(queue.first_at_or_after(end))
 
 
 def _begins_behind(log: CommitLog, queue: ConsumeQueue, start: int) -> bool:
     """Whether its topic was made anew there: of an earlier life nothing has to be found before `start`."""
+    if _is_before(queue, start):
+        return False
     entry = queue.entry(0) if queue.min_offset == 0 else None
     return entry is not None and entry[0] >= start and _is_true(log, queue, 0)
 
 
+def _is_before(queue: ConsumeQueue, start: int) -> bool:
+    """Whether the checkpoint vouches for all of it, so that nobody has to look into its files."""
+    return queue.is_trusted and queue.last_physical_end <= start
+
+
 def _cut_queue(log: CommitLog, queue: ConsumeQueue, start: int) -> None:
     """Keep only entries for messages before `start`, as far as they tell the truth."""
+    if _is_before(queue, start):
+        return
     keep = queue.first_at_or_after(start)
     while keep > queue.min_offset and not _is_true(log, queue, keep - 1):
         keep -= 1

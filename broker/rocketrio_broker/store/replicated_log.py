@@ -72,7 +72,8 @@ class ReplicatedLog:
         for queue in [queue for queue in self._table if queue.key in built_anew]:
             self._table.delete_queue(queue)
         for queue in self._table:
-            queue.truncate(queue.first_at_or_after(physical_offset))
+            if queue.last_physical_end > physical_offset:
+                queue.truncate(queue.first_at_or_after(physical_offset))
         self._index.truncate(physical_offset)
         self._log.truncate(physical_offset)
         self._dispatched.reset(min(self._dispatched.value, position))

@@ -8,12 +8,13 @@ from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.open_files import OpenFiles
 
-FOLDER = Path("/data/consumequeue/t/0")
+ROOT = Path("/data/consumequeue")
+FOLDER = ROOT / "t" / "0"
 FILE_SIZE = 100  # five entries
 
 
 def made(disk: MemoryDisk | None = None) -> ConsumeQueue:
-    return ConsumeQueue("t", 0, FOLDER, FILE_SIZE, OpenFiles(disk or MemoryDisk()))
+    return ConsumeQueue("t", 0, ROOT, FILE_SIZE, OpenFiles(disk or MemoryDisk()))
 
 
 def filled(queue: ConsumeQueue, count: int) -> ConsumeQueue:

@@ -180,6 +180,6 @@ def test_the_story_reaches_every_kind_of_file() -> None:
     disk = FaultyDisk()
     run(Story(random.Random(1), SetClock()), disk)
     kinds = {path.relative_to(ROOT).parts[0] for path in disk.files}
-    assert kinds == {"commitlog", "consumequeue", "index", "checkpoint", "lock"}
+    assert kinds == {"commitlog", "consumequeue", "index", "checkpoint", "rocketrioQueues", "lock"}
     assert sum(path.parent.name == "commitlog" for path in disk.files) > 2
     assert sum(path.parent.name == "index" for path in disk.files) > 1

@@ -20,6 +20,7 @@ from tests.broker.store.support import (
 from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.store.queue_bounds import BOUNDS_FILE
 
 FILE_SIZE = SMALL.mapped_file_size_commit_log
 
@@ -112,6 +113,7 @@ async def test_wrong_entries_at_the_end_of_a_queue_go() -> None:
     async with opened(disk) as store:
         for number in range(3):
             store.queue_table.by_key["orders", 0].append(number, 77, 0)
+    disk.unlink(ROOT / BOUNDS_FILE)
     async with opened(disk) as store:
         assert everything(store) == expected
 

@@ -1,0 +1,82 @@
+"""The bounds of all consume queues in one file, so that a start need not look into each of 80,000 folders.
+
+    rocketrioQueues     u32 CRC of the rest | JSON: the size of queue files, the log's begin, topic by topic the queues
+
+Written with each checkpoint, once the entries that it speaks of are synced. A queue that it knows is opened at its
+first use; what the files have beyond the bounds was written after the checkpoint, and is taken from the log again.
+
+Invariant: it counts only beside a checkpoint of ours: if Apache's broker ran since, the queues' own files are read.
+Answers to: nothing; Apache's brokers read the files of all queues.
+"""
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from rocketrio_broker.store.consume_queue import Bounds, ConsumeQueue
+from rocketrio_broker.store.disk import Disk
+
+BOUNDS_FILE: Final = "rocketrioQueues"
+_CRC: Final = Struct(">I")
+
+
+class QueueBounds(msgspec.Struct):
+    """What the file says."""
+
+    file_size: int
+    """Bytes of a queue file."""
+    log_begin: int
+    """Before this address of the log no entry counts."""
+    topics: dict[str, dict[int, Bounds]]
+
+    def of(self, topic: str, queue_id: int) -> Bounds | None:
+        """Where a queue begins and ends; None if it is not known."""
+        return self.topics.get(topic, {}).get(queue_id)
+
+
+def bounds_of(queues: Iterable[ConsumeQueue], file_size: int, log_begin: int) -> QueueBounds:
+    """What is written of these queues."""
+    topics: dict[str, dict[int, Bounds]] = {}
+    for queue in queues:
+        topic, queue_id = queue.key
+        topics.setdefault(topic, {})[queue_id] = queue.written_bounds
+    return QueueBounds(file_size, log_begin, topics)
+
+
+def write_bounds(disk: Disk, root: Path, bounds: QueueBounds) -> None:
+    """Replace the file, synced; blocks."""
+    data = msgspec.json.encode(bounds)
+    path = root / BOUNDS_FILE
+    beside = path.with_name(f"{BOUNDS_FILE}.tmp")
+    disk.unlink(beside)
+    file = disk.open(beside, create=True)
+    try:
+        file.pwrite(_CRC.pack(zlib.crc32(data)) + data, 0)
+        file.fdatasync()
+    finally:
+        file.close()
+    disk.rename(beside, path)
+    disk.sync_directory(root)
+
+
+def read_bounds(disk: Disk, root: Path, file_size: int) -> QueueBounds | None:
+    """What the file says; None where it is missing, damaged, or speaks of files of another size."""
+    try:
+        file = disk.open(root / BOUNDS_FILE)
+    except FileNotFoundError:
+        return None
+    try:
+        data = file.pread(file.size, 0)
+    finally:
+        file.close()
+    if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != zlib.crc32(data[_CRC.size :]):
+        return None
+    try:
+        bounds = msgspec.json.decode(data[_CRC.size :], type=QueueBounds)
+    except msgspec.DecodeError:
+        return None
+    return bounds if bounds.file_size == file_size else None
