@@ -31,7 +31,8 @@ from rocketrio_broker.ha.gate_keeper import GateKeeper
 from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT, gather_slave_offsets
 from rocketrio_broker.ha.group_transfer import GroupTransferService
 from rocketrio_broker.ha.known_slaves import KnownSlaves
-from rocketrio_broker.ha.link_security import LinkSecurity, load_link_security, secured_dial
+from rocketrio_broker.ha.link_files import load_link_security
+from rocketrio_broker.ha.link_security import LinkSecurity, secured_dial
 from rocketrio_broker.ha.live_slaves import SlaveListing
 from rocketrio_broker.ha.missing_tail import MissingTail, ReturnRule
 from rocketrio_broker.ha.open_epoch import EpochOpener

@@ -17,7 +17,8 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.exchange import ask_welcome
-from rocketrio_broker.ha.link_security import load_link_security, secured_dial
+from rocketrio_broker.ha.link_files import load_link_security
+from rocketrio_broker.ha.link_security import secured_dial
 from rocketrio_broker.ha.torn_end import read_log
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import ConfigError

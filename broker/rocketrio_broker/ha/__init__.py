@@ -22,6 +22,7 @@
     copy_progress       how far a slave is with a long copy
     places              how many may be connected, and who gives way
     link_security       who may replicate, and who may listen in
+    link_files          the secret and the certificates for that, and which are not good enough
     sealed              a connection on which every byte is proved
     slave_synchronize   a slave's copies of topics, groups and offsets, over ordinary requests
     offset_copy         which consumer offsets follow, both ways

@@ -17,15 +17,12 @@ Unlike Java: Apache's replication port feeds whoever asks.
 
 import hmac
 import logging
-import os
 import secrets
 import ssl
-import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -33,7 +30,7 @@ import trio
 
 from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.sealed import SealedTransport
-from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RemoteProtocolError
+from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError
 from rocketrio_protocol.ha_link import (
     LINK_HEAD_SIZE,
     LINK_MAGIC,
@@ -56,17 +53,9 @@ logger = logging.getLogger("rocketrio_broker.ha")
 HANDSHAKE_LIMIT: Final = 5.0
 """Seconds both ends have to prove who they are."""
 
-SECRET_SIZE_MIN: Final = 16
-"""Bytes of a secret that nobody guesses: whoever gets a slave to dial him can try guesses at home."""
-
-SECRET_VARIETY_MIN: Final = 8
-"""Different bytes in it: with fewer it is a pattern."""
-
 _RECEIVE_SIZE: Final = 64 << 10
 _WASTE_SIZE: Final = 4096  # what a peer that was refused has said already is read and dropped
 _LAST_WORD_LIMIT: Final = 1.0  # seconds until it is closed all the same
-_SECRET_FILE_SIZE_LIMIT: Final = 4096  # a secret, not some other file named by mistake
-_OTHERS: Final = 0o077
 _SECRET_REMEDY: Final = (
     "Give master and slaves the same ha_secret_file, or none of them any; "
     "Apache's brokers know no secret"
@@ -113,11 +102,14 @@ class LinkSecurity:
             )
 
     async def accept(self, transport: Transport) -> Transport:
-        """The master's end. Raises LinkRefusedError or NotReachable; whatever stops it, the connection is closed."""
+        """Do the master's part, and return the connection to go on with.
+
+        Raises LinkRefusedError or NotReachable; whatever stops it, the connection is closed.
+        """
         return await self._secured(transport, self._meet_slave, self.server_context, is_master=True)
 
     async def connect(self, transport: Transport, dialled: str) -> Transport:
-        """The slave's end, of a connection to this address. Raises as `accept` does."""
+        """Do the slave's part on a connection to this address, as `accept` does the master's."""
         meet = partial(self._meet_master, dialled=dialled)
         return await self._secured(transport, meet, self.client_context, is_master=False)
 
@@ -220,51 +212,8 @@ class LinkSecurity:
             )
 
 
-def load_link_security(
-    *,
-    secret_file: Path | None = None,
-    certificate_file: Path | None = None,
-    key_file: Path | None = None,
-    authority_file: Path | None = None,
-) -> LinkSecurity:
-    """What the settings ask for; blocks. Raises ConfigError naming the file that is missing or wrong."""
-    secret = None if secret_file is None else _read_secret(secret_file)
-    if certificate_file is None and authority_file is None and key_file is None:
-        return LinkSecurity(secret)
-    if certificate_file is None or authority_file is None:
-        raise ConfigError(
-            "TLS for replication needs this broker's certificate and the authority that signs all of them",
-            remedy="Set ha_tls_certificate_file and ha_tls_authority_file "
-            "(ha_tls_key_file where the key is not in the certificate's file)",
-        )
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    key_path = key_file or certificate_file
-    # The authority signs nothing but this cluster's brokers, and they are dialled by addresses that change.
-    client.check_hostname = False
-    for context in (server, client):
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        try:
-            _check_private(key_path, f"the key in {key_path}", key_path)
-            context.load_cert_chain(
-                certificate_file, key_file, password=partial(_ask_nobody, key_path)
-            )
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"ha_tls_certificate_file {certificate_file} cannot be used: {error}"
-            ) from error
-        try:
-            context.load_verify_locations(authority_file)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"ha_tls_authority_file {authority_file} cannot be used: {error}"
-            ) from error
-    return LinkSecurity(secret, server, client)
-
-
 def secured_dial(dial: Dial, security: LinkSecurity) -> Dial:
-    """Dials as `dial` does, and hands over a connection when the other end has proved who it is."""
+    """Return what dials as `dial` does, and hands over a connection when the other end has proved who it is."""
     if not security.is_proof_asked:
         return dial
 
@@ -280,43 +229,6 @@ def _is_loopback(addr: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _read_secret(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            _check_private(file.fileno(), f"ha_secret_file {path}", path)
-            secret = file.read(_SECRET_FILE_SIZE_LIMIT + 1).strip()
-    except OSError as error:
-        raise ConfigError(f"ha_secret_file {path} cannot be read: {error.strerror}") from error
-    if len(secret) > _SECRET_FILE_SIZE_LIMIT:
-        problem = f"more than {_SECRET_FILE_SIZE_LIMIT} bytes"
-    elif len(secret) < SECRET_SIZE_MIN:
-        problem = f"{len(secret)} bytes, at least {SECRET_SIZE_MIN} are needed"
-    elif len(set(secret)) < SECRET_VARIETY_MIN:
-        problem = f"{len(set(secret))} different bytes, at least {SECRET_VARIETY_MIN} are needed"
-    else:
-        return secret
-    raise ConfigError(
-        f"ha_secret_file {path} holds {problem}",
-        remedy=f"Write one with: (umask 077; openssl rand -base64 32 > {path})",
-    )
-
-
-def _check_private(file: int | Path, what: str, path: Path) -> None:
-    mode = os.stat(file).st_mode
-    if mode & _OTHERS:
-        raise ConfigError(
-            f"{what} is open to others (mode {stat.S_IMODE(mode):04o})",
-            remedy=f"chmod 600 {path}; if others may have read it, make a new one",
-        )
-
-
-def _ask_nobody(key_path: Path) -> bytes:
-    raise ConfigError(
-        f"the key in {key_path} is encrypted, and nobody is asked for its password",
-        remedy=f"openssl pkey -in {key_path} -out PLAIN writes it without one; chmod 600 PLAIN",
-    )
 
 
 async def _with_tls(

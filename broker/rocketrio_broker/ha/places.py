@@ -52,7 +52,7 @@ class Places:
 
     @contextmanager
     def take(self, addr: str) -> Iterator[Place]:
-        """A place for as long as the block runs; the block is cancelled when a newcomer gets it."""
+        """Give a place for as long as the block runs; the block is cancelled when a newcomer gets it."""
         place = Place(split_addr(addr)[0])
         self._make_room(place.host)
         self._arriving.append(place)

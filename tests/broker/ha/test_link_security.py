@@ -2,7 +2,6 @@
 
 import random
 import ssl
-import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,15 +24,9 @@ from tests.broker.ha.support import (
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.errors import LinkRefusedError
-from rocketrio_broker.ha.link_security import (
-    HANDSHAKE_LIMIT,
-    SECRET_SIZE_MIN,
-    SECRET_VARIETY_MIN,
-    LinkSecurity,
-    load_link_security,
-    secured_dial,
-)
-from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RemoteProtocolError
+from rocketrio_broker.ha.link_files import load_link_security
+from rocketrio_broker.ha.link_security import HANDSHAKE_LIMIT, LinkSecurity, secured_dial
+from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError
 from rocketrio_protocol.ha import ReportDecoder
 from rocketrio_protocol.ha_link import (
     LINK_HEAD_SIZE,
@@ -435,83 +428,12 @@ def test_secret_is_not_shown() -> None:
     assert "correct" not in repr(LinkSecurity(SECRET))
 
 
-def test_files_that_are_missing_or_wrong_are_named(tmp_path: Path, authority: trustme.CA) -> None:
-    with pytest.raises(ConfigError, match=r"ha_secret_file .*none cannot be read"):
-        load_link_security(secret_file=tmp_path / "none")
-    secret_file(tmp_path / "text", "no certificate")
-    authority.cert_pem.write_to_path(tmp_path / "authority.pem")
-    with pytest.raises(ConfigError, match=r"ha_tls_certificate_file .*text cannot be used"):
-        load_link_security(
-            certificate_file=tmp_path / "text", authority_file=tmp_path / "authority.pem"
-        )
-    with pytest.raises(ConfigError, match="ha_tls_authority_file"):
-        load_link_security(certificate_file=tmp_path / "text")
-
-
 def test_old_tls_is_not_spoken(authority: trustme.CA, tmp_path: Path) -> None:
     security = with_tls(authority, tmp_path)
     for context in (security.server_context, security.client_context):
         assert context is not None
         assert context.minimum_version is ssl.TLSVersion.TLSv1_3
         assert context.verify_mode is ssl.CERT_REQUIRED
-
-
-@pytest.mark.parametrize(
-    "secret",
-    [
-        pytest.param("0123456789abcdef"[: SECRET_SIZE_MIN - 1], id="short"),
-        pytest.param(f"  {'0123456789abcdef'[: SECRET_SIZE_MIN - 1]}\n", id="short but for blanks"),
-        pytest.param("abcdefgh"[: SECRET_VARIETY_MIN - 1] * 8, id="pattern"),
-        pytest.param("0123456789abcdef" * 1024, id="another file"),
-        pytest.param("", id="empty"),
-    ],
-)
-def test_weak_secret_is_refused_with_the_command_that_makes_a_good_one(
-    tmp_path: Path, secret: str
-) -> None:
-    path = secret_file(tmp_path / "secret", secret)
-    with pytest.raises(ConfigError, match=f"openssl rand -base64 32 > {path}"):
-        load_link_security(secret_file=path)
-
-
-@pytest.mark.parametrize("mode", [0o604, 0o640, 0o620, 0o644])
-def test_secret_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
-    path = secret_file(tmp_path / "secret")
-    for name in ("secret", "link"):
-        if name == "link":
-            (tmp_path / name).symlink_to(path)
-        path.chmod(mode)
-        with pytest.raises(ConfigError, match=rf"open to others \(mode {mode:04o}\).*chmod 600"):
-            load_link_security(secret_file=tmp_path / name)
-        path.chmod(0o400)
-        assert load_link_security(secret_file=tmp_path / name).is_proof_asked
-
-
-@pytest.mark.parametrize("mode", [0o604, 0o640])
-def test_key_that_others_can_read_is_refused(
-    authority: trustme.CA, tmp_path: Path, mode: int
-) -> None:
-    with_tls(authority, tmp_path)
-    (tmp_path / "broker.pem").chmod(mode)
-    with pytest.raises(ConfigError, match=rf"key in .*broker.pem is open .*{mode:04o}.*chmod 600"):
-        with_tls(authority, tmp_path)
-
-
-def test_key_with_a_password_is_refused_and_asks_nobody(
-    authority: trustme.CA, tmp_path: Path
-) -> None:
-    with_tls(authority, tmp_path)
-    key = tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "pkey", "-in", tmp_path / "broker.pem", "-aes256", "-passout", "pass:x", "-out", key],
-        check=True,
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match="is encrypted, and nobody is asked"):
-        load_link_security(
-            certificate_file=tmp_path / "broker.pem",
-            key_file=key,
-            authority_file=tmp_path / "authority.pem",
-        )
 
 
 @pytest.mark.parametrize(
