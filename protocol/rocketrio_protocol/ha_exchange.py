@@ -91,6 +91,8 @@ class Greeting(msgspec.Struct, kw_only=True):
     """It is about to open an epoch of this number, asks only, and takes no log."""
     asks_only: bool = False
     """It asks, opens nothing, and takes no log."""
+    is_reader: bool = False
+    """It reads a part of the log to compare it with its own, and is no slave: what it reports counts for nothing."""
 
 
 class Welcome(msgspec.Struct, kw_only=True):

@@ -3,6 +3,7 @@
 import attrs
 import pytest
 import trio
+from tests.broker.ha.support import log_bytes
 from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.test_returning_master import Pair, cluster_of
 from trio.testing import MockClock
@@ -10,7 +11,8 @@ from trio.testing import MockClock
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.ha.client import HAClientState
-from rocketrio_broker.store.epochs import EPOCH_FILE
+from rocketrio_broker.ha.torn_end import PeerLog, read_log
+from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.ha_status import HARuntimeInfo
@@ -194,6 +196,31 @@ async def test_directory_without_epochs_is_compared_and_learns_them(
         assert state(slave.broker) is HAClientState.FOLLOWING
         assert slave.broker.store.epochs.lines == tuple(master.broker.store.epochs.to_send())
         await pair.send(5, first=1000)
+
+
+@pytest.mark.parametrize("knows_epochs", [True, False])
+async def test_who_compares_logs_and_says_so_is_no_slave(
+    autojump_clock: MockClock, knows_epochs: bool
+) -> None:
+    """Nothing may have been promised to it. One that says nothing is taken for an Apache slave, and counts."""
+    async with cluster_of(1, role="sync-master") as pair:
+        await settle(pair, pair.cluster.master, *pair.cluster.slaves)
+        master = pair.cluster.master.broker
+        end = master.store.max_physical_offset
+        peer = PeerLog(master.ha_address, end, knows_epochs=knows_epochs)
+        counted, data = [], b""
+
+        async def count() -> None:
+            while not data:
+                counted.append(master.ha_service.group_transfer.statistics().live_slaves)
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            data = await read_log(pair.cluster.dial_from("10.0.0.77"), peer, 0, end)
+        assert max(counted) == (1 if knows_epochs else 2)
+        assert data[1:] == log_bytes(master.store)[1:]
+        assert (ANONYMOUS in master.store.epochs.lines[-1].joined) is not knows_epochs
 
 
 async def test_slave_on_another_connection_is_one_slave(autojump_clock: MockClock) -> None:

@@ -172,9 +172,12 @@ class HAService:
                 connection.tell_gate()
 
     def _introduced(self, connection: HAConnection) -> None:
-        """A slave is back, perhaps before its old connection was given up: it is one slave."""
+        """A slave is back, perhaps before its old connection was given up: it is one slave; or it is none at all."""
         greeting = connection.greeting
         assert greeting is not None
+        if greeting.is_reader:
+            self.connections.remove(connection)
+            return
         for older in tuple(self.connections):
             if older is not connection and older.member and older.member == greeting.member:
                 older.end(EpochEndedError("The slave is back on another connection"))
@@ -216,7 +219,8 @@ class HAService:
         try:
             await connection.run()
         finally:
-            self.connections.remove(connection)
+            if connection in self.connections:
+                self.connections.remove(connection)
             self.group_transfer.slave_left(connection.addr)
             self.departed.advance(self.departed.value + 1)
         self._log_end(addr, connection.ended_by, connection.slave_ack_offset)

@@ -44,7 +44,7 @@ from rocketrio_broker.ha.history import HistoryCheck
 from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import SILENT_HEARTBEATS, HistoryRules, Resync
-from rocketrio_broker.ha.torn_end import Damage, TornEnd
+from rocketrio_broker.ha.torn_end import Damage, PeerLog, TornEnd
 from rocketrio_broker.ha.transfer_checks import check_fits_file, check_is_record
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read_gate import EVERYTHING
@@ -212,7 +212,10 @@ class HAClient:
             return Damage.NONE
         key = addr, self._store.max_physical_offset
         if self._judged is None or self._judged[0] != key:
-            self._judged = key, await self._torn_end.compare({addr: key[1]})
+            self._judged = (
+                key,
+                await self._torn_end.compare([PeerLog(addr, key[1], self._promises is not None)]),
+            )
             return self._judged[1]
         # What was mended before, and differs again, is no damage of its end.
         return Damage.NONE if self._judged[1] is Damage.OWN else self._judged[1]

@@ -261,7 +261,8 @@ class HAConnection:
             await self._transport.send_all(encode_exchange(answer))
             raise AskedOnlyError("Another broker has asked how far this log goes")
         self._epoch_changes = store.epochs.changes.value
-        await store.epochs.join(greeting.member, greeting.highest)
+        if not greeting.is_reader:
+            await store.epochs.join(greeting.member, greeting.highest)
         boundary = common_boundary(answer.epochs, answer.end, greeting.epochs, greeting.end)
         self._boundary = None if boundary is None else boundary.address
         self.greeting = greeting
@@ -312,12 +313,13 @@ class HAConnection:
                 remedy="What it has now it says when it comes back",
             )
         self.acknowledged.advance(offset)
-        self._group_transfer.slave_reported(
-            self.addr,
-            self.slave_ack_offset,
-            is_first=self.slave_ack_offset == self.slave_request_offset,
-            is_named=bool(self.member),
-        )
+        if self.greeting is None or not self.greeting.is_reader:
+            self._group_transfer.slave_reported(
+                self.addr,
+                self.slave_ack_offset,
+                is_first=self.slave_ack_offset == self.slave_request_offset,
+                is_named=bool(self.member),
+            )
 
     def _start_offset(self, request_offset: int) -> int:
         """Where to begin for a slave whose log ends at this address; 0: it has none."""

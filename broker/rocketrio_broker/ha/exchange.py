@@ -39,6 +39,10 @@ KnowsEpochs = Callable[[], Awaitable[bool]]
 """Asks whether the master is a rocketrio broker. Raises Error when it cannot be asked."""
 
 
+READER: Final = Greeting(member="", begin=0, end=0, highest=0, is_reader=True)
+"""The greeting of a broker that compares a part of the log with its own."""
+
+
 def greeting_of(
     store: MessageStore, *, broker_id: int = -1, opens: int = 0, asks_only: bool = False
 ) -> Greeting:

@@ -26,7 +26,7 @@ from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.errors import ReplicationError, SilentPeerError
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, Replica, ask_replica
-from rocketrio_broker.ha.torn_end import TornEnd
+from rocketrio_broker.ha.torn_end import PeerLog, TornEnd
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import wait_any_past
 from rocketrio_protocol.errors import Error
@@ -178,7 +178,9 @@ class MissingTail:
         store.is_slave = True
         store.refuse_writes(_FETCHING)
         try:
-            await self._torn_end.compare({slave.ha_addr: slave.end for slave in slaves})
+            await self._torn_end.compare(
+                [PeerLog(slave.ha_addr, slave.end, slave.knows_epochs) for slave in slaves]
+            )
         except (Error, OSError) as error:
             logger.error("the end of this log was not mended reason=%s", error)
         finally:

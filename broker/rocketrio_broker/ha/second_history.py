@@ -22,6 +22,7 @@ import trio
 from rocketrio_broker.ha.peers import Peers, Replica, ask_replica
 from rocketrio_broker.ha.torn_end import (
     COMPARED_SIZE,
+    PeerLog,
     bytes_of,
     have_same_records,
     read_log,
@@ -114,7 +115,8 @@ class SecondHistory:
             return False
         log = self._store.commit_log
         start = max(0, slave.end - COMPARED_SIZE)
-        data = await read_log(self._dial, slave.ha_addr, start, slave.end)
+        log_of_slave = PeerLog(slave.ha_addr, slave.end, slave.knows_epochs)
+        data = await read_log(self._dial, log_of_slave, start, slave.end)
         first = _first_record(data, start)
         if first is None:
             return False

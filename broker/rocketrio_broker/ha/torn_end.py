@@ -28,6 +28,7 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio_broker.ha.exchange import READER, ask_welcome
 from rocketrio_broker.ha.history import FIRST_ADDRESS, WINDOWS, last_boundary
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.message_store import MessageStore
@@ -58,6 +59,16 @@ _HEAD_SIZE: Final = 88
 _PADDING_MAGIC: Final = MAGIC_PADDING.to_bytes(4, signed=True)
 _TORN_RUN: Final = 2
 """Zeros that show a tear; a single zero may as well be the true byte."""
+
+
+@attrs.frozen
+class PeerLog:
+    """The log of another broker, and where it serves it."""
+
+    ha_addr: str
+    end: int
+    knows_epochs: bool
+    """It is a rocketrio broker, which is told that this one is no slave."""
 
 
 class Damage(Enum):
@@ -100,20 +111,20 @@ class TornEnd:
     def __repr__(self) -> str:
         return f"<TornEnd of {self._store!r}>"
 
-    async def compare(self, peers: Mapping[str, int]) -> Damage:
+    async def compare(self, peers: Sequence[PeerLog]) -> Damage:
         """Compare with these peers, and replace what is damaged here.
 
-        `peers`: replication addresses, and the end of each one's log. A peer that cannot be read is omitted. Raises
-        OSError, and changes nothing, when the disk has no room for what is replaced; a cancel changes nothing either.
+        A peer that cannot be read is omitted. Raises OSError, and changes nothing, when the disk has no room for what
+        is replaced; a cancel changes nothing either.
         """
         log = self._store.commit_log
         end, truncations = log.max_offset, log.truncations
         start = last_boundary(log, log.min_offset, max(log.min_offset, end - COMPARED_SIZE))
         found: dict[str, bytes] = {}
         async with trio.open_nursery() as nursery:
-            for addr, peer_end in peers.items():
-                if start < min(end, peer_end):
-                    nursery.start_soon(self._read, addr, start, min(end, peer_end), found)
+            for peer in peers:
+                if start < min(end, peer.end):
+                    nursery.start_soon(self._read, peer, start, min(end, peer.end), found)
         if not found or truncations != log.truncations:
             return Damage.NONE
         own = bytes_of(log, start, end)
@@ -127,11 +138,13 @@ class TornEnd:
             logger.warning("the end of another log is damaged, this one's is whole peer=%s", addr)
         return judgement.damage
 
-    async def _read(self, addr: str, start: int, end: int, found: dict[str, bytes]) -> None:
+    async def _read(self, peer: PeerLog, start: int, end: int, found: dict[str, bytes]) -> None:
         try:
-            found[addr] = await read_log(self._dial, addr, start, end)
+            found[peer.ha_addr] = await read_log(self._dial, peer, start, end)
         except Error as error:
-            logger.info("the end of a log could not be compared peer=%s reason=%s", addr, error)
+            logger.info(
+                "the end of a log could not be compared peer=%s reason=%s", peer.ha_addr, error
+            )
 
     async def _replace(self, start: int, own: bytes, replacements: Mapping[int, bytes]) -> None:
         store, first = self._store, min(replacements)
@@ -169,17 +182,19 @@ def bytes_of(log: CommitLog, start: int, end: int) -> bytes:
     return b"".join(parts)
 
 
-async def read_log(dial: Dial, ha_addr: str, start: int, end: int) -> bytes:
+async def read_log(dial: Dial, peer: PeerLog, start: int, end: int) -> bytes:
     """The bytes between two addresses of a peer's log, as far as it sends them in time."""
     asked = max(start, FIRST_ADDRESS)
     # To ask from 0 means to have nothing; no record is so large that its size does not begin with a zero.
     data = bytearray(asked - start)
     with trio.move_on_after(READ_LIMIT):
-        transport = await dial(ha_addr)
+        transport = await dial(peer.ha_addr)
         try:
+            if peer.knows_epochs:
+                await ask_welcome(transport, READER)
             await transport.send_all(encode_report(asked))
             buffer = memoryview(bytearray(_READ_SIZE))
-            decoder = TransferDecoder()
+            decoder = TransferDecoder(confirms=peer.knows_epochs)
             while start + len(data) < end:
                 received = 0
                 with trio.move_on_after(SILENCE_LIMIT if start + len(data) > asked else READ_LIMIT):
