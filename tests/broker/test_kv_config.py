@@ -133,6 +133,16 @@ async def test_neither_entries_nor_bytes_nor_namespaces_grow_without_end() -> No
     await table.put("N", "k", largest)
 
 
+async def test_all_entries_fit_one_answer_whatever_is_in_them() -> None:
+    table = KVConfigManager()
+    with pytest.raises(KVConfigFullError, match="full"):  # noqa: PT012
+        for number in range(ENTRIES_LIMIT):
+            await table.put("N", str(number), "\x01" * VALUE_SIZE_LIMIT)
+    body = table.namespace_json("N")
+    assert body is not None
+    assert len(body) <= SIZE_LIMIT
+
+
 async def test_entries_that_wait_to_be_written_count(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
