@@ -33,6 +33,7 @@ from rocketrio_broker.config_loading import load_config, setting_paths
 from rocketrio_broker.kv_config import KVConfigManager
 from rocketrio_broker.member_ports import MemberPorts
 from rocketrio_broker.name_server import NameServer
+from rocketrio_broker.route_info_manager import BROKERS_LIMIT, TOPICS_LIMIT, RouteInfoManager
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
@@ -133,8 +134,29 @@ def main() -> None:
     show_default=True,
     help="Connections of one host; raise it where all clients come through one gateway.",
 )
+@click.option(
+    "--broker-limit",
+    type=click.IntRange(2),
+    default=BROKERS_LIMIT,
+    show_default=True,
+    help="Brokers that may register, half of them of one host.",
+)
+@click.option(
+    "--topic-limit",
+    type=click.IntRange(2),
+    default=TOPICS_LIMIT,
+    show_default=True,
+    help="Topics that brokers may register, half of them of one host.",
+)
 @_log_level
-def namesrv(listen: str, data: Path | None, host_connection_limit: int, log_level: str) -> None:
+def namesrv(
+    listen: str,
+    data: Path | None,
+    host_connection_limit: int,
+    broker_limit: int,
+    topic_limit: int,
+    log_level: str,
+) -> None:
     """Run a name server.
 
     \b
@@ -147,7 +169,8 @@ def namesrv(listen: str, data: Path | None, host_connection_limit: int, log_leve
     async def serve(stop: "_Stop") -> None:
         async with AsyncExitStack() as stack:
             limits = ServerLimits(host_connections=host_connection_limit)
-            await _start_name_server(stack, listen, data, limits)
+            routes = RouteInfoManager(broker_limit=broker_limit, topic_limit=topic_limit)
+            await _start_name_server(stack, listen, data, limits, routes)
             await stop.wait()
 
     _run(serve, log_level)
@@ -335,14 +358,18 @@ def settings(word: str) -> None:
 
 
 async def _start_name_server(
-    stack: AsyncExitStack, listen: str, data: Path | None, limits: ServerLimits
+    stack: AsyncExitStack,
+    listen: str,
+    data: Path | None,
+    limits: ServerLimits,
+    routes: RouteInfoManager | None = None,
 ) -> NameServer:
     listener: Listener = await listen_tcp(listen)
     stack.callback(listener.close)
     file = None if data is None else ConfigFile(data / "kvConfig.json", disk=RealDisk())
     kv_config = KVConfigManager(file=file)
     kv_config.load()
-    name_server = NameServer([listener], kv_config=kv_config, limits=limits)
+    name_server = NameServer([listener], kv_config=kv_config, limits=limits, routes=routes)
     nursery = await stack.enter_async_context(background_nursery())
     await nursery.start(name_server.run)
     print(f"ready role=namesrv address={name_server.addr}", flush=True)

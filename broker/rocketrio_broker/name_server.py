@@ -30,10 +30,11 @@ class NameServer:
         kv_config: KVConfigManager | None = None,
         settings: NameServerSettings | None = None,
         limits: ServerLimits | None = None,
+        routes: RouteInfoManager | None = None,
     ) -> None:
         self._listeners = listeners
         self._limits = limits
-        self.routes = RouteInfoManager()
+        self.routes = RouteInfoManager() if routes is None else routes
         self.processor = NameServerProcessor(
             routes=self.routes,
             kv_config=KVConfigManager() if kv_config is None else kv_config,

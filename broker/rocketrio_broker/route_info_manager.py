@@ -55,8 +55,8 @@ TOPICS_LIMIT: Final = 200_000
 TOPIC_NAMES_LIMIT: Final = 12 << 20
 """Bytes that the names of all topics may have in the list of them (206), which must fit a frame."""
 
-ROUTES_LIMIT: Final = 1_000_000
-"""Pairs of a topic and a broker name that serves it; some 200 bytes each."""
+ROUTES_OF_TOPIC: Final = 5
+"""Broker names that serve a topic, on average over all that there may be: a million pairs of some 200 bytes."""
 
 CONNECTION_ROUTES_LIMIT: Final = 100_000
 """Those of the brokers of one connection: as many as one registration may have."""
@@ -148,7 +148,9 @@ class _Served:
 class RouteInfoManager:
     """The tables of one name server."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, broker_limit: int = BROKERS_LIMIT, topic_limit: int = TOPICS_LIMIT
+    ) -> None:
         self.topic_queue_table: dict[str, dict[str, QueueData]] = {}
         """Topic to broker name to queues."""
         self.broker_addr_table: dict[str, BrokerData] = {}
@@ -166,10 +168,10 @@ class RouteInfoManager:
         """Names that are gone, with topics that have yet to be taken out of the table: see `tidy`."""
         self.departures = Watermark()
         """Counts the names that are gone."""
-        self._brokers = Share(BROKERS_LIMIT)
-        self._topics = Share(TOPICS_LIMIT)
+        self._brokers = Share(broker_limit)
+        self._topics = Share(topic_limit)
         self._topic_names = Share(TOPIC_NAMES_LIMIT)
-        self._routes = Share(ROUTES_LIMIT)
+        self._routes = Share(topic_limit * ROUTES_OF_TOPIC)
 
     # ---------------------------------------------------------------------------------- coming, going
 
@@ -239,7 +241,7 @@ class RouteInfoManager:
         if known is None and self._brokers.room(host) <= 0:
             raise RegistrationRefusedError(
                 f"The name server has no room for another broker of {host}: it has {self._brokers.used}, "
-                f"of {BROKERS_LIMIT} at most, half of them of one host"
+                f"of {self._brokers.limit} at most, half of them of one host"
             )
         own = self._by_channel.get(channel, {})
         if len(own) >= CONNECTION_BROKERS_LIMIT and registration.key not in own:

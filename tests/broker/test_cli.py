@@ -13,6 +13,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
 from click.testing import CliRunner
 
 from rocketrio_broker.cli import main
@@ -20,7 +21,17 @@ from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import HeartbeatData, ProducerData
+from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
+from rocketrio_protocol.register_body import encode_register_body
+from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.remoting.tcp import dial_tcp
+from rocketrio_protocol.topic_config import (
+    DataVersion,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
 
 READY_NAME_SERVER = re.compile(r"ready role=namesrv address=(127\.0\.0\.1:\d+)")
 READY_BROKER = re.compile(
@@ -127,6 +138,49 @@ def test_it_says_which_version_it_is() -> None:
     code, output = invoked("--version")
     assert code == 0
     assert re.search(r"version \d+\.\d+", output)
+
+
+@pytest.mark.real
+def test_a_name_server_has_the_limits_that_it_is_given(launcher: Launcher) -> None:
+    options = ("--listen", "127.0.0.1:0", "--broker-limit", "2", "--topic-limit", "8")
+    found = READY_NAME_SERVER.fullmatch(launcher.start("namesrv", *options).line())
+    assert found
+    topics = {f"T{number}": TopicConfig(f"T{number}") for number in range(5)}
+    body = encode_register_body(
+        RegisterBrokerBody(TopicConfigSerializeWrapper(DataVersion(1), topics))
+    )
+
+    async def register_two() -> list[RemotingCommand]:
+        async with open_channel_pool(dial_tcp) as pool:
+            headers = [
+                RegisterBrokerRequestHeader(
+                    broker_name=f"b{number}",
+                    broker_addr=f"10.0.0.{number}:10911",
+                    cluster_name="lab",
+                    ha_server_addr="",
+                    broker_id=0,
+                )
+                for number in (1, 2)
+            ]
+            return [await pool.call(found[1], header, body) for header in headers]
+
+    first, second = trio.run(register_two)
+    assert (first.code, first.remark) == (0, "1 topics found no room in this name server's tables")
+    assert second.code == 1
+    assert "no room for another broker" in (second.remark or "")
+
+
+@pytest.mark.real
+def test_a_name_server_does_not_read_a_file_that_is_too_large(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    with (tmp_path / "kvConfig.json").open("wb") as file:
+        file.truncate(1 << 30)
+    options = ("--listen", "127.0.0.1:0", "--data", str(tmp_path))
+    code, said = launcher.start("namesrv", *options).ended()
+    assert code == 1
+    assert "kvConfig.json has 1073741824 bytes" in said
+    assert "move it away" in said
 
 
 @pytest.mark.parametrize("command", ["namesrv", "run", "cluster", "settings"])
