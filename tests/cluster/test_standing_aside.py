@@ -13,6 +13,7 @@ from tests.cluster.test_roles import change, listed, rival_of
 from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Consumer, Message, MessageQueue, open_admin, open_consumer
+from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.producing.produce import open_producer
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
@@ -168,6 +169,24 @@ async def test_readers_with_the_old_route_go_on_at_the_new_master(
         assert await lowest_committed(pair, 30) >= 160
         assert [message.queue_offset for message in given] == list(range(180))
         assert "lowered" not in caplog.text
+
+
+async def test_pull_with_the_old_route_goes_on_at_the_new_master_within_the_call(
+    autojump_clock: MockClock,
+) -> None:
+    """Whoever pulls once, as for a position or a page, sees no error."""
+    async with pair_of_brokers(ha_return_role="stand-aside") as pair:
+        await pair.fail_over()
+        await pair.bring_back()
+        await trio.sleep(2)
+        pair.forget_the_new_route()
+        pulls = PullAPIWrapper(pair.client, GROUP)
+        result = await pulls.pull_kernel(QUEUE, 90, suspend_timeout=0)
+        assert result.next_begin_offset == 100
+        addr, _, _ = pulls.where_and_why(QUEUE)
+        assert addr == pair.master.address
+        # With the route known there is nothing to repeat.
+        assert (await pulls.pull_kernel(QUEUE, 90, suspend_timeout=0)).next_begin_offset == 100
 
 
 async def test_nobody_believes_a_moved_answer_of_yesterdays_master(
