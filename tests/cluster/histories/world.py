@@ -33,6 +33,7 @@ from rocketrio import open_admin, open_client
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.store.errors import NotOpenedError
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.remoting.ports import VirtualWallClock
 
@@ -317,7 +318,7 @@ class World:
                 self._starting.add(number)
                 try:
                     await member.start()
-                except* OSError as error:
+                except* (OSError, NotOpenedError) as error:
                     assert isinstance(member.disk, ScheduledDisk)
                     if not member.disk.is_full:
                         raise
