@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 import attrs
 import typed_settings as ts
@@ -34,6 +34,13 @@ _OPTIONS: Final = {
     "cluster": "cluster_name",
 }
 """Options of the command that a file spells differently."""
+
+_KINDS: Final[Mapping[Any, str]] = {
+    int: "it is a whole number",
+    float: "it is a number",
+    bool: "it is true or false",
+}
+"""What the settings of a type are, in words."""
 
 # typed-settings keeps the parts of its message nowhere else.
 _WRONG_VALUE: Final = re.compile(
@@ -167,7 +174,17 @@ def _told(message: str) -> str:
     wrong = _WRONG_VALUE.fullmatch(message)
     if wrong is None:
         return _plain(message)
-    return f"{wrong['path']} is {wrong['value']} in {wrong['where']}: {_plain(wrong['error'])}"
+    words = _wanted(wrong["path"]) or _plain(wrong["error"])
+    return f"{wrong['path']} is {wrong['value']} in {wrong['where']}: {words}"
+
+
+def _wanted(path: str) -> str | None:
+    """Return which values a setting takes; None where only the error tells."""
+    table, _, name = path.rpartition(".")
+    kind = getattr(attrs.fields(StoreConfig if table else BrokerConfig), name).type
+    if get_origin(kind) is Literal:
+        return f"it is one of {', '.join(map(str, get_args(kind)))}"
+    return _KINDS.get(kind)
 
 
 def _plain(error: str) -> str:

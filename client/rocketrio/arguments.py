@@ -3,7 +3,9 @@
 Python would take `True` for 1 and "orders" for six topics, and fail far away or never.
 """
 
-from collections.abc import Iterable
+import difflib
+import inspect
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -57,6 +59,16 @@ def list_of(kind: type[T], argument: str, values: Iterable[T]) -> list[T]:
         if not isinstance(value, kind):
             raise ConfigError(f"{argument}= holds {value!r}, and each must be a {kind.__name__}")
     return found
+
+
+def no_such_argument(
+    function: Callable[..., object], name: str, others: Iterable[str]
+) -> ConfigError:
+    """Return the error for a name that is none of the function's arguments, nor one of the `others` that it takes."""
+    known = [*inspect.signature(function).parameters, *others]
+    close = difflib.get_close_matches(name, known, n=2)
+    meant = f"; did you mean {' or '.join(f'{each}=' for each in close)}?" if close else ""
+    return ConfigError(f"{function.__name__} has no argument {name}={meant}")
 
 
 def instance(kind: type[T], argument: str, value: object, *, hint: str) -> None:

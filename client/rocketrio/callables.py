@@ -29,8 +29,10 @@ def async_function(
     """`function`, or one that raises NotAwaitable where its call turns out to be none of an async function.
 
     Raises ConfigError, which names the `argument`, for what surely is none: a plain `def`, a generator, no function.
+    Raises it for one that cannot be called with one argument, too.
     """
     _check_callable(argument, function)
+    _check_takes_one(argument, function)
     inner = _innermost(function)
     if inspect.iscoroutinefunction(inner):
         return function
@@ -65,6 +67,19 @@ def _check_callable(argument: str, function: object) -> None:
         function.close()  # Otherwise Python warns of it too.
         hint = ": give the function itself, without calling it"
     raise ConfigError(f"{argument}={function!r} is no function{hint}")
+
+
+def _check_takes_one(argument: str, function: Callable[..., object]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Some of C's functions do not tell.
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{argument} is called with one argument, and {function!r} takes {signature}: {error}"
+        ) from None
 
 
 def _is_wrapper(function: FunctionType) -> bool:

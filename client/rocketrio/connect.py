@@ -6,13 +6,13 @@ Answers to: ClientConfig, MQClientInstance.start and shutdown.
 import logging
 import os
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypedDict
 
 import trio
 
-from rocketrio.arguments import flag, instance, seconds, text, whole_number
+from rocketrio.arguments import flag, instance, no_such_argument, seconds, text, whole_number
 from rocketrio.heartbeat import HEARTBEAT_INTERVAL
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.name_servers import name_server_addresses
@@ -93,6 +93,11 @@ async def open_client(
     for three seconds at most (three more for traces), also when cancelled. An exception of the block comes out as
     it was raised.
     """
+    if not trio.lowlevel.in_trio_run():
+        raise ConfigError(
+            "a client runs under trio, and no trio run is here",
+            remedy="Start with `trio.run(main)`; in an asyncio program open it by `rocketrio.aio`, see docs/asyncio.md",
+        )
     if client_id is not None:
         text("client_id", client_id)
     if static_grace is not None:
@@ -169,9 +174,15 @@ async def open_client(
 
 @asynccontextmanager
 async def given_or_own(
-    client: ClientInstance | None, options: ClientOptions
+    client: ClientInstance | None, options: ClientOptions, opener: Callable[..., object]
 ) -> AsyncGenerator[ClientInstance]:
-    """The client that a user gave, or one that is opened for the block. Raises ConfigError for both."""
+    """The client that a user gave, or one that is opened for the block, with the options that `opener` was given.
+
+    Raises ConfigError for both, and for options that do not exist.
+    """
+    for name in options:
+        if name not in ClientOptions.__annotations__:
+            raise no_such_argument(opener, name, ClientOptions.__annotations__)
     if client is None:
         async with open_client(**options) as own:
             yield own

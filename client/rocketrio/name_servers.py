@@ -28,6 +28,7 @@ from rocketrio_protocol.errors import (
     Error,
     NoBrokerRegistered,
     NotReachable,
+    RequestCodeNotSupported,
     RouteNotFound,
     broker_error,
 )
@@ -61,8 +62,7 @@ def name_server_addresses(
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ConfigError(
-                f"name server {address!r} is not HOST:PORT; give `name_servers=['10.0.0.1:9876']`"
-                f" or {NAME_SERVERS_VARIABLE}=10.0.0.1:9876;10.0.0.2:9876"
+                f"name server {address!r} is not HOST:PORT, as 10.0.0.1:9876; several are separated by semicolons"
             )
     return addresses or (DEFAULT_NAME_SERVER,)
 
@@ -100,13 +100,7 @@ class NameServers:
             if answer.code == ResponseCode.SUCCESS and answer.body:
                 return TopicRouteData.from_json(answer.body)
             if answer.code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
-                raise broker_error(
-                    "the name server gave no route",
-                    code=answer.code,
-                    remark=answer.remark,
-                    broker_addr=self.addresses[index],
-                    topic=topic,
-                )
+                self._check(answer, "the name server gave no route", self.addresses[index], topic)
             unknown = True
         if unknown:
             return None
@@ -147,9 +141,18 @@ class NameServers:
         return answer
 
     @staticmethod
-    def _check(answer: RemotingCommand, what: str, address: str) -> None:
+    def _check(answer: RemotingCommand, what: str, address: str, topic: str | None = None) -> None:
+        if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise RequestCodeNotSupported(
+                f"{address} is no name server",
+                code=answer.code,
+                remark=answer.remark,
+                remedy="It may be a broker; name servers listen on port 9876 if not told otherwise",
+            )
         if answer.code != ResponseCode.SUCCESS:
-            raise broker_error(what, code=answer.code, remark=answer.remark, broker_addr=address)
+            raise broker_error(
+                what, code=answer.code, remark=answer.remark, broker_addr=address, topic=topic
+            )
 
     def _order(self) -> list[int]:
         count = len(self.addresses)

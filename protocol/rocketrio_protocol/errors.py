@@ -149,7 +149,7 @@ class SystemBusy(BrokerError):
 class RequestCodeNotSupported(BrokerError):
     """REQUEST_CODE_NOT_SUPPORTED (3): the peer does not know this request."""
 
-    remedy = "The peer's version lacks this feature"
+    remedy = "The peer is too old for it, or is a name server where a broker is wanted"
 
 
 class MessageIllegal(BrokerError):
@@ -208,7 +208,7 @@ class SubscriptionNotReady(SubscriptionError):
 class GroupNotExist(BrokerError):
     """SUBSCRIPTION_GROUP_NOT_EXIST (26): the consumer group is unknown and not created by itself."""
 
-    remedy = "Create the group on the broker"
+    remedy = "Create the group, or check its name: `rocketrio group list`"
 
 
 class ConsumerNotOnline(BrokerError):

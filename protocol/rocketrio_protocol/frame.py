@@ -45,6 +45,7 @@ GRPC_REMEDY: Final = (
     "gRPC is not supported; give a remoting port:"
     " 8080 of a proxy, 10911 of a broker, 9876 of a name server"
 )
+REPLICATION_REMEDY: Final = "Give the port for clients: 10911 of a broker, 9876 of a name server"
 _REMEDY = "Is the peer a RocketMQ server or client, and the port the right one?"
 _OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS"}
 """First bytes of an HTTP/1 answer and of a TLS alert; their owners wonder what we are."""
@@ -182,6 +183,12 @@ class FrameDecoder:
             if length.to_bytes(4, signed=True).startswith(start):
                 self._fail(f"The peer speaks {spoken}")
                 return
+        if not length:
+            # It begins with an address of the log, eight bytes, of which the first four are 0 up to 4 GiB.
+            self._fail(
+                "The peer sends no frames, as a broker's replication port does", REPLICATION_REMEDY
+            )
+            return
         self._fail(
             f"A frame claims {length} bytes; allowed are {_LEAST_LENGTH} to {self._length_limit}"
         )

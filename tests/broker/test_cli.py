@@ -118,7 +118,7 @@ def invoked(*arguments: str) -> tuple[int, str]:
         (["run", "--role", "slave"], "a master has id 0"),
         (["run", "--set", "store.flush_disk_typ=sync"], "store.flush_disk_type"),
         (["run", "--set", "nonsense"], "KEY=VALUE"),
-        (["run", "--set", "store.flush_disk_type=x"], "'sync'"),
+        (["run", "--set", "store.flush_disk_type=x"], "one of async, sync"),
         (["run", "--config", "/nowhere.toml"], "/nowhere.toml"),
         (["run", "--id", "-1"], "--id"),
         (["cluster"], "--data"),

@@ -123,3 +123,24 @@ def test_every_setting_has_a_path_and_a_meaning() -> None:
     assert {"broker_name", "store.flush_disk_type"} <= set(paths)
     assert "store" not in paths
     assert all(paths.values())
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (
+            "in_sync_slaves",
+            "two",
+            "in_sync_slaves is 'two' in the command line: it is a whole number",
+        ),
+        ("slave_read_enable", "maybe", "it is true or false"),
+        ("ha_return_wait", "soon", "it is a number"),
+        ("store.flush_disk_type", "fast", "it is one of async, sync"),
+    ],
+)
+def test_value_of_the_wrong_kind_is_told_with_what_it_may_be(
+    path: str, value: str, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(file=None, given={path: value}, environment={})
+    assert str(caught.value).endswith(told)

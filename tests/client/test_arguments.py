@@ -1,6 +1,8 @@
 """Arguments of the wrong kind: each is refused by a ConfigError that names it, before anything is opened."""
 
+import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,13 +11,16 @@ from tests.client.orders import send
 
 from rocketrio import (
     ClientInstance,
+    ClosedError,
+    Message,
     MessageQueue,
+    open_admin,
     open_client,
     open_consumer,
     open_producer,
 )
 from rocketrio.consuming.subscription import parse_subscription
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.errors import ConfigError, LocalProtocolError
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -158,3 +163,53 @@ async def test_numbers_of_numpy_and_lists_of_any_kind_are_taken(client: ClientIn
         {"orders": 1}, group="g", queues=(QUEUE,), pull_batch_size=np.int32(8), client=client
     ) as consumer:
         assert consumer.assignment == [QUEUE]
+
+
+def test_a_list_takes_each_tag_as_it_is() -> None:
+    assert parse_subscription(["paid, open"]).tags == {"paid, open"}
+
+
+@pytest.mark.parametrize("tags", ["a|b", "paid,open", "a b", "'paid'", "a || b c"])
+async def test_tags_that_no_message_has_are_refused(client: ClientInstance, tags: str) -> None:
+    with pytest.raises(ConfigError, match=r"separated by \|\|"):
+        async with open_consumer("orders", group="g", tags=tags, client=client):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("opener", "given", "meant"),
+    [
+        (partial(open_consumer, "orders", group="g"), "nameservers", "name_servers"),
+        (partial(open_consumer, "orders", group="g"), "tag", "tags"),
+        (open_producer, "time_out", "timeout"),
+        (open_admin, "names_servers", "name_servers"),
+    ],
+)
+async def test_argument_that_does_not_exist_is_told_with_what_was_meant(
+    opener: Any, given: str, meant: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"has no argument {given}=; did you mean {meant}="):
+        async with opener(**{given: "x"}):
+            pass
+
+
+async def test_what_is_no_message_is_told(client: ClientInstance) -> None:
+    async with open_producer(client=client) as producer:
+        with pytest.raises(ConfigError, match="a Message is sent, and this is bytes"):
+            await producer.send(b"x")  # type: ignore[arg-type]
+        with pytest.raises(LocalProtocolError, match=r"tags=\['a'\] must be text"):
+            await producer.send(Message("orders", b"x", tags=["a"]))  # type: ignore[arg-type]
+        with pytest.raises(LocalProtocolError, match=r"tags=\['a'\] must be text"):
+            await producer.send_batch([Message("orders", b"x", tags=["a"])])  # type: ignore[arg-type]
+    for send_again in (producer.send(Message("orders", b"")), producer.send_batch([])):
+        with pytest.raises(ClosedError, match="the producer of group rocketrio is closed"):
+            await send_again
+
+
+def test_asyncio_without_a_bridge_is_told_of_it() -> None:
+    async def main() -> None:
+        async with open_producer(name_servers="10.0.0.9:9876"):
+            pass
+
+    with pytest.raises(ConfigError, match=r"rocketrio\.aio"):
+        asyncio.run(main())

@@ -135,3 +135,27 @@ async def test_error_inside_an_async_function_is_its_own(
 
     with pytest.raises(TypeError):
         await async_function("handler", lambda number: fails(number))(1)  # type: ignore[arg-type]
+
+
+async def no_argument() -> None: ...
+
+
+async def two_arguments(message: object, more: object) -> None: ...
+
+
+async def by_name(*, message: object) -> None: ...
+
+
+@pytest.mark.parametrize("function", [no_argument, two_arguments, by_name, lambda: None])
+def test_function_that_cannot_be_called_with_one_argument_is_refused_at_once(
+    function: Any,
+) -> None:
+    with pytest.raises(ConfigError, match="handler is called with one argument"):
+        async_function("handler", function)
+
+
+async def test_function_with_further_arguments_that_have_defaults_is_taken() -> None:
+    async def handler(number: int, *more: int, scale: int = 2) -> int:
+        return number * scale + len(more)
+
+    assert await async_function("handler", handler)(3) == 6

@@ -7,7 +7,7 @@ from rocketrio import ClientInstance, NotReachable, RouteNotFound, open_client
 from rocketrio.name_servers import NEXT_AFTER, name_server_addresses
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.name_server import NameServer
-from rocketrio_protocol.errors import ConfigError
+from rocketrio_protocol.errors import ConfigError, RequestCodeNotSupported
 
 
 @pytest.mark.parametrize(
@@ -92,3 +92,14 @@ async def test_silent_name_server_costs_a_second_and_is_asked_last_from_then_on(
             await client.topic_route("SELF_TEST_TOPIC")
         await client.topic_route("SELF_TEST_TOPIC")
         assert trio.current_time() == pytest.approx(started + NEXT_AFTER + 0.1)
+
+
+async def test_address_of_a_broker_is_not_taken_for_a_name_server(cluster: EmbeddedCluster) -> None:
+    broker = cluster.master.broker
+    async with open_client(name_servers=[broker.address], dial=cluster.dial) as client:
+        for asking in (client.topic_route("orders"), client.name_servers.cluster_info()):
+            with pytest.raises(RequestCodeNotSupported, match=r"is no name server.*a broker"):
+                await asking
+    async with open_client(name_servers=[broker.ha_address], dial=cluster.dial) as client:
+        with pytest.raises(NotReachable, match="replication port"):
+            await client.topic_route("orders")

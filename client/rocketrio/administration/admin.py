@@ -30,6 +30,7 @@ from rocketrio_protocol.errors import (
     ConfigError,
     Error,
     LocalProtocolError,
+    NoBrokerRegistered,
     NotReachable,
     QueryNotFound,
     RequestCodeNotSupported,
@@ -58,7 +59,7 @@ async def open_admin(
     *, client: ClientInstance | None = None, **client_options: Unpack[ClientOptions]
 ) -> AsyncGenerator["Admin"]:
     """An admin that lives as long as the block; it uses `client`, or opens one with the other arguments."""
-    async with given_or_own(client, client_options) as used:
+    async with given_or_own(client, client_options, open_admin) as used:
         admin = Admin(used, AdminCalls(used.api))
         admin.born()
         yield admin
@@ -145,7 +146,14 @@ class Admin(GroupAdmin):
         # Not the kept route: where nobody knows the topic now it may name a master that is none any more.
         route = await self.client.name_servers.topic_route(topic)
         if route is None:
-            raise await self.client.name_servers.unknown_topic(topic)
+            error = await self.client.name_servers.unknown_topic(topic)
+            if isinstance(error, NoBrokerRegistered):
+                raise error
+            raise RouteNotFound(
+                error.what,
+                topic=topic,
+                remedy="`rocketrio topic list` shows what there is to delete",
+            )
         for broker in route.broker_datas:
             master = broker.broker_addrs.get(MASTER_ID)
             if master is None:

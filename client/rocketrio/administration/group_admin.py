@@ -82,7 +82,10 @@ class GroupAdmin(BrokerAdmin):
                     {**settings, "groupName": group}, SubscriptionGroupConfig
                 )
         if not found:
-            raise GroupNotExist(f"no master knows the group {group!r}")
+            raise GroupNotExist(
+                f"no master knows the group {group!r}",
+                remedy="`rocketrio group list` shows those that there are",
+            )
         return found
 
     async def create_group(

@@ -112,7 +112,7 @@ async def open_consumer(
         strategy=strategy,
     )
     async with (
-        given_or_own(client, client_options) as used,
+        given_or_own(client, client_options, open_consumer) as used,
         consuming(used, options) as consumer,
     ):
         yield consumer

@@ -11,7 +11,12 @@ from rocketrio.arguments import flag, list_of, seconds, text, whole_number
 from rocketrio.callables import plain_function
 from rocketrio.consuming.allocate import AllocateStrategy
 from rocketrio.consuming.fetch import StartFrom
-from rocketrio.consuming.subscription import Subscription, parse_subscription, parse_where
+from rocketrio.consuming.subscription import (
+    Subscription,
+    odd_tag,
+    parse_subscription,
+    parse_where,
+)
 from rocketrio.routing import ReadPolicy
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
@@ -119,7 +124,13 @@ def read_subscriptions(
 
 def _subscription(topic: str, tags: Tags, where: str | None) -> Subscription:
     if where is None:
-        return parse_subscription(tags)
+        subscription = parse_subscription(tags)
+        if isinstance(tags, str) and (odd := odd_tag(subscription)) is not None:
+            raise ConfigError(
+                f"tags={tags!r} would look for the tag {odd!r}; several tags are separated by ||, as in `a || b`,"
+                " and a list takes each tag as it is"
+            )
+        return subscription
     if tags is not None:
         raise ConfigError(f"{topic} has tags= and where=: one of them can choose its messages")
     return parse_where(where)

@@ -213,8 +213,9 @@ class HandlerRun:
         if not isinstance(failure, ConsumeLater):
             counts.failed += len(works)
             logger.warning(
-                "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d",
-                first.topic, first.message_id, first.reconsume_times, len(works), exc_info=failure,
+                "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d%s",
+                first.topic, first.message_id, first.reconsume_times, len(works), _hint(failure),
+                exc_info=failure,
             )  # fmt: skip
             return 0, works
         level = failure.delay_level
@@ -368,3 +369,12 @@ class HandlerRun:
                 return False
             if process_queue.is_locked and not process_queue.may_be_behind:
                 return True
+
+
+def _hint(failure: Exception) -> str:
+    """Say what a handler needs that calls asyncio, whose own words do not."""
+    if not isinstance(failure, RuntimeError) or "no running event loop" not in str(failure):
+        return ""
+    return (
+        ": handlers run under trio; what needs asyncio goes by rocketrio.aio, see docs/asyncio.md"
+    )

@@ -5,6 +5,7 @@ An SQL92 expression is read and applied by brokers alone; here it is a text.
 Answers to: FilterAPI, SubscriptionData's tag expression (`*`, `a`, `a || b`), MessageSelector.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -47,6 +48,14 @@ class Subscription:
 
 
 ALL: Final = Subscription()
+
+_NOT_IN_TAGS: Final = re.compile(r"[\s,|'\"]")
+"""What separates tags elsewhere, and what SQL has; no broker forbids it in a tag, but hardly anybody has such tags."""
+
+
+def odd_tag(subscription: Subscription) -> str | None:
+    """Return a tag that was hardly meant as one: no message has it, and the consumer would wait for ever."""
+    return min(filter(_NOT_IN_TAGS.search, subscription.tags or ()), default=None)
 
 
 def parse_subscription(tags: str | Iterable[str] | None) -> Subscription:

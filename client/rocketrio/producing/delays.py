@@ -29,11 +29,16 @@ DELAY_LEVELS: Final = (
 
 
 def level_for(delay: timedelta, levels: Sequence[timedelta] = DELAY_LEVELS) -> int:
-    """The level of the shortest delay that is at least `delay`; 0, deliver at once, if that is not in the future.
+    """The level of the shortest delay that is at least `delay`; 0, deliver at once, for none.
 
-    Raises LocalProtocolError for a delay beyond the longest level: the message would come too early.
+    Raises LocalProtocolError for a delay beyond the longest level: the message would come too early. Raises ConfigError
+    for a negative one.
     """
-    if delay <= timedelta(0):
+    if not isinstance(delay, timedelta):
+        raise ConfigError(f"{delay!r} is neither a timedelta nor a datetime")
+    if delay < timedelta(0):
+        raise ConfigError(f"a delay of {delay} is negative")
+    if not delay:
         return 0
     longest = max(levels)
     if delay > longest:
@@ -46,10 +51,13 @@ def level_for(delay: timedelta, levels: Sequence[timedelta] = DELAY_LEVELS) -> i
 
 
 def level_until(when: datetime, now_ms: int, levels: Sequence[timedelta] = DELAY_LEVELS) -> int:
-    """The level after which it is `when` or later, if it is `now_ms` now. Raises as `level_for`, and ConfigError."""
+    """The level after which it is `when` or later, if it is `now_ms` now; 0 for a time that is over.
+
+    Raises as `level_for`, and ConfigError for a time without a zone.
+    """
     if when.tzinfo is None:
         raise ConfigError(f"{when!r} has no time zone")
-    return level_for(timedelta(seconds=when.timestamp() - now_ms / 1000), levels)
+    return level_for(timedelta(seconds=max(0.0, when.timestamp() - now_ms / 1000)), levels)
 
 
 def check_levels(levels: Sequence[timedelta]) -> tuple[timedelta, ...]:

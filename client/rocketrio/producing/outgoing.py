@@ -166,7 +166,7 @@ def encode_messages(
     if problem is not None:
         raise LocalProtocolError(problem, topic=topic)
     tags = first.tags
-    end = _plain_end(tags, wait_store_ok)
+    end = _plain_end(tags, wait_store_ok) if isinstance(tags, str | None) else ""
     entries: list[Entry] = []
     for message, unique_id in zip(messages, unique_ids, strict=True):
         if message.topic != topic or message.wait_store_ok != wait_store_ok:
@@ -204,8 +204,12 @@ def encode_messages(
 
 def wire_properties(message: Message, unique_id: str) -> str:
     """The properties string; the common case without a map in between."""
-    keys = message.keys
-    tail = _properties_tail(message.tags, message.wait_store_ok)
+    keys, tags = message.keys, message.tags
+    if type(tags) is not str and tags is not None and not isinstance(tags, str):
+        raise LocalProtocolError(
+            f"tags={tags!r} must be text: a message has one tag", topic=message.topic
+        )
+    tail = _properties_tail(tags, message.wait_store_ok)
     if (
         message.properties
         or message.delay_level

@@ -77,7 +77,7 @@ async def open_producer(
     levels = check_levels(delay_levels)
     if check_transaction is not None:
         check_transaction = async_function("check_transaction", check_transaction)
-    async with given_or_own(client, client_options) as chosen:
+    async with given_or_own(client, client_options, open_producer) as chosen:
         producers = chosen.heartbeat.producers
         producers[group] = producers.get(group, 0) + 1
         producer = Producer(
@@ -100,5 +100,6 @@ async def open_producer(
                 async with checking_transactions(chosen, group, check_transaction):
                     yield producer
         finally:
+            producer.is_closed = True
             with trio.move_on_after(CLOSE_GRACE, shield=True):
                 await chosen.leave_producer(group)

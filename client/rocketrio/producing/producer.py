@@ -32,6 +32,7 @@ from rocketrio.producing.transaction import Transaction, transaction
 from rocketrio.trace import Traces
 from rocketrio_protocol.errors import (
     BrokerError,
+    ClosedError,
     ConfigError,
     Error,
     NotReachable,
@@ -69,6 +70,8 @@ class Producer(Live):
     """With `open_client(trace=...)` only."""
     checks_transactions: bool = False
     """Whether it was given `check_transaction`."""
+    is_closed: bool = False
+    """Whether its block was left."""
     _announced_to: frozenset[str] = frozenset()
 
     def __attrs_post_init__(self) -> None:
@@ -111,6 +114,8 @@ class Producer(Live):
         Raises as `send`; LocalProtocolError also for more than `max_message_size` bytes together, different topics,
         or delayed messages. For many more than fit, see `pipeline`.
         """
+        if self.is_closed:
+            raise self._closed()
         for topic in {message.topic for message in messages}:
             check_topic(topic)
         outgoing = encode_messages(
@@ -262,7 +267,13 @@ class Producer(Live):
     # -------------------------------------------------------------------------------- one request
 
     def outgoing(self, message: Message) -> Outgoing:
-        """A message as it is sent alone. Raises LocalProtocolError when no broker would take it."""
+        """A message as it is sent alone. Raises LocalProtocolError when no broker would take it, and ClosedError."""
+        if self.is_closed:
+            raise self._closed()
+        if not isinstance(message, Message):
+            raise ConfigError(
+                f"a Message is sent, and this is {type(message).__name__}: Message(topic, body)"
+            )
         check_topic(message.topic)
         if message.delay_level:
             check_level(message.delay_level, self.delay_levels)
@@ -272,6 +283,9 @@ class Producer(Live):
             max_message_size=self.max_message_size,
             compress_over=self.compress_over,
         )
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"the producer of group {self.group} is closed")
 
     async def _chosen(
         self, topic: str, sharding_key: str | None, queue: MessageQueue | None, timeout: float

@@ -171,7 +171,7 @@ class ChannelPool:
         if standing is not None and not standing.closed:
             return standing
         if self._closed:
-            raise ClosedError(f"The pool that was to ask {addr} is closed")
+            raise ClosedError(f"the client is closed, and asks {addr} nothing more")
         split_addr(addr)  # Raises for what is no address at all.
         dialling = self._dialling.get(addr)
         if dialling is None:

@@ -216,6 +216,11 @@ async def _deletion(run: Run) -> None:
         assert (done.code, done.out) == (1, "")
         assert done.err.startswith("error: ")
         assert done.err.count("\n") == 1
+    for kind in ("topic", "group"):
+        done = await run(kind, "delete", "orders")
+        assert done.code == 1
+        assert f"`rocketrio {kind} list` shows" in done.err
+        assert "reate" not in done.err
 
 
 @pytest.mark.real

@@ -1,5 +1,6 @@
 """Handlers: side by side, failing, and at the end."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -398,3 +399,19 @@ async def test_refused_run_takes_nothing_from_the_one_under_way(client: ClientIn
         assert consumer.handlers is None
         left_at = trio.current_time()
     assert trio.current_time() - left_at < 1  # Nobody waits for handlers that never were.
+
+
+async def test_handler_that_calls_asyncio_is_told_of_the_bridge(
+    client: ClientInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    await send(client, 1, queues=1)
+
+    async def handle(message: MessageExt) -> None:
+        scope.cancel()
+        await asyncio.sleep(1)
+
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with trio.CancelScope() as scope:
+            await consumer.run(handle)
+    assert "no running event loop" in caplog.text
+    assert "rocketrio.aio" in caplog.text

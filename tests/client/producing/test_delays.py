@@ -1,6 +1,7 @@
 """Which level a delay becomes: the shortest that is not too short."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,6 @@ def test_levels_are_those_of_a_broker_that_was_told_nothing() -> None:
     ("delay", "level"),
     [
         (timedelta(0), 0),
-        (timedelta(seconds=-5), 0),
         (timedelta(milliseconds=1), 1),
         (timedelta(seconds=1), 1),
         (timedelta(seconds=1, microseconds=1), 2),
@@ -35,6 +35,12 @@ def test_levels_are_those_of_a_broker_that_was_told_nothing() -> None:
 )
 def test_delay_becomes_the_shortest_level_that_is_long_enough(delay: timedelta, level: int) -> None:
     assert level_for(delay) == level
+
+
+@pytest.mark.parametrize("delay", [timedelta(seconds=-5), 5, "5 s", None])
+def test_what_is_no_delay_is_refused(delay: Any) -> None:
+    with pytest.raises(ConfigError, match=r"negative|neither a timedelta nor a datetime"):
+        level_for(delay)
 
 
 def test_delay_beyond_the_longest_level_is_refused() -> None:
@@ -52,6 +58,7 @@ def test_time_counts_from_now_in_any_zone() -> None:
     in_tokyo = (NOON + timedelta(seconds=20)).astimezone(timezone(timedelta(hours=9)))
     assert level_until(in_tokyo, NOON_MS) == 4
     assert level_until(NOON, NOON_MS) == 0
+    assert level_until(NOON - timedelta(hours=3), NOON_MS) == 0
     with pytest.raises(ConfigError, match="no time zone"):
         level_until(NOON.replace(tzinfo=None), NOON_MS)
 

@@ -10,6 +10,7 @@ from rocketrio.consuming.subscription import (
     SQL92_EXPRESSION_TYPE,
     TAG_EXPRESSION_TYPE,
     Subscription,
+    odd_tag,
     parse_subscription,
     parse_where,
 )
@@ -20,9 +21,6 @@ from rocketrio_protocol.message import MessageQueue
 
 MAX_INT: Final = 2**31 - 1
 """What queue ids and Spark's numbers of partitions fit."""
-
-_NOT_IN_TAGS: Final = re.compile(r"[\s,'\"]")
-"""What SQL has, and lists as other options take them; no broker forbids it in a tag, but nobody has such tags."""
 
 
 def parse_topics(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -85,10 +83,10 @@ def parse_filter(texts: Mapping[str, str]) -> Subscription:
         raise OptionError(
             f"subExpression={shown(text)} is no list of tags like `a || b`, and not `*`"
         ) from error
-    odd = sorted(filter(_NOT_IN_TAGS.search, subscription.tags or ()))
-    if odd and "subExpressionType" not in texts:
+    odd = odd_tag(subscription)
+    if odd is not None and "subExpressionType" not in texts:
         raise OptionError(
-            f"subExpression={shown(text)} would look for the tag {shown(odd[0])}; several tags are separated by ||,"
+            f"subExpression={shown(text)} would look for the tag {shown(odd)}; several tags are separated by ||,"
             " an expression wants subExpressionType=SQL92, and a tag like this one subExpressionType=TAG"
         )
     return subscription
