@@ -4,7 +4,7 @@
     python examples/produce.py
     python examples/backfill_to_parquet.py orders /tmp/orders
 
-The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install 'rocketrio[columns]'`. It ends when
+The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[columns]'`. It ends when
 nothing more comes, or by Ctrl-C.
 
 A file is named by its queue and its first offset, and is complete before its messages are committed. Who is killed in

@@ -1,16 +1,20 @@
 """The small applications among the examples: what they promise, and that they end well on Ctrl-C."""
 
 import re
+import runpy
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import trio
-from tests.examples.programs import run, run_until, started
+from tests.examples.programs import EXAMPLES, run, run_until, started
+from trio.testing import MockClock
 
+from rocketrio import MessageExt, Producer, TransactionState, open_consumer, open_producer
+from rocketrio.producing.transaction_checks import CheckTransaction
 from rocketrio_broker.embedded import EmbeddedCluster
 
 pytestmark = pytest.mark.real
@@ -105,7 +109,51 @@ async def test_payment_and_message_both_happen_or_neither(tmp_path: Path) -> Non
             await listening.has_said("payment-1001")
     assert paying.returncode == listening.returncode == 0
     received = {int(number) for number in re.findall(r"received payment-(\d+)", listening.said)}
-    assert received == {0, 1, 2, 3, 4, 6, 7, 8, 9, 1001}
+    assert received == {0, 1, 2, 3, 4, 6, 7, 8, 9, 1001}  # 0 makes the topic.
+
+
+async def test_payment_that_is_still_under_way_is_not_taken_for_one_that_never_was(
+    autojump_clock: MockClock, tmp_path: Path
+) -> None:
+    example = runpy.run_path(str(EXAMPLES / "transactional_outbox.py"))
+    payments = example["Payments"](tmp_path / "payments.db")
+    answers = []
+
+    async def of_another_process(message: MessageExt) -> TransactionState:
+        answers.append(await payments.what_became_of(message))
+        return answers[-1]
+
+    async def of_this_process(message: MessageExt) -> TransactionState:
+        raise AssertionError("its block still runs")
+
+    def opened(check: CheckTransaction) -> AbstractAsyncContextManager[Producer]:
+        return open_producer(
+            group="paying",
+            check_transaction=check,
+            name_servers=cluster.name_servers,
+            dial=cluster.dial,
+            wall_clock=cluster.wall_clock,
+        )
+
+    async with EmbeddedCluster() as cluster, opened(of_another_process):
+        async with (
+            opened(of_this_process) as producer,
+            producer.transaction(example["payment"](7)) as transaction,
+        ):
+            await trio.sleep(70)
+            payments.pay(7, transaction.message_id)
+        async with open_consumer(
+            "payments",
+            group="listening",
+            start_from="first",
+            name_servers=cluster.name_servers,
+            dial=cluster.dial,
+        ) as consumer:
+            with trio.fail_after(10):
+                assert (await consumer.receive()).keys == "payment-7"
+    payments.close()
+    assert answers
+    assert set(answers) == {TransactionState.UNKNOWN}
 
 
 async def test_ledger_applies_the_entries_of_an_account_in_order(

@@ -24,6 +24,6 @@ async def test_readme_code_sends_and_receives(tmp_path: Path) -> None:
         with trio.fail_after(60):
             done = await trio.run_process([sys.executable, str(program)], capture_stdout=True)
     lines = done.stdout.decode().splitlines()
-    assert lines[0].startswith("SEND_OK orders@broker-a:")
+    assert lines[0].startswith("SEND_OK numbers@broker-a:")
     assert len(lines) == 1 + 1000
-    assert sum(line.endswith("order-1 b'one'") for line in lines) == 1
+    assert sum(line.endswith("number-1 b'1'") for line in lines) == 1

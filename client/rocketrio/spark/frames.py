@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from rocketrio.spark.reading.options import ReadOptions
+
 _FORMAT: Final = "rocketmq"
 
 
@@ -71,7 +73,9 @@ def stream_from_rocketmq(
     from rocketrio.spark.streaming.options import parse_stream_options
 
     given = {"topics": topics, **arguments}
-    return _frame(spark, spark.readStream, schema, given, parse_stream_options)
+    return _frame(
+        spark, spark.readStream, schema, given, lambda texts: parse_stream_options(texts).read
+    )
 
 
 def _frame(
@@ -79,7 +83,7 @@ def _frame(
     reader: Any,
     schema: "StructType | str | None",
     arguments: Mapping[str, object],
-    parse: Callable[[Mapping[str, str]], object],
+    parse: Callable[[Mapping[str, str]], "ReadOptions"],
 ) -> "DataFrame":
     from rocketrio.name_servers import NAME_SERVERS_VARIABLE
 
@@ -87,7 +91,7 @@ def _frame(
     if "nameServer" not in options and os.environ.get(NAME_SERVERS_VARIABLE):
         # What this process was told; Spark's own may have another environment.
         options["nameServer"] = os.environ[NAME_SERVERS_VARIABLE]
-    _check(options, parse)
+    _check(options, parse, has_schema=schema is not None)
     check_workers(spark)
     reader = reader.format(_FORMAT).options(**options)
     frame: DataFrame = (reader if schema is None else reader.schema(schema)).load()
@@ -110,10 +114,19 @@ def _pushing(frame: "DataFrame") -> "DataFrame":
     return frame.where(ALWAYS_TRUE.format(offset=offset))
 
 
-def _check(options: Mapping[str, str], parse: Callable[[Mapping[str, str]], object]) -> None:
+def _check(
+    options: Mapping[str, str],
+    parse: Callable[[Mapping[str, str]], "ReadOptions"],
+    *,
+    has_schema: bool,
+) -> None:
     """Raise OptionError with the names of arguments where the parser speaks of options."""
+    from rocketrio.spark.reading.schema import table_schema
+
     try:
-        parse(options)
+        parsed = parse(options)
+        if not has_schema:
+            table_schema(parsed)
     except OptionError as error:
         raise OptionError(_OPTION_NAME.sub(lambda found: _NAMES[found[0]], error.what)) from None
 
