@@ -141,3 +141,11 @@ def runtime_info(broker_addr: str) -> dict[str, str]:
 def max_physical_offset(broker_addr: str) -> int:
     """Where a broker's commit log ends."""
     return int(runtime_info(broker_addr)["commitLogMaxOffset"])
+
+
+def topics(broker_addr: str) -> dict[str, dict[str, Any]]:
+    """The settings of all topics of a broker, by name."""
+    found: dict[str, dict[str, Any]] = ask(broker_addr, GET_ALL_TOPIC_CONFIG).json()[
+        "topicConfigTable"
+    ]
+    return found

@@ -48,7 +48,7 @@ final class Admin {
         return admin;
     }
 
-    /** What the tool prints for these words. 4.9 wants a file for its logs in its home. */
+    /** What the tool prints for these words, with its exceptions if `errors`. 4.9 wants a file for its logs in its home. */
     private Object mqadmin(JSONObject request) throws Exception {
         Path home = Path.of(System.getProperty("user.home"));
         Path logging = Files.createDirectories(home.resolve("conf")).resolve("logback_tools.xml");
@@ -56,12 +56,18 @@ final class Admin {
         System.setProperty("rocketmq.home.dir", home.toString());
         System.setProperty("rocketmq.namesrv.addr", nameServer);
         PrintStream before = System.out;
+        PrintStream errorsBefore = System.err;
         ByteArrayOutputStream printed = new ByteArrayOutputStream();
-        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+        PrintStream stream = new PrintStream(printed, true, StandardCharsets.UTF_8);
+        System.setOut(stream);
+        if (request.getBooleanValue("errors")) {
+            System.setErr(stream);
+        }
         try {
             MQAdminStartup.main0(request.getJSONArray("words").toArray(new String[0]), null);
         } finally {
             System.setOut(before);
+            System.setErr(errorsBefore);
         }
         return printed.toString(StandardCharsets.UTF_8);
     }
