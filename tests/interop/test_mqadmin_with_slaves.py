@@ -92,20 +92,26 @@ MISSING = {
     "getAcl": ("-b {master} -s User:u", 3009),
     "listAcl": ("-b {master}", 3010),
     "copyAcl": ("-f {master} -t {slave} -s User:u", 3009),
+    "updateAclConfig": ("-b {master} -a user -s password", 50),
+    "deleteAclConfig": ("-b {master} -a user", 51),
+    "clusterAclConfigVersion": ("-b {master}", 52),
+    "updateGlobalWhiteAddr": ("-b {master} -g 10.0.0.1", 53),
+    "getAclConfig": ("-b {master}", 54),
+    "getSyncStateSet": ("-a {master} -c lab -b broker-a", 1005),
+    "electMaster": ("-a {master} -b 0 -bn broker-a -c lab", 1005),
+    "cleanBrokerMetadata": ("-a {master} -bn broker-a -c lab -l", 1005),
     "checkRocksdbCqWriteProgress": ("-c lab -n {names}", 354),
     "rocksDBConfigToJson": ("-t topics -b {master}", 355),
 }
-"""Commands of 5.3.3 whose request our broker does not know, with its code."""
+"""Commands whose request our broker does not know, with its code."""
 ELSEWHERE = {
     # Beside Apache's output in test_mqadmin.py and test_mqadmin_members.py.
     "queryMsgById", "queryMsgByOffset", "producerConnection", "consumerConnection", "consumerStatus",
     # Below.
     "cloneGroupOffset", "skipAccumulatedMessage", "deleteTopic", "deleteSubGroup",
-    # They want a trace that a client wrote, static topics, files on this disk, a controller, or never end.
-    "queryMsgTraceById", "remappingStaticTopic", "dumpCompactionLog", "exportMetadataInRocksDB", "getSyncStateSet",
-    "electMaster", "cleanBrokerMetadata", "startMonitoring", "clusterRT",
-    # Access lists of 4.9, which our broker does not know.
-    "updateAclConfig", "deleteAclConfig", "updateGlobalWhiteAddr", "clusterAclConfigVersion", "getAclConfig",
+    # They want a trace that a client wrote, static topics, or files on this disk, or never end.
+    "queryMsgTraceById", "remappingStaticTopic", "dumpCompactionLog", "exportMetadataInRocksDB",
+    "startMonitoring", "clusterRT",
 }  # fmt: skip
 
 
