@@ -18,6 +18,7 @@ from rocketrio_protocol.column_properties import (
     PropertyBlock,
     split_properties,
 )
+from rocketrio_protocol.compression import InflateBudget
 from rocketrio_protocol.message import HOSTS_IPV6_MASK, MAGIC_V1, MAGIC_V2, MessageExt, SysFlag
 from rocketrio_protocol.message_codec import decode_messages
 from rocketrio_protocol.record_starts import refused
@@ -54,6 +55,7 @@ class RecordBlock:
 
     chunk: bytes | bytearray | memoryview
     inflate: bool
+    budget: InflateBudget
     starts: Int64s
     heads: Any
     sys_flag: npt.NDArray[np.int32]
@@ -93,7 +95,7 @@ def _read(chunk: Any, kind: str, positions: Int64s) -> Any:
     return everywhere[positions].astype(np.int64)
 
 
-def open_block(chunk: Any, starts: Int64s, *, inflate: bool) -> RecordBlock:
+def open_block(chunk: Any, starts: Int64s, *, inflate: bool, budget: InflateBudget) -> RecordBlock:
     opaque = np.ndarray(
         (len(chunk) - _HEAD.itemsize + 1,), f"V{_HEAD.itemsize}", chunk, strides=(1,)
     )
@@ -126,6 +128,7 @@ def open_block(chunk: Any, starts: Int64s, *, inflate: bool) -> RecordBlock:
     return RecordBlock(
         chunk=chunk,
         inflate=inflate,
+        budget=budget,
         starts=starts,
         heads=heads,
         sys_flag=sys_flag,

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from rocketrio_protocol.arrow_arrays import map_array, number_array, repeated, text_array
 from rocketrio_protocol.column_block import RecordBlock, open_block
 from rocketrio_protocol.column_properties import MAP_TYPE, Int64s, OddProperties, gather
+from rocketrio_protocol.compression import InflateBudget
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, SysFlag
 from rocketrio_protocol.message_codec import decode_messages
@@ -46,12 +47,15 @@ def decode_columns(
     *,
     inflate: bool = True,
     check_crc: bool = False,
+    budget: InflateBudget | None = None,
 ) -> dict[str, Any]:
     """The wanted columns (names of `COLUMN_TYPES`) of all messages in `chunk`, as Arrow arrays.
 
     With `inflate=False` compressed bodies come as they are stored. `check_crc` compares every stored body
-    with the broker's checksum. What does not add up is a `RemoteProtocolError` naming the place.
+    with the broker's checksum. What does not add up is a `RemoteProtocolError` naming the place. Compressed bodies that
+    grow beyond `budget`, by default INFLATE_LIMIT, are a `TooMuchToInflate` saying how many messages fit.
     """
+    budget = InflateBudget() if budget is None else budget
     if unknown := [name for name in wanted if name not in COLUMN_TYPES]:
         raise LocalProtocolError(
             f"unknown column {', '.join(unknown)}; known are {', '.join(COLUMN_TYPES)}"
@@ -61,18 +65,23 @@ def decode_columns(
         messages = decode_messages(chunk)
         if check_crc:
             _check_crcs(messages)
-        return {name: _from_messages(name, messages, inflate=inflate) for name in wanted}
-    block = open_block(chunk, starts, inflate=inflate)
+        return columns_of(messages, wanted, inflate=inflate, budget=budget)
+    block = open_block(chunk, starts, inflate=inflate, budget=budget)
     if check_crc:
         _check_crcs(block.messages())
     return {name: _BUILDERS[name](block) for name in wanted}
 
 
 def columns_of(
-    messages: Sequence[MessageExt], wanted: Collection[str], *, inflate: bool = True
+    messages: Sequence[MessageExt],
+    wanted: Collection[str],
+    *,
+    inflate: bool = True,
+    budget: InflateBudget | None = None,
 ) -> dict[str, Any]:
-    """The wanted columns of messages at hand, from what each says of itself."""
-    return {name: _from_messages(name, messages, inflate=inflate) for name in wanted}
+    """The wanted columns of messages at hand, from what each says of itself. Raises TooMuchToInflate."""
+    given = (inflate, InflateBudget() if budget is None else budget)
+    return {name: _from_messages(name, messages, *given) for name in wanted}
 
 
 def _check_crcs(messages: list[MessageExt]) -> None:
@@ -84,15 +93,17 @@ def _check_crcs(messages: list[MessageExt]) -> None:
             )
 
 
-def _from_messages(name: str, messages: Sequence[MessageExt], *, inflate: bool) -> Any:
+def _from_messages(
+    name: str, messages: Sequence[MessageExt], inflate: bool, budget: InflateBudget
+) -> Any:
     """One column the plain way, which is also what the fast ways are tested against."""
     values: Any
     if name == "deliver_timestamp":
         return _times([_delivery_text(message) for message in messages])
     if name.endswith("_timestamp"):
         return _timestamps(np.array([getattr(m, f"{name}_ms") for m in messages], np.int64))
-    if name == "body" and not inflate:
-        values = [message.stored_body for message in messages]
+    if name == "body":
+        values = _bodies(messages, budget) if inflate else [m.stored_body for m in messages]
     elif name.endswith("_host"):
         values = [_host_text(getattr(message, name)) for message in messages]
     elif name == "keys":
@@ -111,6 +122,17 @@ def _from_messages(name: str, messages: Sequence[MessageExt], *, inflate: bool) 
     if pa.types.is_integer(kind):
         return number_array(np.array(values, kind.to_pandas_dtype()))
     return text_array(values, kind)
+
+
+def _bodies(messages: Sequence[MessageExt], budget: InflateBudget) -> list[bytes]:
+    bodies: list[bytes] = []
+    for message in messages:
+        body = message.body
+        if message.is_compressed:
+            budget.take(len(body), len(bodies))
+            message.forget_body()
+        bodies.append(body)
+    return bodies
 
 
 def _host_text(host: tuple[str, int]) -> str:
@@ -150,7 +172,7 @@ _Builder = Callable[[RecordBlock], Any]
 
 
 def _one_by_one(name: str) -> _Builder:
-    return lambda block: _from_messages(name, block.messages(), inflate=block.inflate)
+    return lambda block: _from_messages(name, block.messages(), block.inflate, block.budget)
 
 
 def _number(name: str, kind: type[np.signedinteger[Any]]) -> _Builder:

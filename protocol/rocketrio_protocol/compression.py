@@ -10,6 +10,8 @@ from enum import IntEnum
 from importlib import import_module
 from typing import Any, Final
 
+import attrs
+
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 ZLIB_LEVEL: Final = 5
@@ -18,12 +20,42 @@ COMPRESS_BODY_OVER: Final = 4096
 """Bytes; as compressMsgBodyOverHowmuch of Java's producer."""
 MAX_BODY_SIZE: Final = 64 * 1024 * 1024
 """Bytes a compressed body may grow to: sixteen times what producers accept by default (4 MiB)."""
+INFLATE_LIMIT: Final = 2 * MAX_BODY_SIZE
+"""Bytes that compressed bodies may grow to together, where many are read at once: any producer can send bodies that
+grow a thousandfold."""
 
 # The LZ4 binding allocates the room it is given at once: give what the input can produce at most.
 _LZ4_MAX_RATIO: Final = 255
 _LZ4_BLOCK_ROOM: Final = 64 * 1024
 # A block of four bytes may make 128 KiB: a piece of 1 KiB overshoots the limit by 32 MiB at worst.
 _ZSTD_PIECE_SIZE: Final = 1024
+
+
+class TooMuchToInflate(LocalProtocolError):
+    """The compressed bodies of several messages would grow beyond what they may together."""
+
+    remedy = "Read fewer messages at once"
+
+    def __init__(self, fitting: int, limit: int) -> None:
+        super().__init__(
+            f"the compressed bodies grow beyond {limit} bytes together; those of the first {fitting} messages fit"
+        )
+        self.fitting = fitting
+        self.limit = limit
+
+
+@attrs.define
+class InflateBudget:
+    """What the compressed bodies of several messages may grow to together."""
+
+    limit: int = INFLATE_LIMIT
+    used: int = 0
+
+    def take(self, size: int, before: int) -> None:
+        """Take one more body, which stands behind so many messages. Raises TooMuchToInflate."""
+        if self.used + size > self.limit:
+            raise TooMuchToInflate(before, self.limit)
+        self.used += size
 
 
 class CompressionType(IntEnum):

@@ -8,6 +8,7 @@ Unlike Java: a MessageExt is a view that keeps its whole chunk alive; `copy()` d
 
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import IntFlag
 from struct import Struct
@@ -17,7 +18,13 @@ import attrs
 import msgspec
 
 from rocketrio_protocol.compression import decompress
-from rocketrio_protocol.errors import BodyUnreadable, LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.errors import (
+    BodyUnreadable,
+    ConfigError,
+    LocalProtocolError,
+    ProtocolError,
+    RemoteProtocolError,
+)
 from rocketrio_protocol.host_address import unpack_host
 from rocketrio_protocol.message_id import offset_message_id
 from rocketrio_protocol.properties import decode_properties, encode_properties, property_value
@@ -60,6 +67,8 @@ class SysFlag(IntFlag):
     COMPRESSION_ZLIB = 0x300
 
 
+SYS_FLAG_END: Final = 39
+"""Where the last byte of a record's sysFlag lies, which says whether its body is compressed."""
 TRANSACTION_MASK: Final = 0xC
 COMPRESSION_TYPE_MASK: Final = 0x700
 COMPRESSION_TYPE_SHIFT: Final = 8
@@ -324,6 +333,24 @@ class MessageExt:
             kind = (sys_flag & COMPRESSION_TYPE_MASK) >> COMPRESSION_TYPE_SHIFT
             self._body = decompress(self.stored_body, kind)
             return self._body
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the stored body is not what the producer sent."""
+        return bool(self.buffer[self.start + SYS_FLAG_END] & _COMPRESSED)
+
+    @property
+    def inflated_size(self) -> int:
+        """Bytes that a compressed body takes beside the stored one, which it has then; 0 if it cannot be read."""
+        if self.is_compressed:
+            with suppress(ProtocolError, ConfigError):
+                return len(self.body)
+        return 0
+
+    def forget_body(self) -> None:
+        """Let go of what a compressed body was inflated to; whoever reads it again inflates it again."""
+        with suppress(AttributeError):
+            del self._body
 
     @overload
     def json(self) -> Any: ...

@@ -71,6 +71,7 @@ _BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
 _STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
 
 _SIZE_AND_MAGIC: Final = Struct(">ii")
+_SIZE_MAGIC_AND_SYS_FLAG: Final = Struct(">ii28xi")
 _TWO_BYTES: Final = Struct(">h")
 _TOPIC_CACHE_SIZE: Final = 1024  # a log repeats the topics of its queues in every record
 
@@ -79,28 +80,39 @@ def decode_messages(
     buffer: bytes | bytearray | memoryview, broker_name: str = ""
 ) -> list[MessageExt]:
     """The messages of a pull answer's body, as views of it; only sizes and magics are checked here."""
+    return decode_pulled(buffer, broker_name)[0]
+
+
+def decode_pulled(
+    buffer: bytes | bytearray | memoryview, broker_name: str
+) -> tuple[list[MessageExt], bool]:
+    """As `decode_messages`, and whether the body of any is compressed."""
     messages: list[MessageExt] = []
-    append, unpack = messages.append, _SIZE_AND_MAGIC.unpack_from
+    append, unpack = messages.append, _SIZE_MAGIC_AND_SYS_FLAG.unpack_from
     position, limit = 0, len(buffer)
+    sys_flags = sys_flag = 0
     while position < limit:
         try:
-            size, magic = unpack(buffer, position)
+            size, magic, sys_flag = unpack(buffer, position)
         except struct.error:
-            raise _refused(
-                position, f"{limit - position} bytes are left, too few for a record"
-            ) from None
+            if position + _SIZE_AND_MAGIC.size > limit:
+                raise _refused(
+                    position, f"{limit - position} bytes are left, too few for a record"
+                ) from None
+            size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)  # It is refused below.
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             raise _refused(position, f"its magic is {magic & 0xFFFFFFFF:#010x}")
         if size < RECORD_OVERHEAD:
             raise _refused(position, f"its size is {size}")
         append(MessageExt(buffer, position, size, broker_name))
+        sys_flags |= sys_flag
         position += size
     if position > limit:
         raise _refused(
             messages[-1].start,
             f"its size {messages[-1].size} goes beyond the {limit} bytes received",
         )
-    return messages
+    return messages, bool(sys_flags & SysFlag.COMPRESSED)
 
 
 def _refused(position: int, why: str) -> RemoteProtocolError:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
-from rocketrio_protocol.message import MAGIC_V1, MAGIC_V2
+from rocketrio_protocol.message import MAGIC_V1, MAGIC_V2, SYS_FLAG_END, SysFlag
 from rocketrio_protocol.record_encoding import RECORD_OVERHEAD
 
 Int64s = npt.NDArray[np.int64]
@@ -67,3 +67,9 @@ def check_magics(chunk: Any, starts: Int64s) -> None:
     holds = (magics == MAGIC_V1) | (magics == MAGIC_V2)
     if not holds.all():
         raise refused(int(starts[np.argmin(holds)]), "its magic is that of no message")
+
+
+def any_compressed(chunk: Any, starts: Int64s) -> bool:
+    """Whether the body of any message that begins at these places is compressed."""
+    everywhere: npt.NDArray[np.uint8] = np.frombuffer(chunk, np.uint8)
+    return bool((everywhere[starts + SYS_FLAG_END] & SysFlag.COMPRESSED).any())

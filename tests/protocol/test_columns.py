@@ -1,6 +1,7 @@
 """Columns hold what `MessageExt` says: on everything Apache wrote, on anything we can make, on damage."""
 
 import re
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +18,12 @@ from tests.protocol.records import plain_fields, record_fields
 
 from rocketrio_protocol import columns as columns_module
 from rocketrio_protocol.columns import COLUMN_TYPES, decode_columns
-from rocketrio_protocol.compression import compress
+from rocketrio_protocol.compression import (
+    INFLATE_LIMIT,
+    InflateBudget,
+    TooMuchToInflate,
+    compress,
+)
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt
@@ -323,3 +330,17 @@ def test_damage_is_refused_with_its_place(at: int, value: int, why: str) -> None
     with pytest.raises(RemoteProtocolError, match=f"at byte {len(record)}: .*") as caught:
         decode_columns(chunk, ["body"])
     assert why in str(caught.value)
+
+
+def test_bodies_that_would_grow_too_large_together_are_refused_with_how_many_fit() -> None:
+    size = 50 * 1024 * 1024
+    bomb = {"sys_flag": 1, "body": zlib.compress(bytes(size))}
+    for before in (0, 30):
+        chunk = encode_record(**plain_fields()) * before + encode_record(**plain_fields(**bomb)) * 3
+        with pytest.raises(TooMuchToInflate) as caught:
+            decode_columns(chunk, ["body"])
+        assert caught.value.fitting == before + INFLATE_LIMIT // size
+        bodies = decode_columns(chunk, ["body"], budget=InflateBudget(3 * size))["body"]
+        assert pc.sum(pc.binary_length(bodies)).as_py() == 3 * size + 5 * before
+        stored = decode_columns(chunk, ["body"], inflate=False)["body"]
+        assert stored[-1].as_py() == bomb["body"]

@@ -122,7 +122,8 @@ class Consumer(ConsumerPositions):
 
         Each has at most `max_messages`, of one queue or several, in order per queue. A list is given as soon as there
         is a message; with `max_wait` only when it is full, or a queue has pulled ahead all it may, or that many seconds
-        later. Cancels as `receive` does.
+        later. What its compressed bodies grow to is bounded (INFLATE_LIMIT): then it is shorter. Cancels as `receive`
+        does.
         """
         check_batch(max_messages, max_wait)
         return Batches(self.hand_out, max_messages, max_wait)

@@ -3,7 +3,8 @@
 How: what lies side by side in a pulled chunk is cut out in one piece, pieces are joined to blocks, and a block is
 decoded by columns. What came by a retry topic is read message by message: its topic stands in its properties.
 
-Invariant: the table is made before the messages are taken. What cannot be decoded stays with the consumer.
+Invariant: the table is made before the messages are taken. What cannot be decoded stays with the consumer, and so does
+what compressed bodies leave no room for.
 Unlike Java: it has no such thing.
 """
 
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from rocketrio.arguments import list_of
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
+from rocketrio_protocol.compression import InflateBudget, TooMuchToInflate
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageExt
 
@@ -95,19 +97,20 @@ async def _receive(
         )
     await hand_out.wait_table(max_messages, max_wait)
     hand_out.want_columns()
-    frame = convert(table_of(hand_out.peek(max_messages), columns))
-    hand_out.pass_over(max_messages)
+    table = table_of(hand_out.peek(max_messages), columns)
+    frame = convert(table)
+    hand_out.pass_over(table.num_rows)
     return frame
 
 
 def table_of(lists: Iterable[Sequence[MessageExt]], columns: Columns) -> "pyarrow.Table":
-    """All these messages, in this order."""
+    """These messages, in this order: all, or the first ones whose compressed bodies fit together."""
     arrow = _library("pyarrow")
     known = _known_columns()
     schema = arrow.schema([(name, known[name]) for name in columns])
     batches = [
         arrow.RecordBatch.from_arrays([block[name] for name in columns], schema=schema)
-        for block in _blocks(lists, dict.fromkeys(columns))
+        for block in _decoded_blocks(lists, dict.fromkeys(columns))
     ]
     return arrow.Table.from_batches(batches, schema)
 
@@ -131,26 +134,57 @@ def _library(name: str) -> ModuleType:
 # ------------------------------------------------------------------------------------ from messages to columns
 
 
-def _blocks(
+def _decoded_blocks(
     lists: Iterable[Sequence[MessageExt]], columns: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    pieces: list[Piece] = []
+    budget = InflateBudget()
+    for block in _blocks(lists):
+        try:
+            yield _decoded(block, columns, budget)
+        except TooMuchToInflate as error:
+            fitting = error.fitting
+        else:
+            continue
+        if fitting:  # What the exception held is gone by now.
+            yield _decoded(list(_first(block, fitting)), columns, InflateBudget())
+        return
+
+
+def _blocks(lists: Iterable[Sequence[MessageExt]]) -> Iterator[list[Sequence[MessageExt]]]:
+    """What is decoded together."""
+    block: list[Sequence[MessageExt]] = []
     size = 0
     for messages in lists:
-        if type(messages[0]) is not MessageExt:  # It says other things than its record.
-            if pieces:
-                yield _decoded(pieces, columns)
-                pieces, size = [], 0
-            yield _one_by_one(messages, columns)
-            continue
-        for piece in _pieces(messages):
-            pieces.append(piece)
-            size += len(piece[0])
-            if size >= BLOCK_SIZE:
-                yield _decoded(pieces, columns)
-                pieces, size = [], 0
-    if pieces:
-        yield _decoded(pieces, columns)
+        is_record = _is_record(messages)
+        if block and (size >= BLOCK_SIZE or not is_record):
+            yield block
+            block, size = [], 0
+        if is_record:
+            block.append(messages)
+            size += _stored_size(messages)
+        else:
+            yield [messages]
+    if block:
+        yield block
+
+
+def _stored_size(messages: Sequence[MessageExt]) -> int:
+    if isinstance(messages, PulledMessages):
+        return len(messages.piece)
+    return sum(message.size for message in messages)
+
+
+def _is_record(messages: Sequence[MessageExt]) -> bool:
+    """Whether they say what their records do: those that come again say more."""
+    return isinstance(messages, PulledMessages) or type(messages[0]) is MessageExt
+
+
+def _first(block: Iterable[Sequence[MessageExt]], count: int) -> Iterator[Sequence[MessageExt]]:
+    for messages in block:
+        if count <= 0:
+            return
+        yield messages[:count]
+        count -= len(messages)
 
 
 def _pieces(messages: Sequence[MessageExt]) -> Iterator[Piece]:
@@ -169,13 +203,18 @@ def _pieces(messages: Sequence[MessageExt]) -> Iterator[Piece]:
     yield memoryview(buffer)[start:end], len(messages) - first, messages[first].broker_name
 
 
-def _decoded(pieces: list[Piece], columns: Collection[str]) -> dict[str, Any]:
+def _decoded(
+    block: list[Sequence[MessageExt]], columns: Collection[str], budget: InflateBudget
+) -> dict[str, Any]:
     from rocketrio_protocol.arrow_arrays import runs
     from rocketrio_protocol.columns import decode_columns
 
+    if not _is_record(block[0]):
+        return _one_by_one(block[0], columns, budget)
+    pieces = [piece for messages in block for piece in _pieces(messages)]
     chunk = pieces[0][0] if len(pieces) == 1 else b"".join(piece for piece, _, _ in pieces)
     # The number of rows comes from a column, and where only brokers are wanted there is no other.
-    arrays = decode_columns(chunk, [name for name in columns if name != BROKER_NAME])
+    arrays = decode_columns(chunk, [n for n in columns if n != BROKER_NAME], budget=budget)
     if BROKER_NAME in columns:
         arrays[BROKER_NAME] = runs(
             [name for _, _, name in pieces], [count for _, count, _ in pieces]
@@ -183,11 +222,13 @@ def _decoded(pieces: list[Piece], columns: Collection[str]) -> dict[str, Any]:
     return arrays
 
 
-def _one_by_one(messages: Sequence[MessageExt], columns: Collection[str]) -> dict[str, Any]:
+def _one_by_one(
+    messages: Sequence[MessageExt], columns: Collection[str], budget: InflateBudget
+) -> dict[str, Any]:
     from rocketrio_protocol.arrow_arrays import runs
     from rocketrio_protocol.columns import columns_of
 
-    arrays = columns_of(messages, [name for name in columns if name != BROKER_NAME])
+    arrays = columns_of(messages, [n for n in columns if n != BROKER_NAME], budget=budget)
     if BROKER_NAME in columns:
         arrays[BROKER_NAME] = runs(
             [message.broker_name for message in messages], [1] * len(messages)

@@ -5,6 +5,7 @@ What was handed out counts as worked on when the next receive begins, or when so
 Invariant: a message is taken and the position moved in one synchronous step, the last one of a receive: a cancel
 comes before it, and loses nothing.
 Invariant: messages of one queue are handed out in order, by chunks as they were pulled.
+Invariant: what compressed bodies of one list grow to is bounded (inflating.py); a table's likewise (frames.py).
 Invariant: either one task receives, or the handlers of one `run` do.
 """
 
@@ -17,6 +18,7 @@ import trio
 
 from rocketrio.arguments import seconds, whole_number
 from rocketrio.consuming.in_work import BatchInWork, InWork
+from rocketrio.consuming.inflating import fitting
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.live import Live
 from rocketrio_protocol.errors import ClosedError
@@ -47,6 +49,10 @@ class HandOut(Live):
         self._index = self._limit = self._settled = 0
         self._since_checkpoint = 0
         self._in_work: set[ProcessQueue] = set()
+        self.may_inflate = False
+        """Some message was compressed: what leaves is counted by what it grows to."""
+        self._inflated: Sequence[MessageExt] = ()
+        """With the caller; their bodies are let go when they are settled."""
         self._handed_out = 0
         self._is_receiving = False
         self.born()
@@ -114,6 +120,8 @@ class HandOut(Live):
         index = self._index
         self._index = index + 1
         room = max(1, CHECKPOINT_EVERY - self._since_checkpoint)
+        if self.may_inflate:
+            self._inflated, room = (self._messages[index],), 1
         self._limit = min(len(self._messages), index + room)
         self._since_checkpoint += self._limit - index
         return self._messages[index]
@@ -154,6 +162,7 @@ class HandOut(Live):
 
     def arrived(self, process_queue: ProcessQueue) -> None:
         """A pull brought messages."""
+        self.may_inflate = self.may_inflate or process_queue.may_inflate
         if process_queue not in self.ready and process_queue not in self.taken:
             self.ready.append(process_queue)
         self._arrival.set()
@@ -194,9 +203,12 @@ class HandOut(Live):
                 max_messages -= len(messages)
 
     def take(self, max_messages: int) -> list[MessageExt]:
-        """What is at hand, synchronously."""
+        """What is at hand, synchronously, as far as compressed bodies fit together."""
         batch = list(chain.from_iterable(self.peek(max_messages)))
-        self.pass_over(max_messages)
+        if self.may_inflate:
+            del batch[fitting(batch) :]
+            self._inflated = batch.copy()
+        self.pass_over(len(batch))
         return batch
 
     def pass_over(self, max_messages: int) -> None:
@@ -229,6 +241,9 @@ class HandOut(Live):
 
     def settle(self) -> None:
         """All that was handed out is worked on."""
+        for message in self._inflated:
+            message.forget_body()
+        self._inflated = ()
         current = self._current
         if current is not None and self._index > self._settled:
             self._handed_out += self._index - self._settled

@@ -26,6 +26,8 @@ class Hand:
 
     unit: Unit | None = None
     """What its handler has now."""
+    inflated: int = 0
+    """Bytes that its compressed bodies take."""
     is_late: bool = False
     """The handler was cancelled, though it may have finished all the same."""
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)

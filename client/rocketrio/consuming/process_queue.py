@@ -26,6 +26,7 @@ from rocketrio.consuming.pull_result import PullResult
 from rocketrio.consuming.queue_counts import QueueCounts
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.wakeup import Wakeup
+from rocketrio_protocol.compression import INFLATE_LIMIT
 from rocketrio_protocol.message import MessageExt, MessageQueue
 from rocketrio_protocol.topic_names import RETRY_PREFIX
 
@@ -63,6 +64,8 @@ class ProcessQueue:
     """Of all queues of the consumer."""
     is_lazy: bool = False
     """Whole chunks are wanted, as columns: no message is made before somebody asks for it."""
+    may_inflate: bool = False
+    """Some of its messages were compressed."""
     is_paused: bool = False
     is_locked: bool = True
     """Whether it is known to be this member's alone, where order counts."""
@@ -164,6 +167,7 @@ class ProcessQueue:
         messages: Sequence[MessageExt] = ()
         if result.body:
             messages = result.undecoded() if self.is_lazy else result.messages()
+            self.may_inflate = self.may_inflate or result.has_compressed
         if messages and self.is_retry:
             messages = [redelivered(message) for message in messages]
         self.fetch_offset = result.next_begin_offset
@@ -228,15 +232,25 @@ class ProcessQueue:
         return work
 
     def begin_batch(self, max_messages: int) -> list[InWork]:
-        """The next messages, for one handler together: those at hand, but for so many at most."""
+        """The next messages, for one handler together: those at hand, but for so many at most.
+
+        It is done with compressed bodies once they have grown beyond the limit together.
+        """
         works: list[InWork] = []
+        size = 0
         while len(works) < max_messages and (work := self.begin()) is not None:
             works.append(work)
+            if self.may_inflate:
+                size += work.given.inflated_size
+                if size > INFLATE_LIMIT:
+                    break
         return works
 
     def done(self, work: InWork) -> None:
         """A handler has finished with its message."""
         work.place.work = None
+        if self.may_inflate:
+            work.given.forget_body()
         chunk = work.chunk
         chunk.in_work -= 1
         if not chunk.in_work and chunk is not self.current:

@@ -13,7 +13,7 @@ from rocketrio.namespace import Namespace
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message_codec import decode_pulled
 
 
 class PullStatus(Enum):
@@ -52,6 +52,8 @@ class PullResult:
     """Only these are wanted; None means all."""
     namespace: Namespace | None = None
     """Whose short names the messages shall have."""
+    has_compressed: bool = False
+    """Whether any body is compressed; known once the messages were read."""
 
     @property
     def is_from_slave(self) -> bool:
@@ -60,7 +62,7 @@ class PullResult:
 
     def messages(self) -> list[MessageExt]:
         """The wanted messages, as views that keep `body` alive."""
-        messages = decode_messages(self.body, self.broker_name)
+        messages, self.has_compressed = decode_pulled(self.body, self.broker_name)
         if self.namespace is not None:
             messages = [self.namespace.message(message) for message in messages]
         if self.tags is None:
@@ -71,5 +73,7 @@ class PullResult:
     def undecoded(self) -> Sequence[MessageExt]:
         """The wanted messages, made one by one only where something has to be compared or renamed."""
         if self.tags is None and self.namespace is None:
-            return PulledMessages.of(self.body, self.broker_name)
+            pulled = PulledMessages.of(self.body, self.broker_name)
+            self.has_compressed = pulled.has_compressed
+            return pulled
         return self.messages()

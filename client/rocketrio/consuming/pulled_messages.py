@@ -11,7 +11,7 @@ import numpy as np
 
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.record_starts import Int64s, check_magics, record_starts
+from rocketrio_protocol.record_starts import Int64s, any_compressed, check_magics, record_starts
 
 
 @attrs.define(eq=False)
@@ -23,13 +23,15 @@ class PulledMessages(Sequence[MessageExt]):
     starts: Int64s
     end: int
     """Where the last one ends."""
+    has_compressed: bool
+    """Whether the body of any is compressed."""
 
     @classmethod
     def of(cls, body: Body, broker_name: str) -> Self:
         """All of a pull's. Raises RemoteProtocolError for what is no row of messages."""
         starts = record_starts(body)
         check_magics(body, starts)
-        return cls(body, broker_name, starts, len(body))
+        return cls(body, broker_name, starts, len(body), any_compressed(body, starts))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -45,7 +47,9 @@ class PulledMessages(Sequence[MessageExt]):
         if isinstance(index, slice):
             first, following, _ = index.indices(len(starts))
             end = int(starts[following]) if following < len(starts) else self.end
-            return PulledMessages(self.body, self.broker_name, starts[first:following], end)
+            return PulledMessages(
+                self.body, self.broker_name, starts[first:following], end, self.has_compressed
+            )
         at = range(len(starts))[index]
         start = int(starts[at])
         end = int(starts[at + 1]) if at + 1 < len(starts) else self.end

@@ -26,8 +26,10 @@ from rocketrio.consuming.apart import Apart
 from rocketrio.consuming.hand_out import CHECKPOINT_EVERY, HandOut
 from rocketrio.consuming.hands import HANDLER_TIMEOUT, Hand, watch
 from rocketrio.consuming.in_work import InWork, Unit
+from rocketrio.consuming.inflating import inflated_size
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.send_back import DEAD_LETTER_LEVEL, check_level
+from rocketrio_protocol.compression import INFLATE_LIMIT
 from rocketrio_protocol.errors import ClosedError, Error
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.remoting.tasks import background_nursery
@@ -168,7 +170,8 @@ class HandlerRun:
         failure: Exception | None = None
         with hand.anew() as scope:
             failure = await self._handle_until_failure(hand, units)
-        unit, hand.unit = hand.unit, None
+        unit = hand.unit
+        self._put_down(hand)
         if scope.cancelled_caught:
             failure = TimeoutError(f"cancelled, it took over {self.handler_timeout:g} s")
         if unit is None:
@@ -190,12 +193,14 @@ class HandlerRun:
                 await self.hand_out.workers.park()
                 continue
             hand.unit = unit
+            if self.hand_out.may_inflate:
+                hand.inflated = inflated_size(work.given for work in unit.works)
             try:
                 await handler(unit.given)
             except Exception as failure:
                 return failure
-            hand.unit = None
             unit.done()
+            self._put_down(hand)
             if hand.is_late:
                 break
             without_pause += 1
@@ -203,6 +208,19 @@ class HandlerRun:
                 without_pause = 0
                 await trio.lowlevel.checkpoint()
         return None
+
+    def _put_down(self, hand: Hand) -> None:
+        hand.unit = None
+        if hand.inflated:
+            was_full = self._is_full
+            hand.inflated = 0
+            if was_full:
+                self.hand_out.workers.unpark_all()
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether the compressed bodies that handlers have leave no room for more."""
+        return sum(hand.inflated for hand in self._hands) >= INFLATE_LIMIT
 
     def _failed(self, unit: Unit, failure: Exception) -> tuple[int, list[InWork]]:
         """The delay level that a failure asks for, and whose; raises it where there is nobody to hand them to."""
@@ -251,7 +269,10 @@ class HandlerRun:
     def _units(self) -> Iterator[Unit | None]:
         hand_out, batch_size = self.hand_out, self.batch_size
         while not self.is_stopping:
-            yield hand_out.begin() if batch_size is None else hand_out.begin_batch(batch_size)
+            if hand_out.may_inflate and self._is_full:
+                yield None
+            else:
+                yield hand_out.begin() if batch_size is None else hand_out.begin_batch(batch_size)
 
     async def _hand_back(self, hand: Hand, unit: Unit, failure: Exception) -> None:
         """Hand its messages back, or handle them here once more; at the end they are left undone."""
@@ -307,7 +328,8 @@ class HandlerRun:
     async def _work_in_order(self, hand: Hand) -> None:
         hand_out = self.hand_out
         while not self.is_stopping:
-            process_queue = hand_out.take_queue()
+            is_full = hand_out.may_inflate and self._is_full
+            process_queue = None if is_full else hand_out.take_queue()
             if process_queue is None:
                 await hand_out.workers.park()
                 continue
@@ -320,9 +342,9 @@ class HandlerRun:
             await trio.lowlevel.checkpoint()
 
     def _units_of(self, process_queue: ProcessQueue) -> Iterator[Unit]:
-        """One chunk of a queue, or what is left of it."""
+        """One chunk of a queue, or what is left of it; less where compressed bodies leave no room."""
         hand_out, batch_size = self.hand_out, self.batch_size
-        while not self.is_stopping:
+        while not (self.is_stopping or (hand_out.may_inflate and self._is_full)):
             if batch_size is None:
                 unit: Unit | None = hand_out.begin_of(process_queue)
             else:

@@ -2,9 +2,12 @@
 
 import logging
 import sys
+import zlib
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.protocol.records import plain_fields
 
@@ -14,6 +17,7 @@ from rocketrio.spark.reading.fetch import Block
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.schema import arrow_schema, table_schema
+from rocketrio_protocol.compression import INFLATE_LIMIT
 from rocketrio_protocol.message_codec import encode_record
 from rocketrio_protocol.properties import tags_code
 
@@ -188,3 +192,40 @@ def test_times_of_delivery() -> None:
     record = _record(properties=b"TIMER_DELIVER_MS\x011700000000000\x02")
     batch = _decoder(columns="deliverTimestamp").decode(Block([_piece("a", record, _record())]))
     assert batch.column(0).cast(pa.int64()).to_pylist() == [1_700_000_000_000_000, None]
+
+
+BOMB_SIZE = 50 * 1024 * 1024
+BOMB = _record(7, sys_flag=1, body=zlib.compress(bytes(BOMB_SIZE)))
+AT_ONCE = INFLATE_LIMIT // BOMB_SIZE
+
+
+def _sizes(batches: Iterable[pa.RecordBatch]) -> list[list[int]]:
+    return [pc.binary_length(batch.column("body")).to_pylist() for batch in batches]
+
+
+def test_bombs_become_several_batches() -> None:
+    block = Block()
+    block.add(*_piece("a", _record(1), BOMB))
+    block.add(*_piece("b", *[BOMB] * AT_ONCE, _record(2), queue=2))
+    decoder = _decoder(columns="body,brokerName,queueId")
+    batches = list(decoder.batches(block))
+    assert _sizes(batches) == [[5, *[BOMB_SIZE] * AT_ONCE], [BOMB_SIZE, 5]]
+    assert batches[0].column("brokerName").to_pylist() == ["a", "a", *["b"] * (AT_ONCE - 1)]
+    assert batches[1].column("brokerName").to_pylist() == ["b", "b"]
+    assert [batch.num_rows for batch in _decoder(columns="queueOffset").batches(block)] == [5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "rows"), [("skip", 5), ("null", 7)])
+def test_bombs_among_damage_become_several_batches(policy: str, rows: int) -> None:
+    damaged = _record(3, sys_flag=1, body=b"no zlib")
+    block = Block()
+    block.add(*_piece("a", BOMB, damaged, BOMB, b"\0" * 200, BOMB, BOMB, _record(4)))
+    block.rows += 100  # Offsets with gaps.
+    batches = list(_decoder(columns="body", onCorruptMessage=policy).batches(block))
+    sizes = [size for some in _sizes(batches) for size in some]
+    assert len(sizes) == rows
+    assert [size for size in sizes if size is not None] == [BOMB_SIZE] * 4 + [5]
+    assert all(sum(filter(None, some)) <= INFLATE_LIMIT for some in _sizes(batches))
+    with pytest.raises(DecodeError, match="cannot be decoded"):
+        list(_decoder(columns="body").batches(block))

@@ -5,7 +5,7 @@ Invariant: where everything decodes and no tags are asked for, nothing is looked
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -27,6 +27,7 @@ from rocketrio.spark.reading.schema import (
 )
 from rocketrio_protocol.arrow_arrays import number_array, runs, text_array
 from rocketrio_protocol.columns import decode_columns
+from rocketrio_protocol.compression import InflateBudget, TooMuchToInflate
 from rocketrio_protocol.errors import ConfigError, ProtocolError
 from rocketrio_protocol.record_starts import record_starts
 
@@ -71,8 +72,21 @@ class BlockDecoder:
             wanted.append("tags")
         self._wanted = tuple(dict.fromkeys(wanted)) or ("queue_id",)
 
+    def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """One batch, which may be empty; several where compressed bodies leave no room in one. Raises as `decode`."""
+        waiting = [block]
+        while waiting:
+            block = waiting.pop()
+            try:
+                batch = self.decode(block)
+            except TooMuchToInflate as error:
+                first, others = block.split(error.fitting)
+                waiting += [part for part in (others, first) if part.pieces]
+            else:
+                yield batch
+
     def decode(self, block: Block) -> pa.RecordBatch:
-        """One batch, which may be empty. Raises DecodeError naming a range and what cannot be read."""
+        """One batch, which may be empty. Raises DecodeError, which names a range, and TooMuchToInflate."""
         rows = self._decoded(block)
         columns = rows.columns
         arrays = []
@@ -98,6 +112,8 @@ class BlockDecoder:
             )
         except ConfigError as error:  # a codec that is not installed
             raise _unreadable(pieces[0][0], str(error)) from error
+        except TooMuchToInflate:
+            raise
         except ProtocolError:
             return self._salvaged(block)
         return _Rows(columns, len(columns[self._wanted[0]]))
@@ -108,6 +124,7 @@ class BlockDecoder:
         parts: list[dict[str, Any]] = []
         counts: list[int] = []
         damaged: list[int] = []
+        budget = InflateBudget()
         for part, _, body in block.pieces:
             try:
                 saved = salvage(
@@ -116,7 +133,10 @@ class BlockDecoder:
                     inflate=self._options.inflate,
                     check_crc=self._options.check_crc,
                     keeps_damaged=policy == "null",
+                    budget=budget,
                 )
+            except TooMuchToInflate as error:  # It counts what is whole: halve until it fits.
+                raise TooMuchToInflate(max(1, block.rows // 2), error.limit) from error
             except ConfigError as error:
                 raise _unreadable(part, str(error)) from error
             if saved.problems:

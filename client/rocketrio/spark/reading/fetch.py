@@ -21,6 +21,7 @@ from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import ReadOptions
 from rocketrio.spark.reading.pipeline import Pipeline
 from rocketrio.spark.reading.plan import ReadTask
+from rocketrio.spark.reading.salvage import stretches
 from rocketrio.spark.reading.sources import TaskSource
 from rocketrio.spark.runtime import Handover
 from rocketrio_protocol.errors import RemoteProtocolError
@@ -42,6 +43,27 @@ class Block:
     """The range, how many rows of it, and their records."""
     size: int = 0
     rows: int = 0
+
+    def add(self, part: QueueRange, rows: int, body: Body) -> None:
+        """Take records of a range."""
+        self.pieces.append((part, rows, body))
+        self.size += len(body)
+        self.rows += rows
+
+    def split(self, rows: int) -> tuple["Block", "Block"]:
+        """The first so many of its records, at least one, and the others; what is damaged counts as one."""
+        first, others = Block(), Block()
+        for part, _, body in self.pieces:
+            ends = [end for _, end in stretches(bytes(body))]
+            count = min(rows - first.rows, len(ends))
+            at = ends[count - 1] if count else 0
+            for block, counted, records in (
+                (first, count, body[:at]),
+                (others, len(ends) - count, body[at:]),
+            ):
+                if counted:
+                    block.add(part, counted, records)
+        return first, others
 
 
 async def fetch_task(
@@ -97,9 +119,7 @@ class Fetcher:
     def add(self, part: QueueRange, rows: int, body: Body) -> bool:
         """Take records; whether it is time to flush."""
         block = self._block
-        block.pieces.append((part, rows, body))
-        block.size += len(body)
-        block.rows += rows
+        block.add(part, rows, body)
         return block.size >= self._options.batch_size or block.rows >= self._options.batch_rows
 
     async def flush(self) -> None:

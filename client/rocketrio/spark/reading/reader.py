@@ -57,6 +57,6 @@ class RocketMQBatchReader(DataSourceReader):
             await fetch_task(task, options, handover, client)
 
         for block in runtime.blocks(produce):
-            batch = decoder.decode(block)
-            if batch.num_rows:
-                yield batch
+            for batch in decoder.batches(block):
+                if batch.num_rows:
+                    yield batch

@@ -14,6 +14,7 @@ import attrs
 import pyarrow as pa
 
 from rocketrio_protocol.columns import COLUMN_TYPES, columns_of, decode_columns
+from rocketrio_protocol.compression import InflateBudget, TooMuchToInflate
 from rocketrio_protocol.errors import ProtocolError
 from rocketrio_protocol.message import MAGIC_V1, MAGIC_V2, MessageExt
 from rocketrio_protocol.message_codec import (
@@ -56,9 +57,20 @@ def salvage(
     inflate: bool,
     check_crc: bool,
     keeps_damaged: bool,
+    budget: InflateBudget | None = None,
 ) -> Salvaged:
-    """The columns of all messages that can be read; with `keeps_damaged` the others too, null where they cannot."""
-    return _Salvage(bytes(chunk), tuple(wanted), inflate, check_crc, keeps_damaged).run()
+    """The columns of all messages that can be read; with `keeps_damaged` the others too, null where they cannot.
+
+    Raises TooMuchToInflate for compressed bodies that grow beyond the budget together.
+    """
+    budget = InflateBudget() if budget is None else budget
+    return _Salvage(bytes(chunk), tuple(wanted), inflate, check_crc, keeps_damaged, budget).run()
+
+
+def stretches(chunk: bytes) -> Iterator[tuple[int, int]]:
+    """Start and end of each record, and of what lies between records that is none."""
+    for start, end, _ in _stretches(chunk):
+        yield start, end
 
 
 def records_below(chunk: bytes, end: int) -> bytes:
@@ -77,6 +89,7 @@ class _Salvage:
     inflate: bool
     check_crc: bool
     keeps_damaged: bool
+    budget: InflateBudget
     _parts: list[dict[str, Any]] = attrs.Factory(list)
     _row_count: int = 0
     _problems: list[Problem] = attrs.Factory(list)
@@ -105,10 +118,18 @@ class _Salvage:
             return
         records = self.chunk[spans[0][0] : spans[-1][1]]
         try:
+            used = self.budget.used
             part = decode_columns(
-                records, self.wanted, inflate=self.inflate, check_crc=self.check_crc
+                records,
+                self.wanted,
+                inflate=self.inflate,
+                check_crc=self.check_crc,
+                budget=self.budget,
             )
+        except TooMuchToInflate:
+            raise
         except ProtocolError as error:
+            self.budget.used = used
             if len(spans) == 1:
                 self._damaged(records, error)
                 return
