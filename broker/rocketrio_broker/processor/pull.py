@@ -14,7 +14,8 @@ given everything: clients choose by tag themselves as well, as the hashes here a
 Unlike Java: a reader whose offset moved is logged, not stored as a message in OFFSET_MOVED_EVENT (5.x does not
 store it either): reading should not write.
 Unlike Java: a commit that comes with a pull and lies beyond the end of its queue is not stored: messages that get those
-offsets would be skipped.
+offsets would be skipped. One of our clients names its claim and generation, and is stored where it raises what its
+present owner stands at; all else is left to its next commit of its own (15), which is answered.
 """
 
 import logging
@@ -33,6 +34,7 @@ from rocketrio_broker.ha.level_clock import LevelClock
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.long_polling import SUSPEND_LIMIT, HeldPull, HeldPulls
+from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.processor.answers import pull_answer_frame
 from rocketrio_broker.processor.leading import refuse_beside_a_master
 from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
@@ -184,9 +186,7 @@ class PullMessageProcessor:
             and header.commit_offset >= 0
             and header.commit_offset <= self._store.next_queue_offset(header.topic, header.queue_id)
         ):
-            self._offsets.commit_offset(
-                header.consumer_group, header.topic, header.queue_id, header.commit_offset
-            )
+            self._commit(header)
         if (
             code is _NOT_FOUND
             and is_first
@@ -290,6 +290,21 @@ class PullMessageProcessor:
         return True
 
     # --------------------------------------------------------------------------------- checks, in order
+
+    def _commit(self, header: PullMessageRequestHeader) -> None:
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if header.ownership is None:
+            self._offsets.commit_offset(group, topic, queue_id, header.commit_offset)
+            return
+        stands = self._offsets.query_version(group, topic, queue_id)
+        if (
+            header.commit_offset > stands.offset
+            and header.generation == str(stands.generation)
+            and header.epoch == self._epochs.current
+            and self._offsets.is_owner(group, topic, queue_id, header.ownership)
+        ):
+            progress = Commit(header.commit_offset, stands.generation, is_owner=True)
+            self._offsets.commit_version(group, topic, queue_id, progress)
 
     def _check(
         self, header: PullMessageRequestHeader, broker: BrokerConfig

@@ -84,7 +84,7 @@ async def open_consumer(
 
     With `auto_commit` all messages before the one in work are committed every `auto_commit_interval` seconds, when a
     queue is given up, and at the end of the block: the last message too if the block ended without an exception.
-    Without it only `await consumer.commit()` does.
+    Pulls from a rocketrio broker take progress along meanwhile. Without it only `await consumer.commit()` does.
 
     `read_from` is "suggested" (RocketMQ's way), "master", "nearest" or "replica", a slave that is at most
     `max_staleness` seconds or `max_staleness_messages` messages behind; see docs/client.md.

@@ -92,6 +92,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             consumer.hand_out.arrived,
             consumer.hand_out.lost,
             consumer.hand_out.position,
+            consumer.hand_out.done_offset if options.auto_commit else None,
             starts,
             is_shared=member is not None and not options.is_broadcasting,
             max_messages=options.pull_batch_size,

@@ -23,7 +23,7 @@ import trio
 
 from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.master_check import is_master_still
-from rocketrio.consuming.offsets import OffsetStore, StoredOffset
+from rocketrio.consuming.offsets import OffsetStore, PullCommit, StoredOffset
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import PULL_BATCH_SIZE, SUSPEND_TIMEOUT, PullAPIWrapper
 from rocketrio.consuming.pull_pace import PullPace
@@ -74,6 +74,8 @@ class QueueFetcher:
     """Called, synchronously, before what was pulled is forgotten."""
     position: Callable[[ProcessQueue], int | None]
     """What is handed out next."""
+    done: Callable[[ProcessQueue], int | None] | None
+    """Before which all is worked on, and is to be committed on the way; None where nothing is."""
     starts: trio.Semaphore
     """Of all queues of the consumer."""
     is_shared: bool = True
@@ -218,6 +220,7 @@ class QueueFetcher:
                 max_messages=self.max_messages,
                 max_bytes=max_bytes,
                 subscription=self.subscription,
+                commit=None if self.done is None else self._on_the_way,
                 epoch=log_epoch,
                 suspend_timeout=suspend_timeout,
             )
@@ -244,6 +247,16 @@ class QueueFetcher:
             return PULL_BUSY_PAUSE if isinstance(error, SystemBusy) else PULL_ERROR_PAUSE
         finally:
             process_queue.budget.give(reserved)
+
+    def _on_the_way(self, addr: str) -> PullCommit | None:
+        """What a pull there commits, so that a member that is killed repeats little."""
+        assert self.done is not None
+        process_queue = self.process_queue
+        done = self.done(process_queue)
+        if done is None or process_queue.is_lost:
+            return None
+        self.offsets.update_offset(process_queue.queue, done)
+        return self.offsets.with_pull(process_queue.queue, addr)
 
     def _lost_sight(self) -> None:
         # A queue that is locked for us is nobody else's; when the lock runs out that is seen to.

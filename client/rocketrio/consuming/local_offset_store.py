@@ -9,7 +9,7 @@ import attrs
 
 from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.offset_file import OffsetFile
-from rocketrio.consuming.offsets import StoredOffset
+from rocketrio.consuming.offsets import PullCommit, StoredOffset
 from rocketrio.consuming.queue_claim import CommitRefused
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
@@ -51,6 +51,10 @@ class LocalFileOffsetStore:
         """Go to an offset on purpose."""
         self._table[queue] = offset
         self._epochs.pop(queue, None)
+
+    def with_pull(self, queue: MessageQueue, addr: str) -> PullCommit | None:
+        """No broker is told."""
+        return None
 
     def epoch(self, queue: MessageQueue) -> str | None:
         """The epoch of the log that the position comes from; None when no broker told it."""

@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from rocketrio.api import NOT_FOUND, ClaimedOffset
-from rocketrio.consuming.offsets import StoredOffset
+from rocketrio.consuming.offsets import PullCommit, StoredOffset
 from rocketrio.consuming.queue_claim import CommitRefused, QueueClaim, StandingOffset
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
@@ -78,6 +78,21 @@ class RemoteBrokerOffsetStore:
         progress = self._table.setdefault(queue, _Progress(offset))
         progress.wanted, progress.is_reset = offset, True
         self._claim(queue).seek()
+
+    def with_pull(self, queue: MessageQueue, addr: str) -> PullCommit | None:
+        """What is noted, for a broker of ours that knows our claim, and has not confirmed it yet.
+
+        Nothing counts as stored by it: `persist` commits it as well, unless it is answered before.
+        """
+        progress, claim = self._table.get(queue), self._claims.get(queue)
+        if progress is None or claim is None or progress.wanted == progress.stored:
+            return None
+        ownership = claim.ownerships.get(addr)
+        if ownership is None or claim.generation is None:
+            return None
+        if progress.is_reset or claim.is_lost or claim.overruled is not None:
+            return None
+        return PullCommit(progress.wanted, claim.generation, ownership)
 
     def epoch(self, queue: MessageQueue) -> str | None:
         """The epoch of the log that the position comes from; None when no broker told it."""

@@ -24,6 +24,15 @@ class StoredOffset:
     """Of the log that the offset belongs to; None when no broker told it."""
 
 
+@attrs.frozen
+class PullCommit:
+    """Progress that a pull takes along: where, and what proves that it is ours."""
+
+    offset: int
+    generation: str
+    ownership: str
+
+
 class OffsetStore(Protocol):
     """Progress of one group; what is noted is synchronous, what is stored is not."""
 
@@ -46,6 +55,10 @@ class OffsetStore(Protocol):
 
     def reset_offset(self, queue: MessageQueue, offset: int) -> None:
         """Go to an offset on purpose."""
+        ...
+
+    def with_pull(self, queue: MessageQueue, addr: str) -> PullCommit | None:
+        """What a pull of the queue may commit on its way to a broker; None where it is to commit nothing."""
         ...
 
     def epoch(self, queue: MessageQueue) -> str | None:

@@ -10,11 +10,13 @@ Unlike Java: a broker that cannot be reached is replaced within the call, not by
 """
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 import attrs
 import trio
 
+from rocketrio.consuming.offsets import PullCommit
 from rocketrio.consuming.pull_budget import PULL_MAX_BYTES
 from rocketrio.consuming.pull_result import PullResult
 from rocketrio.consuming.subscription import ALL, Subscription
@@ -80,7 +82,7 @@ class PullAPIWrapper:
         max_messages: int = PULL_BATCH_SIZE,
         max_bytes: int = PULL_MAX_BYTES,
         subscription: Subscription = ALL,
-        commit_offset: int | None = None,
+        commit: Callable[[str], PullCommit | None] | None = None,
         epoch: str | None = None,
         suspend_timeout: float = SUSPEND_TIMEOUT,
         timeout: float | None = None,
@@ -88,9 +90,10 @@ class PullAPIWrapper:
         """Messages of `queue` from `offset` on, which was read in this epoch of the log.
 
         When there are none the broker holds the request for `suspend_timeout` seconds (0: it answers at once).
-        `commit_offset` is committed on the way if a master is asked. `timeout` bounds each attempt, by default five
-        seconds more than the suspension. Raises NotReachable when no broker of the queue answers, RouteNotFound when
-        none is known, BrokerError when one refuses. A cancel loses nothing: pulling again brings the same messages.
+        `commit` says what is committed on the way to an address, if it is a master's. `timeout` bounds each attempt, by
+        default five seconds more than the suspension. Raises NotReachable when no broker of the queue answers,
+        RouteNotFound when none is known, BrokerError when one refuses. A cancel loses nothing: pulling again brings the
+        same messages.
         """
         if timeout is None:
             timeout = suspend_timeout + PULL_GRACE
@@ -117,7 +120,7 @@ class PullAPIWrapper:
                 max_messages,
                 max_bytes,
                 subscription,
-                commit_offset,
+                None if commit is None or found.is_slave else commit(found.addr),
                 self._hold(choice, suspend_timeout),
                 epoch,
             )
@@ -209,7 +212,7 @@ class PullAPIWrapper:
         max_messages: int,
         max_bytes: int,
         subscription: Subscription,
-        commit_offset: int | None,
+        commit: PullCommit | None,
         suspend_timeout: float,
         epoch: str | None,
     ) -> PullMessageRequestHeader:
@@ -217,7 +220,7 @@ class PullAPIWrapper:
         sys_flag = PullSysFlag.SUBSCRIPTION
         if suspend_timeout > 0:
             sys_flag |= PullSysFlag.SUSPEND
-        if commit_offset is not None and commit_offset > 0 and found.broker_id == MASTER_ID:
+        if commit is not None:
             sys_flag |= PullSysFlag.COMMIT_OFFSET
         return PullMessageRequestHeader(
             consumer_group=self.group,
@@ -226,7 +229,7 @@ class PullAPIWrapper:
             queue_offset=offset,
             max_msg_nums=max_messages,
             sys_flag=int(sys_flag),
-            commit_offset=commit_offset or 0,
+            commit_offset=0 if commit is None else commit.offset,
             suspend_timeout_millis=round(suspend_timeout * 1000),
             sub_version=self.client.wall_clock.now_ms() if subscription.is_sql92 else 0,  # as Java
             subscription=subscription.expression,
@@ -234,6 +237,8 @@ class PullAPIWrapper:
             max_msg_bytes=max_bytes,
             limited_by_bytes=True,
             epoch=epoch,
+            generation=None if commit is None else commit.generation,
+            ownership=None if commit is None else commit.ownership,
             broker_name=queue.broker_name,
         )
 

@@ -47,6 +47,10 @@ class PullMessageRequestHeader(RequestHeader):
     limited_by_bytes: bool | None = wire("rocketrioLimitedByBytes", default=None)
     epoch: str | None = wire("rocketrioEpoch", default=None)
     """The epoch of the log that `queue_offset` comes from."""
+    generation: str | None = wire("rocketrioGeneration", default=None)
+    """Of the offset that `commit_offset` is progress of, as a broker told it."""
+    ownership: str | None = wire("rocketrioOwnership", default=None)
+    """Of the claim that `commit_offset` belongs to: without it the last commit wins, as at Apache's brokers."""
     broker_name: str | None = wire("bname", default=None)
 
 
