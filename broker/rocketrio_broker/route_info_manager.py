@@ -4,8 +4,8 @@ The tables are plain: they take the time as an argument, return what changed, an
 
 Invariant: an address that a broker name lists is in `broker_live_table`, under this name and this id.
 Invariant: a topic is routed only to broker names that have at least one address.
-Invariant: an address is spoken for by the connection that registered it, and by others of the same host, as long as
-that connection stands.
+Invariant: an address is spoken for by the connection that registered it, and by others of the same host or from the
+address itself, as long as that connection stands.
 Invariant: what a connection registered is forgotten in the time that this takes, whatever else is in the tables.
 Invariant: nothing here works for more than some ten milliseconds at a stretch, but the lists of all topics.
 Answers to: RouteInfoManager; RocketMQ reference, section 2.12.
@@ -28,6 +28,7 @@ from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.register_body import all_at_once
+from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.topic_config import (
     DataVersion,
@@ -260,8 +261,11 @@ class RouteInfoManager:
     def _check_speaks_for(
         known: BrokerLiveInfo, addr: str, channel: Hashable, host: str | None
     ) -> None:
-        """A broker that lost its connection comes back from where it was, mostly before the loss is known here."""
-        if channel != known.channel and host != known.host:
+        """A broker that lost its connection comes back from where it was, mostly before the loss is known here.
+
+        And nobody else can connect from the host of an address.
+        """
+        if channel != known.channel and host not in (known.host, split_addr(addr)[0]):
             raise RegistrationRefusedError(
                 f"{known.broker_name} at {addr} is registered over another connection, from {known.host}, "
                 "which stands"

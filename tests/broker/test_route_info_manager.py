@@ -268,6 +268,36 @@ def test_nobody_else_speaks_for_an_address_while_its_connection_stands(
     register(routes, stolen, channel="stranger", host="10.6.6.6")
 
 
+def test_who_connects_from_an_address_speaks_for_it_whoever_was_there_first(
+    routes: RouteInfoManager,
+) -> None:
+    stolen = attrs.evolve(MASTER, ha_server_addr="10.6.6.6:10912")
+    register(routes, stolen, channel="stranger", host="10.6.6.6")
+    with pytest.raises(RegistrationRefusedError, match=r"from 10\.6\.6\.6"):
+        register(routes, MASTER, channel="elsewhere", host="10.0.0.77")
+    register(routes, MASTER, channel="itself", host="10.0.0.1")
+    assert routes.broker_live_table[MASTER.key].ha_server_addr == MASTER.ha_server_addr
+    with pytest.raises(RegistrationRefusedError, match=r"from 10\.0\.0\.1"):
+        register(routes, stolen, channel="stranger", host="10.6.6.6")
+    routes.channel_closed("stranger")
+    assert addrs(routes) == {0: MASTER.broker_addr}
+
+
+def test_a_route_has_limited_size(routes: RouteInfoManager) -> None:
+    """As many brokers as there may be serve one topic, with the longest names."""
+    for number in range(BROKERS_LIMIT):
+        one = numbered(number, "T")
+        host = one.broker_addr.partition(":")[0]
+        servers = [f"{'s' * 250}:{port}" for port in range(10_000, 10_016)]
+        long_name = attrs.evolve(one, broker_name=f"{number:0262}", filter_servers=servers)
+        register(routes, long_name, channel=number, host=host)
+    route = routes.pickup_topic_route_data("T")
+    assert route is not None
+    assert len(route.broker_datas) == BROKERS_LIMIT
+    assert len(route.to_json()) < FRAME_SIZE_LIMIT // 2
+    assert len(routes.cluster_info().to_classic_json()) < FRAME_SIZE_LIMIT // 2
+
+
 def test_a_name_keeps_its_cluster_while_it_has_a_broker(routes: RouteInfoManager) -> None:
     register(routes, MASTER)
     with pytest.raises(RegistrationRefusedError, match="cluster lab, and not of evil"):

@@ -40,6 +40,8 @@ OURS = {
     "rocketrioReplication": "1",
 }
 """Settings that a rocketrio master shows."""
+GREATEST = 1000
+"""The number of its epoch: brokers believe none that is much further ahead."""
 LONG = 90.0
 """Seconds, as several registrations."""
 
@@ -80,7 +82,7 @@ async def stranger_of(
     def answer(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return request.response(body=asked.get(RequestCode(request.code), b""))
 
-    epoch = Epoch(number=10**9, id="f" * 16, start=0, member="stranger")
+    epoch = Epoch(number=GREATEST, id="f" * 16, start=0, member="stranger")
     listener = await network.host(STRANGER).listen(STRANGER_ADDR)
     ha_listener = await network.host(STRANGER).listen(f"{STRANGER}:10912")
 
@@ -88,7 +90,7 @@ async def stranger_of(
         while True:
             transport = await ha_listener.accept()
             welcome = Welcome(
-                member="stranger", begin=0, end=1 << 40, highest=10**9, epochs=[epoch]
+                member="stranger", begin=0, end=1 << 40, highest=GREATEST, epochs=[epoch]
             )
             await transport.receive_into(memoryview(bytearray(1 << 16)))
             await transport.send_all(encode_exchange(welcome))
