@@ -95,7 +95,10 @@ class OurBroker(Server):
     def wait_ready(self) -> None:
         self.running.wait_until(
             lambda: (
-                wire.serves(self.address) and wire.is_registered(self.name_server, self.address)
+                wire.serves(self.address)
+                and wire.is_registered(self.name_server, self.address)
+                # It takes no writes between its registration and the beginning of its epoch.
+                and self.running.has_said("ready role=")
             ),
             f"serving and listed by {self.name_server}",
         )

@@ -44,6 +44,8 @@ class Process:
     name: str
     log: Path
     _popen: "subprocess.Popen[bytes]"
+    _log_begin: int = 0
+    """Where in its log file this run begins."""
 
     @classmethod
     def start(
@@ -58,6 +60,7 @@ class Process:
         """Start `argv` with its output appended to `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
+            log_begin = output.tell()
             popen = subprocess.Popen(
                 [str(word) for word in argv],
                 stdin=subprocess.DEVNULL,
@@ -68,7 +71,7 @@ class Process:
                 start_new_session=True,
                 preexec_fn=die_with_parent,
             )
-        return cls(name, log, popen)
+        return cls(name, log, popen, log_begin)
 
     @property
     def pid(self) -> int:
@@ -81,6 +84,10 @@ class Process:
     def tail(self) -> str:
         """The end of what it printed."""
         return self.log.read_text(errors="replace")[-_LOG_TAIL:]
+
+    def has_said(self, text: str) -> bool:
+        """Whether it printed this since it was started."""
+        return text.encode() in self.log.read_bytes()[self._log_begin :]
 
     def wait_until(
         self, claim: Callable[[], bool], what: str, timeout: float = START_TIMEOUT
