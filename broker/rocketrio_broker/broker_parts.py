@@ -274,6 +274,7 @@ class BrokerParts:
             store=self.store,
             topics=self.topics,
             groups=self.groups,
+            consumers=self.consumers,
             consumer_offsets=self.consumer_offsets,
             level_clock=self.level_clock,
             absence=self.absence,

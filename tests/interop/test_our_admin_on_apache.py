@@ -7,7 +7,7 @@ import trio
 
 from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
 from rocketrio.administration.admin_values import OffsetReset
-from rocketrio_protocol.errors import GroupNotExist
+from rocketrio_protocol.errors import ConfigError, GroupNotExist
 from rocketrio_protocol.topic_config import READ_WRITE, Permission
 from tests.interop.conftest import OnApache
 
@@ -35,6 +35,22 @@ async def test_what_is_not_given_of_a_topic_stays(on_apache: OnApache) -> None:
         assert unchanged["broker-a"].perm == Permission.WRITE
         await admin.create_topic("managed-topic", perm=int(READ_WRITE))
         assert len((await admin.topic("managed-topic")).queues) == 3
+
+
+async def test_attributes_are_kept_by_5_x_and_refused_for_4_9(on_apache: OnApache) -> None:
+    fifo = {"message.type": "FIFO"}
+    async with open_admin(name_servers=[on_apache.name_server]) as admin:
+        if on_apache.version < "5":
+            with pytest.raises(ConfigError, match="keeps no attributes"):
+                await admin.create_topic("managed-fifo", attributes=fifo)
+            assert (await admin.topic("managed-fifo")).attributes == {"broker-a": None}
+            return
+        made = await admin.create_topic("managed-fifo", attributes=fifo)
+        assert made["broker-a"].attributes == fifo
+        await admin.create_topic("managed-fifo", queues=2)
+        assert (await admin.topic("managed-fifo")).attributes == {"broker-a": fifo}
+        await admin.create_topic("managed-fifo", attributes={"message.type": None})
+        assert (await admin.topic("managed-fifo")).attributes == {"broker-a": {}}
 
 
 async def test_group_is_reset_to_a_time(on_apache: OnApache) -> None:

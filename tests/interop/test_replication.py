@@ -16,6 +16,7 @@ from tests.interop.processes import wait_until
 
 pytestmark = pytest.mark.interop
 
+UPDATE_AND_CREATE_TOPIC, UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 17, 200
 PADDING = "." * 3000
 """400 such messages fill more than one commit-log file of 1 MiB, and a consume queue of 300 entries."""
 
@@ -99,6 +100,34 @@ def test_slave_copies_topics_and_groups_and_offsets(filled: OnApache | OnOurs) -
     wait_until(copied, f"{slave} has the topic and the group's offset", METADATA_TIMEOUT)
     master_groups = _groups(filled.master.address)
     wait_until(lambda: master_groups <= _groups(slave), "the groups", METADATA_TIMEOUT)
+
+
+def test_slave_copies_what_5_x_alone_knows_of_topics_and_groups(
+    filled: OnApache | OnOurs,
+) -> None:
+    """Attributes of a topic and the retry policy of a group, whichever product the master is of."""
+    if filled.version < "5":
+        pytest.skip("4.9 knows neither")
+    policy = {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {"initial": 4000, "max": 60000, "multiplier": 2},
+    }
+    topic = {
+        "topic": "typed", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
+        "topicFilterType": "SINGLE_TAG", "order": "false", "attributes": "+message.type=FIFO",
+    }  # fmt: skip
+    group = json.dumps({"groupName": "patient", "groupRetryPolicy": policy}).encode()
+    master, slave = filled.master.address, filled.slave.address
+    assert wire.ask(master, UPDATE_AND_CREATE_TOPIC, topic).code == 0
+    assert wire.ask(master, UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group).code == 0
+
+    def is_copied() -> bool:
+        found = wire.topics(slave).get("typed", {}).get("attributes")
+        groups = wire.ask(slave, wire.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).json()
+        copied = groups["subscriptionGroupTable"].get("patient", {}).get("groupRetryPolicy")
+        return found == {"message.type": "FIFO"} and copied == policy
+
+    wait_until(is_copied, f"{slave} has the attribute and the policy", METADATA_TIMEOUT)
 
 
 def test_more_follows(filled: OnApache | OnOurs) -> None:

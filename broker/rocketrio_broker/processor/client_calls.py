@@ -123,7 +123,8 @@ class ClientCallProcessor:
                 ResponseCode.TOPIC_NOT_EXIST if is_5 else ResponseCode.SYSTEM_ERROR,
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
             )
-        if is_5 and group not in self._groups.subscription_group_table:
+        is_known = has_members or group in self._groups.subscription_group_table
+        if is_5 and not is_known:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
             )

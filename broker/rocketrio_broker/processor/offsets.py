@@ -10,6 +10,7 @@ does not gets the answers and the rule of Apache's brokers, where the last commi
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from rocketrio_broker.clients import ConsumerManager
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.absence import Absence
@@ -46,6 +47,7 @@ class OffsetProcessor:
         store: MessageStore,
         topics: TopicConfigManager,
         groups: SubscriptionGroupManager,
+        consumers: ConsumerManager,
         consumer_offsets: ConsumerOffsetManager,
         level_clock: LevelClock,
         absence: Absence,
@@ -55,6 +57,7 @@ class OffsetProcessor:
         self._store = store
         self._topics = topics
         self._groups = groups
+        self._consumers = consumers
         self._consumer_offsets = consumer_offsets
         self._level_clock = level_clock
         self._absence = absence
@@ -109,7 +112,7 @@ class OffsetProcessor:
         if problem is not None:
             raise BrokerSystemError(f"The offset is not stored: {problem}")
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if request.version >= VERSION_5 and group not in self._groups.subscription_group_table:
+        if request.version >= VERSION_5 and not self._is_known(group):
             # A member's heartbeat has made its group, so that only a tool of 5.x can mistake the name.
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._leadership.stands_aside:
@@ -130,6 +133,11 @@ class OffsetProcessor:
                 stands.offset if stands.offset >= 0 else None,
             )
         )
+
+    def _is_known(self, group: str) -> bool:
+        """Return whether the group is in the table, or has members though the table could not take it."""
+        is_kept = group in self._groups.subscription_group_table
+        return is_kept or self._consumers.group(group) is not None
 
     def _refuse_beyond_the_end(self, header: offset.UpdateConsumerOffsetRequestHeader) -> None:
         """A log that lost its end got no epoch yet, by which such a commit will be known (14: ask again)."""

@@ -8,9 +8,16 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_broker.offset_version import LEAD_LIMIT
+from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
+from rocketrio_protocol.commands.client import (
+    ConsumerData,
+    HeartbeatData,
+    HeartBeatRequestHeader,
+    SubscriptionData,
+)
 from rocketrio_protocol.commands.offset import OffsetResponseHeader, TimestampResponseHeader
 from rocketrio_protocol.topic_config import TopicConfig
 from rocketrio_protocol.topic_names import retry_topic
@@ -43,6 +50,18 @@ async def test_commit_by_5_x_for_a_group_that_is_not_known_is_refused(
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert not one.broker.parts.consumer_offsets.offset_table
         one.broker.parts.groups.find("G")
+        assert (await one.ask(attrs.evolve(asked, version=479))).code == ResponseCode.SUCCESS
+        assert await committed(one) == 5
+
+
+async def test_commit_by_5_x_of_a_member_whose_group_could_not_be_kept_is_taken(
+    autojump_clock: MockClock,
+) -> None:
+    asked = RemotingCommand.request(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
+    async with asking(groups_limit=1) as one:
+        data = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
+        await one.ask(HeartBeatRequestHeader(), fastjson.dumps(HeartbeatData("c1", [data])))
+        assert "G" not in one.broker.parts.groups.subscription_group_table
         assert (await one.ask(attrs.evolve(asked, version=479))).code == ResponseCode.SUCCESS
         assert await committed(one) == 5
 
