@@ -1,11 +1,12 @@
 """The first words between two brokers, from whom they may come and what they may not do (`ha/exchange.py`)."""
 
+import random
 from typing import Any
 
 import pytest
 import trio
 from tests.broker.ha.support import MASTER_HA, RawPeer, log_bytes, master
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.exchange import NUMBERS_AHEAD_LIMIT, ask_welcome
 from rocketrio_protocol.errors import RemoteProtocolError
@@ -87,3 +88,31 @@ async def test_answer_with_numbers_far_ahead_is_not_believed(autojump_clock: Moc
             transport = await ours.network.host("10.0.0.2").dial(f"{STRANGER}:1")
             with pytest.raises(RemoteProtocolError, match="heard of none after 7"):
                 await ask_welcome(transport, greeting(highest=7))
+
+
+async def test_no_greeting_ends_the_service(autojump_clock: MockClock) -> None:
+    """Of a synchronous master, which writes down who counts; what is left of a greeting after some changes."""
+    rng = random.Random(45)
+    lines = [Epoch(number=number, id=f"{number:016x}", start=100 * number) for number in range(3)]
+    whole = encode_exchange(greeting(end=500, highest=2, epochs=lines))
+    pieces = [b'"', b"-", b"9" * 30, b"\\ud800", b"\\u0000", b"null", b"{", b"\xff", b"1e5", b"[]"]
+    async with master(messages=5) as ours:
+        epochs = ours.store.epochs
+        await epochs.begin(new_name=lambda: "us", reports_disk=False)
+        end = ours.store.max_physical_offset
+        await epochs.open(Epoch(number=1, id="a", start=end, member="us", mode="sync"))
+        for _ in range(300):
+            said = bytearray(whole)
+            for _ in range(rng.randrange(4)):
+                at = rng.randrange(EXCHANGE_HEAD_SIZE, len(said))
+                said[at : at + rng.randrange(8)] = rng.choice(pieces)
+            said[8:EXCHANGE_HEAD_SIZE] = (len(said) - EXCHANGE_HEAD_SIZE).to_bytes(4)
+            stranger = await ours.raw_slave(STRANGER)
+            await stranger.transport.send_all(bytes(said) + bytes(rng.randrange(2) * 8))
+            await wait_all_tasks_blocked()
+            await stranger.transport.aclose()
+        slave = await ours.raw_slave()
+        await slave.report(0)
+        (transfer,) = await slave.read_log(end)
+        assert transfer.body == log_bytes(ours.store)
+    assert epochs.lines[-1].member == "us"
