@@ -494,11 +494,6 @@ class RouteInfoManager:
             yield
         if not left_out:
             live.data_version = registration.topics.data_version
-            return 0
-        logger.warning(
-            "no room for all topics of a broker name=%s from=%s left_out=%d",
-            name, live.host, left_out,
-        )  # fmt: skip
         return left_out
 
     def _add_queues(

@@ -277,7 +277,7 @@ async def test_a_broker_takes_leave(autojump_clock: trio.testing.MockClock) -> N
 
 
 async def test_nobody_else_takes_leave_for_a_broker(
-    autojump_clock: trio.testing.MockClock,
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served() as (name_server, broker, stranger):
         await broker.call(ADDR, *registration())
@@ -287,6 +287,10 @@ async def test_nobody_else_takes_leave_for_a_broker(
         assert "from 10.0.0.1, which stands" in (answer.remark or "")
         answer = await stranger.call(ADDR, *registration(ha_server_addr="10.0.0.7:10912"))
         assert answer.code == ResponseCode.SYSTEM_ERROR
+        # Once a minute of each kind.
+        for _ in range(10):
+            await stranger.call(ADDR, leave)
+        assert caplog.text.count("leave refused") == caplog.text.count("registration refused") == 1
         stranger.drop(ADDR)
         await trio.testing.wait_all_tasks_blocked()
         (live,) = name_server.routes.broker_live_table.values()
@@ -421,20 +425,21 @@ async def test_large_registrations_that_wait_have_limited_room(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = registered(*(TopicConfig(f"topic-{number}") for number in range(50_000)))
-    second = registration(
-        broker_id=1, body=registered(*(TopicConfig(f"topic-{number}") for number in range(3_000)))
-    )
-    monkeypatch.setattr(
-        "rocketrio_broker.processor.name_server.WAITING_BODIES_LIMIT", len(body) + 1
-    )
+    large = registered(*(TopicConfig(f"topic-{number}") for number in range(3_000)))
+    second = registration(broker_id=1, body=large)
+    third = registration(broker_id=2, body=large, broker_addr="10.0.0.7:10911")
+    limit = "rocketrio_broker.processor.name_server.WAITING_BODIES_LIMIT"
+    monkeypatch.setattr(limit, 2 * len(body))  # Each host has half of it.
     async with served() as (name_server, broker, other):
         await other.call(ADDR, RemotingCommand(code=RequestCode.GET_NAMESRV_CONFIG))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(broker.call, ADDR, *registration(body=body))
             while not name_server.processor.is_reading:
                 await trio.lowlevel.checkpoint()
-            assert (await other.call(ADDR, *second)).code == ResponseCode.SYSTEM_BUSY
-        assert (await other.call(ADDR, *second)).code == ResponseCode.SUCCESS
+            assert (await broker.call(ADDR, *second)).code == ResponseCode.SYSTEM_BUSY
+            assert name_server.processor.is_reading
+            assert (await other.call(ADDR, *third)).code == ResponseCode.SUCCESS
+        assert (await broker.call(ADDR, *second)).code == ResponseCode.SUCCESS
 
 
 async def test_a_key_value_table_that_is_full_says_so(

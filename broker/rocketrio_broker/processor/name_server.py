@@ -7,7 +7,6 @@ Invariant: names and addresses that brokers register are checked before they are
 Answers to: DefaultRequestProcessor, ClientRequestProcessor of the name server; RocketMQ reference, section 2.12.
 """
 
-import logging
 from collections.abc import Coroutine, Generator, Mapping
 from itertools import islice
 from typing import Any, Final, TypeVar
@@ -23,6 +22,7 @@ from rocketrio_broker.route_info_manager import (
     RegistrationRefusedError,
     RouteInfoManager,
 )
+from rocketrio_broker.share import Share
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -38,6 +38,7 @@ from rocketrio_protocol.register_body import (
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Answer, Processor
 from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
+from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.route import STANDARD_JSON_VERSION, TopicList
 from rocketrio_protocol.topic_config import (
     QUEUE_NUMS_LIMIT,
@@ -47,15 +48,14 @@ from rocketrio_protocol.topic_config import (
 )
 from rocketrio_protocol.topic_names import registered_name_problem
 
-logger = logging.getLogger("rocketrio_broker.name_server")
-
 T = TypeVar("T")
 
 LARGE_BODY_SIZE: Final = 256 << 10
 """Bytes of a registration, inflated, from which on it is read in steps: some 2,000 topics in JSON, and 10 ms."""
 
 WAITING_BODIES_LIMIT: Final = 64 << 20
-"""Bytes of such registrations that may wait for their turn; who comes then is told to come again."""
+"""Bytes of such registrations that may wait for their turn, half of them of one host; who comes then is told to come
+again."""
 
 FILTER_SERVERS_LIMIT: Final = 16
 """Filter servers of one broker."""
@@ -102,8 +102,9 @@ class NameServerProcessor:
         self._settings = settings
         self._turn = trio.Lock()
         """Held by the large registration that is being read."""
-        self._waiting_size = 0
+        self._waiting_sizes = Share(WAITING_BODIES_LIMIT)
         """Bytes of the large ones, that one among them."""
+        self._rare_log = RareLog()
 
     @property
     def is_reading(self) -> bool:
@@ -148,20 +149,23 @@ class NameServerProcessor:
         steps = self._registration_steps(channel, request, header)
         if size * (INFLATION_LIMIT if header.compressed else 1) <= LARGE_BODY_SIZE:
             return all_at_once(steps)
-        if self._waiting_size + size > WAITING_BODIES_LIMIT:
+        host = split_addr(channel.remote_addr)[0]
+        if self._waiting_sizes.room(host) < size:
             return request.response(
                 code=ResponseCode.SYSTEM_BUSY,
-                remark=f"[OVERLOAD]{self._waiting_size} bytes of registrations wait already, try later",
+                remark=f"[OVERLOAD]{self._waiting_sizes.used} bytes of registrations wait already, try later",
             )
-        self._waiting_size += size
-        return self._register_in_steps(steps, size)
+        self._waiting_sizes.take(host, size)
+        return self._register_in_steps(steps, host, size)
 
-    async def _register_in_steps(self, steps: Generator[None, None, Answer], size: int) -> Answer:
+    async def _register_in_steps(
+        self, steps: Generator[None, None, Answer], host: str, size: int
+    ) -> Answer:
         try:
             async with self._turn:
                 return await _in_steps(steps)
         finally:
-            self._waiting_size -= size
+            self._waiting_sizes.give_back(host, size)
 
     def _registration_steps(
         self,
@@ -177,7 +181,12 @@ class NameServerProcessor:
             result = yield from self._routes.registration_steps(
                 registration, channel=channel, host=host, now=trio.current_time()
             )
-        except AnotherMasterError as error:
+        except RegistrationRefusedError as error:
+            self._rare_log.warning(
+                "registration refused", "from=%s reason=%s", channel.remote_addr, error.what
+            )
+            if not isinstance(error, AnotherMasterError):
+                raise
             return request.response(
                 cluster.RegisterBrokerResponseHeader(master_addr=error.master_addr),
                 code=ResponseCode.SYSTEM_ERROR,
@@ -188,6 +197,10 @@ class NameServerProcessor:
             self._kv_config.namespace_json(ORDER_TOPIC_NAMESPACE) or b"",
         )
         if result.left_out:
+            self._rare_log.warning(
+                "no room for all topics of a broker", "name=%s from=%s left_out=%d",
+                header.broker_name, channel.remote_addr, result.left_out,
+            )  # fmt: skip
             answer.remark = f"{result.left_out} topics found no room in this name server's tables"
         return answer
 
@@ -218,8 +231,8 @@ class NameServerProcessor:
             table.update(each for each in some.items() if _can_be_routed(*each))
             yield
         if count > len(table):
-            logger.warning(
-                "topics that cannot be routed are left out name=%s count=%d",
+            self._rare_log.warning(
+                "topics that cannot be routed are left out", "name=%s count=%d",
                 header.broker_name, count - len(table),
             )  # fmt: skip
         return attrs.evolve(
@@ -230,13 +243,19 @@ class NameServerProcessor:
 
     def unregister_broker(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.UnregisterBrokerRequestHeader)
-        self._routes.unregister_broker(
-            cluster_name=header.cluster_name,
-            broker_addr=header.broker_addr,
-            broker_name=header.broker_name,
-            broker_id=header.broker_id,
-            channel=channel,
-        )
+        try:
+            self._routes.unregister_broker(
+                cluster_name=header.cluster_name,
+                broker_addr=header.broker_addr,
+                broker_name=header.broker_name,
+                broker_id=header.broker_id,
+                channel=channel,
+            )
+        except RegistrationRefusedError as error:
+            self._rare_log.warning(
+                "leave refused", "from=%s reason=%s", channel.remote_addr, error.what
+            )
+            raise
         return request.response()
 
     def query_data_version(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
