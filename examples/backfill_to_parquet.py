@@ -5,7 +5,7 @@
     python examples/backfill_to_parquet.py orders /tmp/orders
 
 The name server is 127.0.0.1:9876, or what NAMESRV_ADDR says. Needs `pip install '.[columns]'`. It ends when
-nothing more comes, or by Ctrl-C.
+everything that was there is copied, or by Ctrl-C.
 
 A file is named by its queue and its first offset, and is complete before its messages are committed. Who is killed in
 between begins at the same offset again, and writes the same file anew.
@@ -17,6 +17,7 @@ between begins at the same offset again, and writes the same file anew.
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,13 +25,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import trio
 
-from rocketrio import Consumer, open_consumer
+from rocketrio import open_consumer
 
 COLUMNS = ("broker_name", "queue_id", "queue_offset", "store_timestamp", "keys", "tags", "body")
 PULLED_AHEAD = 20_000
 """Messages of a queue, and so about the rows of a file."""
-QUIET = 3.0
-"""Seconds without a message after which everything counts as copied."""
 
 
 def write(folder: Path, table: pa.Table) -> int:
@@ -49,12 +48,6 @@ def write(folder: Path, table: pa.Table) -> int:
     return len(queues)
 
 
-async def read(consumer: Consumer) -> pa.Table | None:
-    with trio.move_on_after(QUIET):  # A cancelled read takes nothing.
-        return await consumer.read_arrow(max_wait=1.0, columns=COLUMNS)
-    return None
-
-
 async def main(topic: str, folder: Path) -> None:
     rows = files = 0
     try:
@@ -66,7 +59,8 @@ async def main(topic: str, folder: Path) -> None:
             pull_threshold_for_queue=PULLED_AHEAD,
         ) as consumer:
             print("copying", flush=True)
-            while (table := await read(consumer)) is not None:
+            read = partial(consumer.read_arrow, max_wait=1.0, columns=COLUMNS)
+            async for table in consumer.until_caught_up(read):
                 files += await trio.to_thread.run_sync(write, folder, table)
                 await consumer.commit()
                 rows += table.num_rows

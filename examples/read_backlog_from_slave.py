@@ -15,8 +15,6 @@ import trio
 from rocketrio import open_client, open_consumer
 
 SLAVE_ID = 1
-QUIET = 2.0
-"""Seconds without a message after which the backlog counts as read."""
 
 
 async def main() -> None:
@@ -25,11 +23,8 @@ async def main() -> None:
         open_consumer("orders", group="archive", start_from="first", client=client) as consumer,
     ):
         tags: Counter[str | None] = Counter()
-        while True:
-            with trio.move_on_after(QUIET) as patience:
-                tags.update(message.tags for message in await consumer.receive_batch())
-            if patience.cancelled_caught:
-                break
+        async for messages in consumer.until_caught_up(consumer.receive_batch):
+            tags.update(message.tags for message in messages)
         for queue, broker_id in consumer.pull_from_which_node_table.items():
             addr = client.routing.broker_addr_table[queue.broker_name].get(broker_id, "away")
             print(f"{queue} was read from broker id {broker_id} at {addr}")

@@ -1,6 +1,7 @@
 """Test your own code against a whole cluster in memory: no ports, no files, no waiting.
 
-    pytest examples/test_with_embedded_cluster.py
+    pip install pytest pytest-trio
+    pytest -o trio_mode=true examples/test_with_embedded_cluster.py     # or trio_mode = true in your pytest settings
 
 With pytest-trio's `autojump_clock` time jumps whenever everybody waits, so that timeouts cost nothing.
 """

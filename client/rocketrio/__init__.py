@@ -52,6 +52,8 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
 
+__version__ = "0.1.0"
+
 __all__ = [
     "DELAY_LEVELS",
     "LATENCIES_4X",
@@ -94,6 +96,7 @@ __all__ = [
     "TransactionState",
     "Values",
     "WrongProcess",
+    "__version__",
     "allocate_averagely",
     "allocate_averagely_by_circle",
     "allocate_by_config",
@@ -104,3 +107,8 @@ __all__ = [
     "open_consumer",
     "open_producer",
 ]
+
+
+def __dir__() -> list[str]:
+    """List what is public: the modules of the package are among its attributes too."""
+    return __all__

@@ -3,8 +3,8 @@
 import base64
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from contextlib import aclosing
+from typing import Any
 
 import click
 import trio
@@ -23,15 +23,8 @@ from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consuming.consumer_parts import COMMIT_GRACE
 from rocketrio.consuming.fetch import StartFrom
-from rocketrio.consuming.queue_questions import end_offset
-from rocketrio_protocol.errors import Error, NotReachable
-from rocketrio_protocol.message import MessageExt, MessageQueue
-
-LOOK_INTERVAL: Final = 0.1
-"""Seconds without a message after which `--until-caught-up` looks whether it is done."""
-
-SHARE_LIMIT: Final = 10.0
-"""Seconds that brokers may take to say who shares the queues: a few rounds of asking."""
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.message import MessageExt
 
 
 class _Start(click.ParamType[StartFrom]):
@@ -185,34 +178,9 @@ async def _forever(consumer: Consumer, printer: _Printer, count: int | None) -> 
 
 
 async def _until_caught_up(consumer: Consumer, printer: _Printer, count: int | None) -> None:
-    await _know_share(consumer)
-    ends = await _ends(consumer)
-    while not _is_past(consumer, ends) and (room := _room(printer, count)):
-        messages: list[MessageExt] = []
-        with trio.move_on_after(LOOK_INTERVAL):
-            messages = await consumer.receive_batch(room)
-        if messages:
+    received = consumer.until_caught_up(lambda: consumer.receive_batch(_room(printer, count)))
+    async with aclosing(received) as batches:
+        async for messages in batches:
             await printer.write(messages)
-
-
-async def _know_share(consumer: Consumer) -> None:
-    # Without it nothing would be left to consume, and that would be taken for all.
-    deadline = trio.current_time() + SHARE_LIMIT
-    while not consumer.rebalances:
-        if trio.current_time() >= deadline:
-            raise NotReachable(
-                f"no broker told in {SHARE_LIMIT:.0f} s which queues are this member's of group {consumer.group}"
-            )
-        await trio.sleep(LOOK_INTERVAL)
-
-
-async def _ends(consumer: Consumer) -> dict[MessageQueue, int]:
-    return {queue: await end_offset(consumer.client, queue) for queue in consumer.assignment}
-
-
-def _is_past(consumer: Consumer, ends: Mapping[MessageQueue, int]) -> bool:
-    for queue in consumer.assignment:  # A queue that another member took over is its to finish.
-        position = consumer.position(queue)
-        if position is None or position < ends.get(queue, 0):
-            return False
-    return True
+            if not _room(printer, count):
+                return

@@ -42,6 +42,7 @@ async def open_consumer(
     where: Where = None,
     queues: Sequence[MessageQueue] | None = None,
     start_from: StartFrom = "last",
+    wait_for_topic: float | None = None,
     mode: Mode = "clustering",
     orderly: bool = False,
     offsets_path: str | PathLike[str] | None = None,
@@ -74,6 +75,10 @@ async def open_consumer(
     A queue goes on where the group committed. Only where a broker says that it never did, `start_from` counts: "first",
     "last" (RocketMQ's rule: a young queue is read from its beginning all the same) or an aware datetime.
 
+    A topic that nobody knows is an error after a second. With `wait_for_topic` so many seconds are waited for it, and
+    for the cluster where that is down, and the log says so; `math.inf` waits for ever, as Java's consumers do. A send
+    makes a topic, and so do `create_topic` and `rocketrio topic create`.
+
     What `run` or `retry` hands back comes again later, also from another member, and after `max_reconsume_times` (16)
     it goes to the group's dead-letter topic.
 
@@ -91,7 +96,9 @@ async def open_consumer(
 
     A queue is pulled ahead up to a threshold in messages or bytes, all of them together up to `pull_threshold_size`
     bytes, and one message a queue more where messages are large. The consumer uses `client`, or opens one with the
-    remaining arguments (see `open_client`). Raises RouteNotFound for an unknown topic, NotReachable without a cluster.
+    remaining arguments (see `open_client`).
+
+    Raises RouteNotFound for an unknown topic, NoBrokerRegistered and NotReachable without a cluster.
     """
     options = ConsumerOptions(
         group=group,
@@ -102,6 +109,7 @@ async def open_consumer(
         offsets_path=None if offsets_path is None else path("offsets_path", offsets_path),
         max_reconsume_times=max_reconsume_times,
         start_from=start_from,
+        wait_for_topic=wait_for_topic,
         auto_commit=auto_commit,
         auto_commit_interval=auto_commit_interval,
         pull_batch_size=pull_batch_size,

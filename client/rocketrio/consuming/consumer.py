@@ -8,7 +8,7 @@ Unlike Java: one consumer for both, and no listener: the loop is the caller's.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -17,6 +17,7 @@ from rocketrio.arguments import seconds, whole_number
 from rocketrio.callables import async_function, plain_function
 from rocketrio.consuming.assignment import Assignment
 from rocketrio.consuming.batches import Batches
+from rocketrio.consuming.caught_up import until_caught_up
 from rocketrio.consuming.consume_rates import ConsumeRates
 from rocketrio.consuming.consumer_statistics import ConsumerStatistics, QueueStatistics
 from rocketrio.consuming.delivery import Delivery
@@ -170,6 +171,19 @@ class Consumer(ConsumerPositions):
     ) -> "polars.DataFrame":
         """As `read_arrow`, as a Polars DataFrame."""
         return await receive_polars(self.hand_out, columns, max_messages, max_wait)
+
+    def until_caught_up(self, receive: Callable[[], Awaitable[T]]) -> AsyncGenerator[T]:
+        """Iterates over what `receive` gives, and ends when all messages that were there at the start were received.
+
+            async for messages in consumer.until_caught_up(consumer.receive_batch): ...
+            async for table in consumer.until_caught_up(consumer.read_arrow): ...
+
+        The start is when the first is asked for; what comes later may be among it. Of a queue that moves to another
+        member meanwhile the rest is that member's. At the end all that was received counts as worked on.
+
+        Raises what `receive` raises, NotReachable where no broker tells where a queue ends or whose it is.
+        """
+        return until_caught_up(self, receive)
 
     def settle(self) -> None:
         """All that was received is worked on."""

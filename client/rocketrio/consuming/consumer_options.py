@@ -52,6 +52,8 @@ class ConsumerOptions:
     max_reconsume_times: int | None
     """None for RocketMQ's rule."""
     start_from: StartFrom
+    wait_for_topic: float | None
+    """Seconds; None for as long as a broker needs to register a topic that a send has just made."""
     auto_commit: bool
     auto_commit_interval: float
     pull_batch_size: int
@@ -75,6 +77,8 @@ class ConsumerOptions:
             raise ConfigError(
                 f"start_from={start!r} is neither 'first', 'last' nor a datetime with a time zone"
             )
+        if self.wait_for_topic is not None:
+            seconds("wait_for_topic", self.wait_for_topic)
         plain_function("strategy", self.strategy)
         flag("orderly", self.orderly)
         flag("auto_commit", self.auto_commit)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from typing import Final
 
 import trio
@@ -30,10 +31,9 @@ from rocketrio.heartbeat import BROADCASTING, CLUSTERING, ConsumerMembership
 from rocketrio.instance import CLOSE_GRACE, ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.errors import BrokerError, ConfigError, RouteNotFound
+from rocketrio_protocol.errors import BrokerError, ConfigError, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import background_nursery
-from rocketrio_protocol.route import TopicRouteData
 from rocketrio_protocol.topic_names import retry_topic
 
 logger = logging.getLogger("rocketrio.consumer")
@@ -43,6 +43,10 @@ COMMIT_GRACE: Final = 5.0
 YOUNG_TOPIC_LIMIT: Final = 1.0
 """Seconds until an unknown topic is an error: a broker registers one that a send has just made a moment later."""
 YOUNG_TOPIC_PAUSE: Final = 0.1
+TOPIC_PAUSE: Final = 1.0
+"""Seconds between looks for a topic that is waited for longer."""
+TOPIC_TOLD_EVERY: Final = 60.0
+"""Seconds between lines of the log about a topic that is waited for."""
 
 
 @asynccontextmanager
@@ -107,6 +111,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             consumer.rates.look()
 
         # Raises for the caller, where a task could only log.
+        await _wait_for_topics(client, options.subscriptions, options.wait_for_topic)
         for topic, subscription in options.subscriptions.items():
             await _check_subscription(client, group, topic, subscription)
         try:
@@ -146,9 +151,9 @@ async def _check_subscription(
     client: ClientInstance, group: str, topic: str, subscription: Subscription
 ) -> None:
     """Ask each broker of the topic whether it takes what only brokers understand."""
-    route = await _known_route(client, topic)
     if not subscription.is_sql92:
         return
+    route = await client.topic_route(topic)
     data = subscription.data(topic, sub_version=client.wall_clock.now_ms())
 
     async def ask(found: FindBrokerResult) -> None:
@@ -166,16 +171,30 @@ async def _check_subscription(
         await client.ask_broker(MessageQueue(topic, broker.broker_name, 0), ask)
 
 
-async def _known_route(client: ClientInstance, topic: str) -> TopicRouteData:
-    """The topic's route. Raises RouteNotFound once no name server has known it for `YOUNG_TOPIC_LIMIT`."""
-    deadline = trio.current_time() + YOUNG_TOPIC_LIMIT
-    while True:
-        try:
-            return await client.topic_route(topic)
-        except RouteNotFound:
-            if trio.current_time() >= deadline:
-                raise
-            await trio.sleep(YOUNG_TOPIC_PAUSE)
+async def _wait_for_topics(
+    client: ClientInstance, topics: Iterable[str], seconds: float | None
+) -> None:
+    """Get the topics' routes, which may take so many seconds. Raises RouteNotFound, NotReachable after that."""
+    began = trio.current_time()
+    told_at = -inf
+    waited_out = RouteNotFound if seconds is None else (RouteNotFound, NotReachable)
+    deadline = began + (YOUNG_TOPIC_LIMIT if seconds is None else seconds)
+    for topic in topics:
+        while True:
+            try:
+                await client.topic_route(topic)
+                break
+            except waited_out as error:
+                now = trio.current_time()
+                if now >= deadline:
+                    raise
+                is_young = now < began + YOUNG_TOPIC_LIMIT
+                if not is_young and now - told_at >= TOPIC_TOLD_EVERY:
+                    told_at = now
+                    logger.warning("waiting for topic=%s error=%s", topic, error)
+                await trio.sleep(
+                    min(YOUNG_TOPIC_PAUSE if is_young else TOPIC_PAUSE, deadline - now)
+                )
 
 
 async def _join(service: RebalanceService, nursery: trio.Nursery) -> None:

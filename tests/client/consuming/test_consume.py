@@ -1,5 +1,6 @@
 """Opening a consumer: where it starts, and how members of a group share queues."""
 
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,10 +12,12 @@ from tests.client.orders import TOPIC, another_client, receive, send
 
 from rocketrio import (
     ClientInstance,
+    Message,
     MessageQueue,
     RouteNotFound,
     open_admin,
     open_consumer,
+    open_producer,
 )
 from rocketrio.api import ClientAPI
 from rocketrio.consuming.fetch import QueueFetcher
@@ -303,3 +306,56 @@ async def test_topic_that_nobody_knows_is_an_error_soon(
         async with open_consumer("nowhere", group="g", client=client):
             pass
     assert trio.current_time() - started < 2.0
+
+
+async def test_consumer_may_start_before_its_topic(
+    client: ClientInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send_later() -> None:
+        await trio.sleep(150)
+        async with open_producer(client=client) as producer:
+            await producer.send(Message("later", b"at last"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send_later)
+        async with open_consumer(
+            "later", group="g", start_from="first", wait_for_topic=math.inf, client=client
+        ) as consumer:
+            assert 150 <= trio.current_time() < 160
+            assert (await consumer.receive()).body == b"at last"
+    assert caplog.text.count("waiting for topic=later") == 3
+
+
+@pytest.mark.parametrize(("given", "waited"), [({}, 1.0), ({"wait_for_topic": 20.0}, 20.0)])
+async def test_topic_is_waited_for_as_long_as_was_said(
+    client: ClientInstance, given: dict[str, float], waited: float
+) -> None:
+    began = trio.current_time()
+    with pytest.raises(RouteNotFound, match="never"):
+        async with open_consumer("never", group="g", client=client, **given):
+            pass
+    assert trio.current_time() - began == pytest.approx(waited, abs=1.0)
+
+
+async def test_consumer_may_start_before_its_cluster(
+    client: ClientInstance, cluster: EmbeddedCluster
+) -> None:
+    await send(client, 1)
+    await cluster.kill_master()
+    await cluster.slaves[0].kill()
+    await cluster.kill_name_server()
+
+    async def start_later() -> None:
+        await trio.sleep(10)
+        await cluster.restart_name_server()
+        await trio.sleep(10)
+        await cluster.restart_master()
+
+    cluster.nursery.start_soon(start_later)
+    async with (
+        another_client(cluster) as fresh,
+        open_consumer(
+            TOPIC, group="g", start_from="first", wait_for_topic=60, client=fresh
+        ) as consumer,
+    ):
+        assert (await consumer.receive()).body == b"0"
