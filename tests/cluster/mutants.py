@@ -24,15 +24,15 @@ from rocketrio.consuming import fetch
 from rocketrio_broker import broker
 from rocketrio_broker.ha.missing_tail import FetchedTail, MissingTail
 from rocketrio_broker.ha.other_master import OtherMasters
+from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
-from rocketrio_broker.hand_over import HandOver, TakeOver
+from rocketrio_broker.hand_over import HandOver
 from rocketrio_broker.leadership import Leadership
 from rocketrio_broker.queue_locks import QueueLocks
+from rocketrio_broker.role import RoleService
 from rocketrio_broker.schedule import _Arrivals
 from rocketrio_broker.store import recovery
 from rocketrio_broker.store.read_gate import ReadGate
-from rocketrio_protocol.commands.admin import TakeOverRequestHeader
-from rocketrio_protocol.frame import Body
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -78,17 +78,6 @@ def expect_no_slaves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MissingTail, "fetch", at_once)
 
 
-def take_over_late(patch: pytest.MonkeyPatch) -> None:
-    """A follower that said that it has not taken over does so with an order that comes late."""
-
-    def outcome(self: TakeOver, token: str) -> str:
-        if token != self._role_file.taken:
-            return "void"
-        return "leads" if self._parts.leadership.leads else "taken"
-
-    patch.setattr(TakeOver, "_outcome", outcome)
-
-
 def take_no_answer_for_no(patch: pytest.MonkeyPatch) -> None:
     """A master whose order to take over is not answered goes on."""
     take = HandOver._take
@@ -99,16 +88,20 @@ def take_no_answer_for_no(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HandOver, "_take", taken)
 
 
-def hand_over_what_is_there(patch: pytest.MonkeyPatch) -> None:
-    """A follower takes over with as much of the log as it has."""
-    patch.setattr(HandOver, "_catch_up", _answering(None))
-    take = TakeOver._take
+def claim_in_a_hand_over(patch: pytest.MonkeyPatch) -> None:
+    """A master says that it leads while its follower may have taken over."""
+    patch.setattr(RoleService, "claims", property(lambda self: self._claims))
 
-    async def content(self: TakeOver, header: TakeOverRequestHeader, body: Body) -> Any:
-        header.log_end_offset = self._parts.store.max_physical_offset
-        return await take(self, header, body)
 
-    patch.setattr(TakeOver, "_take", content)
+def copy_tables_of_any_log(patch: pytest.MonkeyPatch) -> None:
+    """A slave takes over topics and groups of a master whose log is not the one it has."""
+    copy = SlaveSynchronize.run
+
+    async def always(self: SlaveSynchronize, **options: Any) -> None:
+        patch.setattr(self, "_is_following", lambda: True)
+        await copy(self, **options)
+
+    patch.setattr(SlaveSynchronize, "run", always)
 
 
 def ask_no_slave(patch: pytest.MonkeyPatch) -> None:
@@ -134,9 +127,9 @@ MUTANTS: Final[dict[str, Patch]] = {
     "a torn end ends the log": keep_torn_ends,
     "a new master asks its slaves": ask_no_slave,
     "an empty synchronous master waits for a slave": expect_no_slaves,
-    "a follower has the whole log": hand_over_what_is_there,
-    "a follower that was asked takes over no more": take_over_late,
-    "no answer is not an answer": take_no_answer_for_no,
+    "a master asks about an order that was not answered": take_no_answer_for_no,
+    "a master claims nothing in a hand-over": claim_in_a_hand_over,
+    "tables are copied with the log": copy_tables_of_any_log,
     "a broker's first seconds grant no lock": forget_locks,
     "delays outlive a clock that was ahead": trust_the_clock,
 }

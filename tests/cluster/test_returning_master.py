@@ -10,6 +10,7 @@ import trio
 from tests.broker.ha.support import log_bytes
 from tests.broker.store.faulty_disk import FaultyDisk
 from tests.broker.store.support import read_all
+from tests.cluster.histories.disk import ScheduledDisk
 from tests.cluster.support import Caller, bodies, caller_of
 from trio.testing import MockClock
 
@@ -229,6 +230,34 @@ async def test_master_serves_after_the_limit_where_a_peer_cannot_be_asked(
         assert 10 <= trio.current_time() - began < 30
         assert "serving without asking a peer that cannot be reached" in caplog.text
         assert (await pair.caller.send(master.broker.address, b"on")).code == ResponseCode.SUCCESS
+
+
+async def test_master_without_room_for_what_it_lacks_waits_for_room(
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It could take no write anyway; and once it has room it would take them beside a slave that has more."""
+    monkeypatch.setattr("tests.cluster.test_returning_master.FaultyDisk", ScheduledDisk)
+    async with cluster_of(1) as pair, trio.open_nursery() as nursery:
+        first, (second,) = pair.cluster.master, pair.cluster.slaves
+        sent = await pair.send(50)
+        await pair.level(first, second)
+        assert isinstance(first.disk, ScheduledDisk)
+        first.disk.fill(True)
+        await pair.change(first.broker, "slave", 2)
+        await pair.change(second.broker, "async-master", 0)
+        sent += await pair.send(30, broker=second.broker, first=50)
+        await pair.change(second.broker, "slave", 1)
+        nursery.start_soon(pair.change, first.broker, "async-master", 0)
+        await trio.sleep(30)
+        assert not first.broker.store.writable
+        assert caplog.text.count("no writes are taken until there is room") == 1
+        first.disk.fill(False)
+        await trio.sleep(15)
+        assert first.broker.store.writable
+        assert await pair.read(first.broker) == sent
+        await pair.level(first, second)
 
 
 async def test_master_waits_for_a_slave_where_it_is_told_to(autojump_clock: MockClock) -> None:

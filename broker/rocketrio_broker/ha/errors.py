@@ -156,4 +156,4 @@ class MissingHistoryError(ReplicationError):
 class NoRoomError(Error):
     """A slave's disk does not take what its master sends."""
 
-    remedy = "Make room on this slave's disk: replication then goes on by itself"
+    remedy = "Make room on this broker's disk: replication then goes on by itself"

@@ -23,7 +23,7 @@ import trio
 
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.config import HAConfig
-from rocketrio_broker.ha.errors import ReplicationError, SilentPeerError
+from rocketrio_broker.ha.errors import NoRoomError, ReplicationError, SilentPeerError
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.peers import ASK_AGAIN_PAUSE, Peers, Replica, ask_replica
 from rocketrio_broker.ha.torn_end import PeerLog, TornEnd
@@ -127,8 +127,12 @@ class MissingTail:
                     "asking again before it serves, for messages that only a slave may have unreachable=%s wait=%g",
                     self._named(result), rule.wait,
                 )  # fmt: skip
+            # A log that takes nothing cannot go on either: it is not too late when there is room.
+            has_room = not any(
+                isinstance(error, NoRoomError) for error in result.unreachable.values()
+            )
             if has_waited:
-                if rule.serves_without:
+                if rule.serves_without and has_room:
                     self._log_unreachable(result, rule)
                     break
                 if not stands_by:
@@ -233,7 +237,7 @@ class MissingTail:
                 slave.addr, store.min_physical_offset,
             )  # fmt: skip
         for error in problem:
-            if isinstance(error, SilentPeerError):
+            if isinstance(error, SilentPeerError | NoRoomError):
                 result.unreachable[slave.addr] = error
                 return False
             result.refused[slave.addr] = error
@@ -256,7 +260,11 @@ class MissingTail:
             if isinstance(client.problem, ReplicationError):
                 problem.append(client.problem)
             elif waiting.cancelled_caught:
-                problem.append(SilentPeerError("Nothing came from the slave"))
+                last = client.problem
+                if isinstance(last, OSError):
+                    last = NoRoomError(f"This disk takes nothing: {last}")
+                silent = SilentPeerError("Nothing came from the slave")
+                problem.append(last if isinstance(last, NoRoomError) else silent)
         scope.cancel()
 
     # --- saying so ---------------------------------------------------------------------------
@@ -277,6 +285,10 @@ class MissingTail:
         return ", ".join(sorted(map(self._name, result.unreachable)))
 
     def _why_waiting(self, result: FetchedTail) -> str:
+        for error in result.unreachable.values():
+            if isinstance(error, NoRoomError):
+                logger.error("no writes are taken until there is room reason=%s", error)
+                return f"this master has no room for what only a slave has of its log: {error}"
         peers = self._named(result)
         logger.error("no writes are taken until a peer can be asked peers=%s", peers)
         return (

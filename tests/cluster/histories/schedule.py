@@ -328,6 +328,9 @@ def _hand_overs(
         seconds = rng.choice((0.0, 0.01, 0.05, 0.2))
         if seconds:
             faults.append(Fault(round(at - 0.5, 3), 5.0, "delay", "master", other, amount=seconds))
+        if rng.random() < 0.3:
+            down = round(at + rng.uniform(0.0, 0.5), 3)
+            faults.append(Fault(down, 8.0, "name server down", "name server"))
         kind = rng.choice((None, "kill", "power cut", "pause", "partition", "cut"))
         if kind is not None:
             is_pair = kind in get_args(PAIR_FAULTS)
@@ -352,13 +355,13 @@ def _grab(rng: random.Random, length: float, slaves: int) -> Grab | None:
 
 def _damage(rng: random.Random, length: float, slaves: int) -> list[Fault]:
     """A torn end, an empty disk, or clocks that jump, in some runs."""
-    kind = rng.choice((None, None, None, None, "torn end", "wiped", "clock"))
+    kind = rng.choice((None, None, None, "torn end", "torn end", "wiped", "clock"))
     at, lasts = round(rng.uniform(6, length - 14), 3), round(rng.uniform(0.3, 6.0), 3)
     if kind is None:
         return []
     if kind == "clock":
         return [Fault(at, lasts, kind, "clocks", amount=rng.choice((-5.0, 30.0, 3600.0)))]
-    who = rng.choice(("master", *(f"slave-{number + 1}" for number in range(slaves))))
+    who = rng.choice(("master", "master", *(f"slave-{number + 1}" for number in range(slaves))))
     amount = float(rng.choice((1, 17, 40, 300))) if kind == "torn end" else 0.0
     faults = [Fault(at, lasts, kind, who, amount=amount)]
     if kind == "wiped" and who == "master" and rng.random() < 0.5:

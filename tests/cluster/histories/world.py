@@ -32,6 +32,7 @@ from tests.cluster.histories.uses.names import level_table
 from rocketrio import open_admin, open_client
 from rocketrio_broker.embedded import MASTER_HOST, NAME_SERVER_HOST, EmbeddedCluster, Member
 from rocketrio_broker.ha.epochs import common_boundary
+from rocketrio_broker.store.checkpoint import read_checkpoint
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.errors import NotOpenedError
 from rocketrio_broker.store.message_store import MessageStore
@@ -292,6 +293,8 @@ class World:
                 offsets=self.offsets(member),
             )
         )
+        # What a checkpoint vouches for lay on the disk long before.
+        torn = min(torn, log_end - self._vouched(member))
         left = {"power cut": flushed, "torn end": log_end - torn, "wiped": 0}.get(how, log_end)
         self._ends[number] = left, min(left, flushed)
         self._logs[number] = whole_log(store)[1]
@@ -302,12 +305,18 @@ class World:
         await member.kill()
         disk = member.disk
         assert isinstance(disk, ScheduledDisk)
-        if how == "torn end" and log_end:
+        if how == "torn end" and torn > 0:
             disk.tear(member.config.data / "commitlog", LOG_FILE_SIZE, log_end, torn)
         if how in ("power cut", "wiped"):
             member.disk = found = disk.after_cut(seed, kept) if how == "power cut" else type(disk)()
             found.seconds = disk.seconds
             found.fill(disk.is_full)
+
+    @staticmethod
+    def _vouched(member: Member) -> int:
+        directory = member.broker.store.directory
+        positions = read_checkpoint(member.disk, directory.checkpoint).positions
+        return 0 if positions is None else positions.queue_position
 
     async def start(self, member: Member) -> None:
         """Bring a broker back; one that cannot start now, as its disk is full, is tried again."""
