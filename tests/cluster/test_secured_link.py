@@ -19,7 +19,7 @@ from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.exchange import ask_welcome
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import secured_dial
-from rocketrio_broker.ha.torn_end import read_log
+from rocketrio_broker.ha.torn_end import PeerLog, read_log
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.ha_exchange import Greeting
@@ -184,12 +184,13 @@ async def test_who_asks_for_the_end_of_a_log_is_answered_by_a_broker_of_the_name
         security = attrs.evolve(load_link_security(secret_file=secret), broker_name=name)
         dial = secured_dial(cluster.dial_from(STRANGER), security)
         greeting = Greeting(member="other", begin=0, end=0, highest=0, opens=1)
+        peer = PeerLog(addr, store.max_physical_offset, knows_epochs=True)
         if name == "broker-a":
-            assert await read_log(dial, addr, 0, store.max_physical_offset) == log_bytes(store)
+            assert await read_log(dial, peer, 0, peer.end) == log_bytes(store)
             welcome = await ask_welcome(await dial(addr), greeting)
             assert welcome.member == store.epochs.member
             return
         with pytest.raises(LinkRefusedError, match="'broker-a', this one's is 'broker-b'"):
-            await read_log(dial, addr, 0, store.max_physical_offset)
+            await read_log(dial, peer, 0, peer.end)
         with pytest.raises(LinkRefusedError):
             await ask_welcome(await dial(addr), greeting)

@@ -28,9 +28,12 @@ from rocketrio_protocol.remoting.ports import Transport
 EXCHANGE_LIMIT: Final = 5.0
 """Seconds for question and answer."""
 
-NUMBERS_AHEAD_LIMIT: Final = 1 << 20
-"""How far a peer's epoch numbers may be ahead of ours: each that is heard is kept, and the next one has to be greater.
-A broker that becomes master every minute gets as far in two years."""
+ANNOUNCED_AHEAD_LIMIT: Final = 1 << 20
+"""How far an epoch that is announced may be ahead of all that were heard of: its number is kept, and the next has to be
+greater. Who is refused opens its epoch without this broker's word."""
+
+ANSWERED_AHEAD_LIMIT: Final = 1 << 40
+"""The same for what is answered: many announcements may have come between, and a new member has heard of none."""
 
 REPLICATION_KEY: Final = "rocketrioReplication"
 """Among the settings that a rocketrio broker shows (26): the version of the exchange that it knows."""
@@ -63,12 +66,12 @@ def greeting_of(
 async def welcome(store: MessageStore, greeting: Greeting, *, broker_id: int = -1) -> Welcome:
     """Return the answer to a greeting.
 
-    Raises RemoteProtocolError for numbers that cannot be, OSError when the disk does not take the promise in it.
+    Raises RemoteProtocolError for an epoch that cannot be the next, OSError when the disk does not take the promise.
     """
     epochs = store.epochs
     highest = epochs.highest
-    _check_numbers(greeting, highest)
     if greeting.opens:
+        _check_ahead(greeting.opens, highest, ANNOUNCED_AHEAD_LIMIT)
         await epochs.promise(greeting.opens)
     return Welcome(
         member=epochs.member,
@@ -89,7 +92,8 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
         head = await _receive_exactly(transport, EXCHANGE_HEAD_SIZE)
         body = await _receive_exactly(transport, exchange_size(head))
         answer = decode_exchange(body, Welcome)
-        _check_numbers(answer, greeting.highest)
+        heard = max([answer.highest, *(epoch.number for epoch in answer.epochs)])
+        _check_ahead(heard, greeting.highest, ANSWERED_AHEAD_LIMIT)
         if answer.refusal:
             raise LinkRefusedError(answer.refusal, broker_addr=transport.remote_addr)
         return answer
@@ -99,13 +103,10 @@ async def ask_welcome(transport: Transport, greeting: Greeting) -> Welcome:
     )
 
 
-def _check_numbers(heard: Greeting | Welcome, own_highest: int) -> None:
-    numbers = [heard.highest, *(epoch.number for epoch in heard.epochs)]
-    if isinstance(heard, Greeting):
-        numbers.append(heard.opens)
-    if max(numbers) > own_highest + NUMBERS_AHEAD_LIMIT:
+def _check_ahead(number: int, own_highest: int, limit: int) -> None:
+    if number > own_highest + limit:
         raise RemoteProtocolError(
-            f"The other end speaks of an epoch {max(numbers)}, and this broker has heard of none after {own_highest}",
+            f"The other end speaks of an epoch {number}, and this broker has heard of none after {own_highest}",
             remedy="It is no broker of this name, or its file rocketrioEpochs was made by no broker",
         )
 

@@ -8,7 +8,7 @@ import trio
 from tests.broker.ha.support import MASTER_HA, RawPeer, log_bytes, master
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from rocketrio_broker.ha.exchange import NUMBERS_AHEAD_LIMIT, ask_welcome
+from rocketrio_broker.ha.exchange import ANNOUNCED_AHEAD_LIMIT, ANSWERED_AHEAD_LIMIT, ask_welcome
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.ha_exchange import (
     EXCHANGE_HEAD_SIZE,
@@ -49,28 +49,33 @@ async def test_greeting_that_cannot_be_read_ends_its_connection_and_nothing_else
         assert "cannot be read" in (ours.service.statistics().last_refusal or "")
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"opens": NUMBERS_AHEAD_LIMIT + 1},
-        {"highest": NUMBERS_AHEAD_LIMIT + 1},
-        {"epochs": [Epoch(number=NUMBERS_AHEAD_LIMIT + 1, id="a", start=0)]},
-    ],
-)
-async def test_number_far_ahead_is_not_believed_and_not_kept(
-    autojump_clock: MockClock, fields: dict[str, Any]
+async def test_announcement_far_ahead_is_not_believed_and_not_kept(
+    autojump_clock: MockClock,
 ) -> None:
-    """The next epoch here would need a greater one: a few strangers could use them all up."""
+    """The next epoch here would need a greater number: one stranger could use them all up."""
     async with master(messages=5) as ours:
         stranger = await ours.raw_slave(STRANGER)
-        await stranger.transport.send_all(encode_exchange(greeting(**fields)))
+        far = greeting(opens=ANNOUNCED_AHEAD_LIMIT + 1)
+        await stranger.transport.send_all(encode_exchange(far))
         await stranger.wait_ended()
         assert ours.store.epochs.highest == 0
         assert "heard of none after 0" in (ours.service.statistics().last_refusal or "")
         asker = await ours.network.host(STRANGER).dial(MASTER_HA)
-        answer = await ask_welcome(asker, greeting(opens=NUMBERS_AHEAD_LIMIT))
+        answer = await ask_welcome(asker, greeting(opens=ANNOUNCED_AHEAD_LIMIT))
         assert answer.highest == 0
-        assert ours.store.epochs.highest == NUMBERS_AHEAD_LIMIT
+        assert ours.store.epochs.highest == ANNOUNCED_AHEAD_LIMIT
+
+
+async def test_who_has_heard_of_many_announcements_is_still_understood(
+    autojump_clock: MockClock,
+) -> None:
+    """By a new member too, which has heard of none: otherwise strangers could part them."""
+    async with master(messages=5) as ours:
+        dial = ours.network.host(STRANGER).dial
+        for count in range(1, 4):
+            await ask_welcome(await dial(MASTER_HA), greeting(opens=count * ANNOUNCED_AHEAD_LIMIT))
+        answer = await ask_welcome(await dial(MASTER_HA), greeting())
+        assert answer.highest == 3 * ANNOUNCED_AHEAD_LIMIT
 
 
 async def test_answer_with_numbers_far_ahead_is_not_believed(autojump_clock: MockClock) -> None:
@@ -80,7 +85,7 @@ async def test_answer_with_numbers_far_ahead_is_not_believed(autojump_clock: Moc
         async def answer() -> None:
             peer = RawPeer(await listener.accept())
             await peer.read(EXCHANGE_HEAD_SIZE)
-            far = Welcome(member="m", begin=0, end=0, highest=7 + NUMBERS_AHEAD_LIMIT + 1)
+            far = Welcome(member="m", begin=0, end=0, highest=7 + ANSWERED_AHEAD_LIMIT + 1)
             await peer.transport.send_all(encode_exchange(far))
 
         async with trio.open_nursery() as nursery:
