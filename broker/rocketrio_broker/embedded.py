@@ -224,8 +224,8 @@ class EmbeddedCluster:
         for member in self.members:
             self.nursery.start_soon(start, member)
         await serving.wait_reached(len(self.members))
-        for slave in self.slaves:  # It hears who its master is.
-            slave.broker.registration.register_now()
+        for member in self.members:  # Now slaves hear who their master is, whoever has which role.
+            member.broker.registration.register_now()
 
     @trio.lowlevel.enable_ki_protection
     async def __aexit__(

@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.cluster.support import bodies, caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.processor.refusal import Refused
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.cluster import (
     GetBrokerClusterInfoRequestHeader,
@@ -193,3 +195,24 @@ async def test_port_that_somebody_else_has_now_is_given_up(tmp_path: Path) -> No
     assert other != address
     async with EmbeddedCluster(root=tmp_path) as cluster:
         assert cluster.master.broker.address == other
+
+
+@pytest.mark.real
+async def test_members_return_to_the_roles_that_they_held(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedCluster(slaves=1, role="sync-master", root=tmp_path) as cluster:
+        with trio.fail_after(10):
+            while True:
+                with suppress(Refused):  # Until the slave follows.
+                    await cluster.master.broker.hand_over.run(None)
+                    break
+                await trio.sleep(0.1)
+    caplog.clear()
+    async with EmbeddedCluster(slaves=1, role="sync-master", root=tmp_path) as cluster:
+        assert [member.broker.role for member in cluster.members] == ["slave", "sync-master"]
+        transfer = cluster.slaves[0].broker.ha_service.group_transfer
+        with trio.fail_after(1.5):  # A slave that knows of no master asks every two seconds.
+            while not transfer.statistics().live_slaves:  # noqa: ASYNC110
+                await trio.sleep(0.05)
+    assert "serving without" not in caplog.text

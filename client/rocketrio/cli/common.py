@@ -204,11 +204,18 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people; None is shown as unknown."""
+    """A table for people; None is shown as unknown. Numbers stand below each other, and never fold."""
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    rows = list(rows)
+    for index, column in enumerate(columns):
+        is_number = any(isinstance(row[index], int) for row in rows)
+        table.add_column(
+            column,
+            overflow="fold",
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+        )
     for row in rows:
         table.add_row(*[UNKNOWN if value is None else str(value) for value in row])
     console.print(table)

@@ -100,6 +100,11 @@ def offsets(
             if dry_run:  # Nothing is unknown there: queues that stay have no target.
                 rows = [(*row, "-" if target is None else target) for *row, target in rows]
             print_table(columns, rows)
+            lags = [one.lag for one in found]
+            click.echo(
+                f"lag in all: {sum(filter(None, lags))}"
+                + (" and what is unknown" if None in lags else "")
+            )
 
     run(work, verbose=verbose)
 

@@ -150,7 +150,10 @@ async def _resets(run: Run) -> None:
     [queues] = done.json
     assert [(queue["reset_to"], queue["lag"]) for queue in queues] == [(0, 0)] * len(queues)
     done = await run(*audit, "--reset-to", "0", "--queue", "0", "--dry-run")
-    places = [line.split()[-1] for line in done.out.splitlines()[1:]]
+    *table, total = done.out.splitlines()
+    assert total == "lag in all: 0"
+    places = [line.split()[-1] for line in table[1:]]
+    assert len({len(line.rstrip()) for line in table}) == 1  # Numbers stand below each other.
     assert sorted(places) == ["-"] * (len(queues) - 1) + ["0"]
     done = await run(*audit, "--reset-to", "2000-01-01T00:00+01:00", "--json")
     [queues] = done.json
