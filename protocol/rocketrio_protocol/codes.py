@@ -21,6 +21,9 @@ PROTOCOL_VERSION_NAME: Final = "V4_9_7"
 VERSION_5: Final = 413
 """The version number of 5.0.0: who sends it, or a later one, counts on what 5.x answers."""
 
+VERSION_5_3_3: Final = 479
+"""The version number of 5.3.3."""
+
 
 class SerializeType(IntEnum):
     """How a header is written: the top byte of a frame's second word."""

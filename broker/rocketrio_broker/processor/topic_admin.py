@@ -9,6 +9,8 @@ is answered once that is on this disk, and on the slaves that a message would wa
 import logging
 from typing import Final
 
+import msgspec
+
 from rocketrio_broker.attributes import topic_attributes
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
@@ -19,7 +21,7 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
+from rocketrio_protocol.codes import VERSION_5, VERSION_5_3_3, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
 from rocketrio_protocol.errors import BrokerSystemError
@@ -27,7 +29,12 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.route import TopicList
-from rocketrio_protocol.topic_config import QUEUE_NUMS_LIMIT, TopicConfig, with_mappings
+from rocketrio_protocol.topic_config import (
+    QUEUE_NUMS_LIMIT,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    with_mappings,
+)
 from rocketrio_protocol.topic_names import topic_name_problem
 
 logger = logging.getLogger("rocketrio_broker.topics")
@@ -153,7 +160,10 @@ class TopicAdminProcessor:
         return None
 
     def all_topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.response(body=fastjson.dumps(with_mappings(self._topics.wrapper())))
+        wrapper = self._topics.wrapper()
+        if VERSION_5 <= request.version <= VERSION_5_3_3:
+            wrapper = _without_attributes(wrapper)
+        return request.response(body=fastjson.dumps(with_mappings(wrapper)))
 
     def topic_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetTopicConfigRequestHeader)
@@ -197,3 +207,15 @@ class TopicAdminProcessor:
             problem = f"The topic[{topic}] is conflict with system topic."
         if problem is not None:
             raise BrokerSystemError(problem)
+
+
+def _without_attributes(wrapper: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
+    """Return the table as Apache's slaves up to 5.3.3 can copy it.
+
+    They empty their own table first and stop at the first topic with an attribute, so that the rest is lost.
+    """
+    table = {
+        name: msgspec.structs.replace(topic, attributes={}) if topic.attributes else topic
+        for name, topic in wrapper.topic_config_table.items()
+    }
+    return TopicConfigSerializeWrapper(wrapper.data_version, table)

@@ -97,6 +97,28 @@ async def test_attributes_are_kept_reported_and_copied_to_slaves(autojump_clock:
         assert restarted.parts.topics.topic_config("T") == slave
 
 
+@pytest.mark.parametrize(
+    ("version", "is_told"), [(407, True), (413, False), (479, False), (481, True)]
+)
+async def test_table_for_slaves_of_5_x_that_would_drop_theirs_has_no_attributes(
+    autojump_clock: MockClock, version: int, is_told: bool
+) -> None:
+    asked = RemotingCommand.request(admin.GetAllTopicConfigRequestHeader())
+    async with asking() as one:
+        await one.ask(attrs.evolve(create("T"), attributes=FIFO))
+        await one.ask(create("plain"))
+        answer = await one.ask(attrs.evolve(asked, version=version))
+        table = json.loads(bytes(answer.body))["topicConfigTable"]
+        assert bool(table["T"].pop("attributes")) is is_told
+        assert table["T"] == {
+            "topicName": "T",
+            **{k: v for k, v in table["plain"].items() if k not in ("topicName", "attributes")},
+        }
+        kept = one.broker.parts.topics.topic_config("T")
+        assert kept is not None
+        assert kept.attributes
+
+
 async def test_message_of_another_type_than_the_topics_is_stored(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await one.ask(attrs.evolve(create("orders"), attributes="+message.type=TRANSACTION"))
