@@ -22,6 +22,12 @@ import msgspec
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 
+REQUEST_SIZE_LIMIT: Final = 1 << 20
+"""Bytes of JSON in an ordinary request: 10,000 queues to lock. Strict JSON of that size is read in 10 ms."""
+
+LENIENT_SIZE_LIMIT: Final = 128 << 10
+"""Bytes of JSON in a request that is not strict, as Java's may be: the worst text of that size takes 30 ms."""
+
 T = TypeVar("T")
 
 # Members that nobody asked for are skipped, but nested too deeply they are a fault as well.
@@ -70,6 +76,28 @@ def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True
 def standard(data: Body, *, lenient: bool = True) -> bytes:
     """Return the same JSON with every key quoted."""
     return _with_quoted_keys(readable(data) if lenient else bytes(data))
+
+
+def loads_bounded(
+    data: Body, kind: type[T], *, what: str, size_limit: int | None = REQUEST_SIZE_LIMIT
+) -> T:
+    """Read what a stranger sends as `loads` does, but never for long. Raises RemoteProtocolError for too long a text.
+
+    Java writes plain JSON where a request has no maps with keys of other kinds, so a long text has to be that.
+    """
+    if size_limit is not None and len(data) > size_limit:
+        raise RemoteProtocolError(
+            f"The JSON {what} has {len(data)} bytes; {size_limit} is the limit"
+        )
+    if len(data) <= LENIENT_SIZE_LIMIT:
+        return loads(data, kind, what=what)
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except _UNREADABLE as error:
+        raise RemoteProtocolError(
+            f"The JSON {what} has {len(data)} bytes and is not strict JSON, as it must be beyond "
+            f"{LENIENT_SIZE_LIMIT} bytes: {error}"
+        ) from error
 
 
 def readable(data: Body) -> bytes:

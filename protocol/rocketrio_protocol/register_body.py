@@ -48,9 +48,6 @@ TOPICS_LIMIT: Final = 100_000
 TOPIC_SIZE_LIMIT: Final = 16 << 10
 """Bytes that describe one topic: some 150 without attributes."""
 
-LENIENT_SIZE_LIMIT: Final = 256 << 10
-"""Bytes of JSON that is read though it is not strict, as that of Java may be: this takes several times as long."""
-
 _SLICE: Final = 2_000
 """Topics that are read at a stretch."""
 _LEVEL: Final = 9
@@ -125,9 +122,11 @@ def read_register_body(
         yield
         return (yield from _Reader(inflated).read(is_wanted))
     if version < VERSION_3_0_11:
-        wrapper, servers = _load(data, _Wrapper, what="table of topics"), None
+        what = "table of topics"
+        wrapper = fastjson.loads_bounded(data, _Wrapper, what=what, size_limit=None)
+        servers = None
     else:
-        body = _load(data, _Body, what="registration")
+        body = fastjson.loads_bounded(data, _Body, what="registration", size_limit=None)
         wrapper, servers = body.topic_config_serialize_wrapper, body.filter_server_list
     data_version = wrapper.data_version or DataVersion()
     raw = wrapper.topic_config_table or {}
@@ -139,18 +138,6 @@ def read_register_body(
             topics.update(some)
             yield
     return RegisterBrokerBody(TopicConfigSerializeWrapper(data_version, topics), servers or [])
-
-
-def _load(data: Body, kind: type[T], *, what: str) -> T:
-    if len(data) <= LENIENT_SIZE_LIMIT:
-        return fastjson.loads(data, kind, what=what)
-    try:
-        return msgspec.json.decode(data, type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(
-            f"The JSON {what} has {len(data)} bytes and is not strict JSON, as it must be beyond "
-            f"{LENIENT_SIZE_LIMIT} bytes: {error}"
-        ) from error
 
 
 def _topic(raw: msgspec.Raw) -> TopicConfig:

@@ -235,3 +235,14 @@ def test_kept_text_is_what_the_table_itself_is_written_as() -> None:
             expected = fastjson.dumps_pretty({"dataVersion": DataVersion(1, 2), "table": one})
             kept = {"dataVersion": DataVersion(1, 2), "table": text.of(one)}
             assert fastjson.dumps_pretty(kept) == expected
+
+
+def test_loads_bounded_reads_a_long_text_only_if_it_is_strict_and_not_too_long() -> None:
+    loose, strict = b'{0:"%b"}', b'{"0":"%b"}'
+    room = fastjson.LENIENT_SIZE_LIMIT - 10
+    for text in (loose % (b"x" * room), strict % (b"x" * (2 * room))):
+        assert set(fastjson.loads_bounded(text, dict[str, str], what="map")) == {"0"}
+    with pytest.raises(RemoteProtocolError, match="not strict JSON"):
+        fastjson.loads_bounded(loose % (b"x" * (2 * room)), dict[str, str], what="map")
+    with pytest.raises(RemoteProtocolError, match=f"{fastjson.REQUEST_SIZE_LIMIT} is the limit"):
+        fastjson.loads_bounded(b" " * (fastjson.REQUEST_SIZE_LIMIT + 1), dict, what="map")

@@ -11,9 +11,9 @@ from tests.golden.golden import VERSIONS, as_4_9_wrote
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
 from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.fastjson import LENIENT_SIZE_LIMIT
 from rocketrio_protocol.register_body import (
     INFLATED_SIZE_LIMIT,
-    LENIENT_SIZE_LIMIT,
     TOPIC_SIZE_LIMIT,
     TOPICS_LIMIT,
     all_at_once,

@@ -83,7 +83,7 @@ class ClientManageProcessor:
         size = len(request.body)
         if size > SIZE_LIMIT:
             raise BrokerSystemError(f"A heartbeat has {SIZE_LIMIT} bytes at most, not {size}")
-        heartbeat = fastjson.loads(request.body, client.HeartbeatData, what="heartbeat")
+        heartbeat = fastjson.loads_bounded(request.body, client.HeartbeatData, what="heartbeat")
         problem = self._heartbeat_problem(channel, heartbeat, size)
         if problem is not None:
             raise BrokerSystemError(problem)
@@ -154,7 +154,7 @@ class ClientManageProcessor:
         return request.response(body=fastjson.dumps(client.ConsumerIdList(members)))
 
     def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        body = fastjson.loads(
+        body = fastjson.loads_bounded(
             request.body, client.CheckClientRequestBody, what="subscription to check"
         )
         wanted = body.subscription_data

@@ -91,7 +91,7 @@ class GroupAdminProcessor:
                 f"The settings of a group cannot have {len(request.body)} bytes; "
                 f"{GROUP_SETTINGS_LIMIT} are allowed"
             )
-        group = fastjson.loads(request.body, SubscriptionGroupConfig, what="group settings")
+        group = fastjson.loads_bounded(request.body, SubscriptionGroupConfig, what="group settings")
         problem = group_name_problem(group.group_name)
         if problem is not None:
             raise BrokerSystemError(problem)

@@ -262,7 +262,7 @@ class NameServerProcessor:
         header = request.header(cluster.QueryDataVersionRequestHeader)
         asked = None
         if request.body:
-            asked = fastjson.loads(request.body, DataVersion, what="DataVersion")
+            asked = fastjson.loads_bounded(request.body, DataVersion, what="DataVersion")
         key = BrokerAddr(header.cluster_name, header.broker_addr)
         known = self._routes.data_version(key)
         changed = asked is None or known != asked

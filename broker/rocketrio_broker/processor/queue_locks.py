@@ -35,7 +35,7 @@ class QueueLockProcessor:
         }
 
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        wanted = fastjson.loads(request.body, LockBatch, what="queues to lock")
+        wanted = fastjson.loads_bounded(request.body, LockBatch, what="queues to lock")
         if self._config.broker.is_slave:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -55,6 +55,6 @@ class QueueLockProcessor:
         return request.response(body=fastjson.dumps(LockedBatch(held)))
 
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        wanted = fastjson.loads(request.body, LockBatch, what="queues to unlock")
+        wanted = fastjson.loads_bounded(request.body, LockBatch, what="queues to unlock")
         self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return request.response()

@@ -10,7 +10,7 @@ from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TopicNotExist
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, REQUEST_HEADER_SIZE_LIMIT, encode_frame
-from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.channel import TURN_TIME, Channel
 from rocketrio_protocol.remoting.dispatch import WAITING_REQUESTS_LIMIT
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.server_limits import ServerLimits
@@ -390,6 +390,31 @@ async def test_peer_that_does_not_read_is_not_read_from(network: Network) -> Non
             assert acted == list(range(100))
         finally:
             await transport.aclose()
+
+
+async def test_requests_that_take_long_leave_other_connections_their_turn(
+    memory_network: Network, autojump_clock: trio.testing.MockClock
+) -> None:
+    acted: list[int] = []
+
+    def slow(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        autojump_clock.jump(TURN_TIME / 4)
+        if not acted:
+            other.send_nowait(chunk(1000, 1))
+        acted.append(request.opaque)
+        return request.response()
+
+    def chunk(first: int, count: int) -> bytes:
+        numbers = range(first, first + count)
+        return b"".join(RemotingCommand(SLOW, opaque=number).encode() for number in numbers)
+
+    async with served(memory_network, {SLOW: slow}) as addr:
+        crowd, other = [await memory_network.dial(addr) for _ in range(2)]
+        await trio.testing.wait_all_tasks_blocked()
+        crowd.send_nowait(chunk(0, 100))
+        await trio.testing.wait_all_tasks_blocked()
+        assert acted.index(1000) < 20
+        assert [number for number in acted if number < 1000] == list(range(100))
 
 
 async def test_answers_that_pile_up_unread_end_the_connection(network: Network) -> None:
