@@ -28,13 +28,16 @@ class Share:
         return min(self.limit - self.used, own)
 
     def take(self, host: Hashable, size: int = 1) -> None:
-        """Note that this host uses so much more."""
+        """Note that this host uses so much more, or less."""
         self.used += size
         self._by_host[host] += size
+        if not self._by_host[host]:
+            del self._by_host[host]
 
     def give_back(self, host: Hashable, size: int = 1) -> None:
         """Note that this host uses so much less."""
-        self.used -= size
-        self._by_host[host] -= size
-        if not self._by_host[host]:
-            del self._by_host[host]
+        self.take(host, -size)
+
+    def host_count(self) -> int:
+        """Return how many hosts use any of it: no other is remembered."""
+        return len(self._by_host)
