@@ -116,8 +116,9 @@ def _member(transaction_id: str | None) -> bytes:
     if transaction_id is None:
         return b""
     # Escaping costs as much as the rest of the answer, and ids are letters and digits.
-    quoted = f'"{transaction_id}"' if transaction_id.isalnum() else json.dumps(transaction_id)
-    return b',"transactionId":' + quoted.encode()
+    if transaction_id.isalnum():
+        return b',"transactionId":"%b"' % transaction_id.encode()
+    return f',"transactionId":{json.dumps(transaction_id)}'.encode()
 
 
 def _hex_offsets(offsets: Sequence[int]) -> str:

@@ -61,14 +61,14 @@ def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) ->
 
 def unique_key(text: str | None) -> str | None:
     """Return the id that the producer gave the message; None without one."""
-    start = text.rfind(_UNIQUE_KEY) if text else -1
-    if start < 0 or text is None:
+    if not text:
         return None
-    if start and text[start - 1] != PROPERTY_SEPARATOR:  # The end of a longer name.
+    before, found, rest = text.rpartition(_UNIQUE_KEY)
+    if not found:
+        return None
+    if before and before[-1] != PROPERTY_SEPARATOR:  # The end of a longer name.
         return decode_properties(text).get(PROPERTY_UNIQUE_KEY)
-    start += len(_UNIQUE_KEY)
-    end = text.find(PROPERTY_SEPARATOR, start)
-    return text[start:] if end < 0 else text[start:end]
+    return rest.partition(PROPERTY_SEPARATOR)[0]
 
 
 def property_map(text: str, cluster_name: str) -> dict[str, str]:
