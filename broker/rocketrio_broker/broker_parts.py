@@ -212,6 +212,11 @@ class BrokerParts:
         files = (self.topics.file, self.groups.file)
         return keep_tables(self.consumer_offsets, self.queue_locks, files, disk=self._disk)
 
+    async def sync_tables(self) -> None:
+        """Bring topics and groups to the disk. Raises ConfigFileError."""
+        for file in (self.topics.file, self.groups.file):
+            await self._disk.run(file.sync)
+
     def services(self) -> Sequence[Service]:
         """What runs while the broker serves."""
         return (

@@ -418,6 +418,11 @@ class TakeOver:
             raise _refused("it is not prepared for this any more")
         self._check(header)
         await self._copy_tables(header.master_addr)
+        try:
+            # A power cut would take what was copied lately, and then there is no master to copy it from.
+            await self._parts.sync_tables()
+        except ConfigFileError as error:
+            raise _refused(str(error)) from error
         if trio.current_time() > self._until:
             raise _refused("it was too slow")
         end = self._parts.store.max_physical_offset

@@ -534,10 +534,11 @@ class RoleService:
         self._parts.queue_locks.clear()
 
     async def _insist_on_topics(self, known_to: int) -> None:
-        """With a full disk no topic can be made, and no message taken either: only reads are served."""
+        """With a full disk no topic can be made or kept, and no message taken either: only reads are served."""
         while True:
             try:
                 self._make_topics(known_to)
+                await self._parts.sync_tables()
                 return
             except ConfigFileError as error:
                 logger.error("no writes are taken reason=%s", error)

@@ -27,7 +27,7 @@ from rocketrio_broker.ha.other_master import OtherMasters
 from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.hand_over import HandOver
-from rocketrio_broker.leadership import Leadership
+from rocketrio_broker.leadership import NOT_TAKEN_OVER, Leadership
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.role import RoleService
 from rocketrio_broker.schedule import _Arrivals
@@ -51,7 +51,15 @@ def show_everything(patch: pytest.MonkeyPatch) -> None:
 
 def lead_beside_a_master(patch: pytest.MonkeyPatch) -> None:
     """A former master that comes back moves its readers and takes their commits, and they believe it."""
-    patch.setattr(Leadership, "stand_aside", lambda self, *_, **__: self._change("leads", None, ""))
+    stand_aside = Leadership.stand_aside
+
+    def lead(self: Leadership, reason: str = NOT_TAKEN_OVER, *, other: str | None = None) -> None:
+        if other is None:
+            stand_aside(self, reason)
+        else:
+            self.lead()
+
+    patch.setattr(Leadership, "stand_aside", lead)
     patch.setattr(fetch, "is_master_still", _answering(True))
 
 

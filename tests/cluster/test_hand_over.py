@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.support import Caller, bodies, caller_of
 from tests.cluster.test_healing import level, role_of, store
 from tests.cluster.test_roles import change, listed
@@ -328,6 +329,23 @@ async def test_lost_answer_to_the_order_is_asked_for(
         assert role_of(pair.second) == ("sync-master", 0)
         await store(pair.call, pair.second, b"two")
         await level(pair.first, pair.second)
+
+
+async def test_power_cut_right_after_a_hand_over_takes_no_topic(autojump_clock: MockClock) -> None:
+    """The follower had copied them a moment before; with the name server it forgets whom it could ask."""
+    async with pair_of(make_disk=FaultyDisk) as pair:
+        await store(pair.call, pair.first, b"one")
+        answer = await pair.hand_over()
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        disk = pair.second.disk
+        assert isinstance(disk, FaultyDisk)
+        await pair.second.kill()
+        pair.second.disk = disk.after_cut(seed=7, kept=0.0)
+        await pair.first.kill()
+        await pair.second.start()
+        assert role_of(pair.second) == ("sync-master", 0)
+        assert pair.second.broker.parts.topics.topic_config("orders") is not None
+        assert await pair.read(pair.second) == [b"one"]
 
 
 async def test_follower_that_took_over_and_died_does_not_follow_the_one_that_handed_over(
