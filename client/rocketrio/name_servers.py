@@ -8,7 +8,7 @@ other anything, and one that was restarted knows nothing for up to 30 s.
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -28,12 +28,14 @@ from rocketrio_protocol.errors import (
     Error,
     NoBrokerRegistered,
     NotReachable,
+    RemoteProtocolError,
     RequestCodeNotSupported,
     RouteNotFound,
     broker_error,
 )
 from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.route import ClusterInfo, TopicList, TopicRouteData
+from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.route import BrokerData, ClusterInfo, TopicList, TopicRouteData
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable RocketMQ users know: `host:port`, several separated by semicolons."""
@@ -98,7 +100,9 @@ class NameServers:
             if answer is None:
                 continue
             if answer.code == ResponseCode.SUCCESS and answer.body:
-                return TopicRouteData.from_json(answer.body)
+                route = TopicRouteData.from_json(answer.body)
+                _check_addresses(route.broker_datas)
+                return route
             if answer.code not in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS):
                 self._check(answer, "the name server gave no route", self.addresses[index], topic)
             unknown = True
@@ -109,7 +113,9 @@ class NameServers:
     async def cluster_info(self) -> ClusterInfo:
         """All brokers. Raises NotReachable, BrokerError."""
         answer = await self._checked(GetBrokerClusterInfoRequestHeader(), "cluster info failed")
-        return ClusterInfo.from_json(answer.body)
+        info = ClusterInfo.from_json(answer.body)
+        _check_addresses(info.broker_addr_table.values())
+        return info
 
     async def unknown_topic(self, topic: str) -> RouteNotFound:
         """Return the error for a topic that no name server knows: it is missing, or the cluster only starts."""
@@ -181,3 +187,16 @@ class NameServers:
             f"no name server answered ({', '.join(self.addresses)}): {said}",
             remedy=f"Start one, or give its address as a name server or in {NAME_SERVERS_VARIABLE}",
         )
+
+
+def _check_addresses(brokers: Iterable[BrokerData]) -> None:
+    """Raise RemoteProtocolError for an address that cannot be dialled: a wrong setting here would be looked for."""
+    for broker in brokers:
+        for addr in broker.broker_addrs.values():
+            try:
+                split_addr(addr)
+            except ConfigError as error:
+                raise RemoteProtocolError(
+                    f"the name server gives {addr!r} as an address of {broker.broker_name}",
+                    remedy="Set that broker's address (brokerIP1, listen) to one host and one port",
+                ) from error

@@ -120,6 +120,21 @@ async def test_a_name_server_that_knows_no_route_says_so_in_many_ways(
                 await client.topic_route("orders")
 
 
+@pytest.mark.parametrize("addr", ["", "host", ":1", "host:x", "host:65536", "10.0.0.1"])
+async def test_an_address_that_cannot_be_dialled_is_the_name_servers_fault(
+    autojump_clock: MockClock, addr: str
+) -> None:
+    """It is no setting of ours that is wrong, as ConfigError would say."""
+    async with server_and_client() as (server, client), open_admin(client=client) as admin:
+        server.answers[105] = [told(body=ROUTE.replace(b"10.0.0.1:10911", addr.encode()))]
+        server.answers[106] = [
+            told(body=BODIES["brokers"][1].replace(b'0:"h:1"', b'0:"%b"' % addr.encode()))
+        ]
+        for ask in (client.topic_route("orders"), admin.status(), admin.brokers()):
+            with pytest.raises(RemoteProtocolError, match="as an address of b"):
+                await ask
+
+
 SENDS: dict[str, tuple[int, object, SendStatus]] = {
     "4.9": (0, {**SENT, "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}, SendStatus.SEND_OK),
     "5.3.3": (
