@@ -32,6 +32,9 @@ DAY_ROUND_SAMPLES: Final = 360
 """Samples in a round of the day: one hour (samplingInHour)."""
 DAY_ROUNDS: Final = 23
 
+KEYS_LIMIT: Final = 20_000
+"""Topics with their groups that are counted in one sample; those that come after them are not."""
+
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE: Final = "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS: Final = "GROUP_GET_NUMS"
@@ -123,6 +126,8 @@ class BrokerStatsManager:
         key = f"{topic}@{group}"
         counts = self._counting.gets.get(key)
         if counts is None:
+            if len(self._counting.gets) >= KEYS_LIMIT:
+                return
             counts = self._counting.gets[key] = Counts()
         counts.times += 1
         counts.messages += messages

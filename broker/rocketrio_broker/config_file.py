@@ -28,6 +28,8 @@ logger = logging.getLogger("rocketrio_broker.config_file")
 
 T = TypeVar("T")
 
+TABLE_SIZE_LIMIT: Final = 15 << 20
+"""Bytes of a table's file that requests fill: a slave copies it, written closer, in one answer of 16 MiB at most."""
 SKIPPED_SHOWN: Final = 5
 """Entries that are named when entries of a table cannot be read; their number is logged too."""
 
@@ -52,7 +54,7 @@ class TableFullError(ConfigFileError):
     """A table has as many entries as its setting allows, so that no new one was made."""
 
     retryable = False
-    remedy = "Delete what is not used any more, or raise the setting"
+    remedy = "Delete what is not used any more, or raise the setting that is named"
 
 
 def check_room(table: Sized, before: Sized, *, limit: int, setting: str) -> None:
@@ -74,6 +76,7 @@ class ConfigFile:
         """The write that has reached the disk; unknown after a start."""
         self._sync_failed = False
         self._problem = ""
+        self._size = 0
         self.sync_wanted = Watermark()
         """Counts the wishes for a sync that need not be waited for: see `sync_soon`."""
 
@@ -105,14 +108,24 @@ class ConfigFile:
             if not data:
                 continue
             try:
-                return reader(data, path.name)
+                content = reader(data, path.name)
+                self._size = len(data)
+                return content
             except RemoteProtocolError as error:
                 logger.warning("config file unreadable file=%s error=%s", path, error)
         return None
 
-    def write(self, value: Any) -> None:
-        """Replace the content. Returns once a kill -9 cannot take it any more."""
-        self.write_bytes(fastjson.dumps_pretty(value))
+    def write(self, value: Any, *, is_limited: bool = False) -> None:
+        """Replace the content. Returns once a kill -9 cannot take it any more.
+
+        With `is_limited` it does not grow beyond TABLE_SIZE_LIMIT: raises TableFullError then.
+        """
+        data = fastjson.dumps_pretty(value)
+        if is_limited and len(data) > max(TABLE_SIZE_LIMIT, self._size):
+            raise TableFullError(
+                f"{self.path.name} would have {len(data)} bytes; {TABLE_SIZE_LIMIT} is the limit"
+            )
+        self.write_bytes(data)
 
     def write_bytes(self, data: bytes) -> None:
         """Replace the content with bytes as they are. Raises `ConfigFileError`; it is as before then."""
@@ -123,6 +136,7 @@ class ConfigFile:
                 self._disk.unlink(self._temporary)  # On a full disk every block counts.
             raise self._failed("written", error) from error
         self._sync_failed = False
+        self._size = len(data)
         self._note_success()
 
     def _replace(self, data: bytes) -> None:

@@ -40,6 +40,8 @@ CHECKSUMS_KEPT: Final = 16
 """Of what consumerOffset.json may hold: what was surely written, and what was tried since."""
 CUTS_SHOWN: Final = 20
 """Lines in the log for offsets beyond the end of their queue; the number of all is in each."""
+OFFSETS_SIZE_LIMIT: Final = 15 << 20
+"""Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer of 16 MiB at most."""
 CLAIMS_LIMIT: Final = 100_000
 """Queues of groups whose owner is known; the oldest claims are forgotten, and made again when they matter."""
 
@@ -153,6 +155,13 @@ class ConsumerOffsetManager:
                     group, topic, queue_id, after.offset, before.offset,
                 )  # fmt: skip
         return outcome, after
+
+    def has_room_for(self, group: str, topic: str, queue_id: int, commit: Commit) -> bool:
+        """Return whether a client's commit may be stored: in a full table only what goes on from where a group is."""
+        if self.table.size <= OFFSETS_SIZE_LIMIT:
+            return True
+        is_jump = commit.is_seek or commit.is_reset
+        return not is_jump and 0 <= self.query_offset(group, topic, queue_id) <= commit.offset
 
     def claim(self, group: str, topic: str, queue_id: int, client_id: str) -> str:
         """A client takes a queue over from whoever had it; returns what its commits are to carry."""

@@ -91,7 +91,7 @@ class SubscriptionGroupManager:
         table = {**before, **groups}
         limit = self._config.broker.groups_limit
         check_room(table, before, limit=limit, setting="groups_limit")
-        self._change(table)
+        self._change(table, is_limited=True)
 
     def delete(self, group: str) -> bool:
         """Forget the group; False when there was none."""
@@ -130,22 +130,25 @@ class SubscriptionGroupManager:
         """Write the file."""
         self._write(self.wrapper())
 
-    def _write(self, wrapper: SubscriptionGroupWrapper) -> None:
+    def _write(self, wrapper: SubscriptionGroupWrapper, *, is_limited: bool = False) -> None:
         table = self._text.of(wrapper.subscription_group_table)
-        self._file.write({"dataVersion": wrapper.data_version, "subscriptionGroupTable": table})
+        content = {"dataVersion": wrapper.data_version, "subscriptionGroupTable": table}
+        self._file.write(content, is_limited=is_limited)
 
     @property
     def file(self) -> ConfigFile:
         """Where the table is kept; its owner syncs it on a period."""
         return self._file
 
-    def _change(self, table: dict[str, SubscriptionGroupConfig]) -> None:
+    def _change(
+        self, table: dict[str, SubscriptionGroupConfig], *, is_limited: bool = False
+    ) -> None:
         version = self.data_version.next_version(self._wall_clock.now_ms())
-        self._take(SubscriptionGroupWrapper(version, table))
+        self._take(SubscriptionGroupWrapper(version, table), is_limited=is_limited)
 
-    def _take(self, wrapper: SubscriptionGroupWrapper) -> None:
+    def _take(self, wrapper: SubscriptionGroupWrapper, *, is_limited: bool = False) -> None:
         # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
-        self._write(wrapper)
+        self._write(wrapper, is_limited=is_limited)
         self.subscription_group_table = dict(wrapper.subscription_group_table)
         self.data_version = wrapper.data_version
 

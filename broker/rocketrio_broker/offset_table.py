@@ -31,6 +31,8 @@ logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 
 TopicAndGroup = tuple[str, str]
 Name = TypeVar("Name", str, int)
+_ENTRY_SIZE: Final = 40
+"""Bytes at most of `65535:9223372036854775807,`, and of a generation as brokers reach it."""
 QueueEnd = Callable[[str, int], int]
 
 REMOVED_LIMIT: Final = 10_000
@@ -48,9 +50,15 @@ class OffsetTable:
         self._lowered_from: dict[tuple[TopicAndGroup, int], int] = {}
         self._removed_topics: dict[str, Generation] = {}
         self._removed_groups: dict[str, Generation] = {}
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the table as JSON, with its versions: an estimate from above."""
+        return self._size
 
     def __iter__(self) -> Iterator[TopicAndGroup]:
         return iter(self.offsets)
@@ -131,11 +139,19 @@ class OffsetTable:
         after = before.join(version)
         if after == before:
             return False
-        where = key, queue_id
-        self.offsets.setdefault(key, {})[queue_id] = after.offset
+        where, key_size = (key, queue_id), _key_size(key)
+        queues = self.offsets.get(key)
+        if queues is None:
+            queues = self.offsets[key] = {}
+            self._size += key_size
+        if queue_id not in queues:
+            self._size += _ENTRY_SIZE
+        queues[queue_id] = after.offset
         if after.generation != FIRST:
+            self._size += 0 if where in self._generations else key_size + _ENTRY_SIZE
             self._generations[where] = after.generation
         if after.lowered_from >= 0:
+            self._size += 0 if where in self._lowered_from else key_size + _ENTRY_SIZE
             self._lowered_from[where] = after.lowered_from
         self.change_count += 1
         return True
@@ -275,12 +291,15 @@ class OffsetTable:
         return self._removed_groups, group
 
     def _forget(self, key: TopicAndGroup, queue_id: int) -> None:
-        queues = self.offsets[key]
+        queues, key_size = self.offsets[key], _key_size(key)
         del queues[queue_id]
+        self._size -= _ENTRY_SIZE
         if not queues:
             del self.offsets[key]
-        self._generations.pop((key, queue_id), None)
-        self._lowered_from.pop((key, queue_id), None)
+            self._size -= key_size
+        for numbers in (self._generations, self._lowered_from):
+            if numbers.pop((key, queue_id), None) is not None:
+                self._size -= key_size + _ENTRY_SIZE
         self.change_count += 1
 
     # -------------------------------------------------------------------------------------- bodies
@@ -316,6 +335,7 @@ class OffsetTable:
             is_plain = not generations and not lowered_from and table.floor((topic, group)) == FIRST
             if is_plain and min(queues.values(), default=NO_OFFSET) >= 0:
                 table.offsets[topic, group] = dict(queues)
+                table._size += _key_size((topic, group)) + _ENTRY_SIZE * len(queues)
                 continue
             for queue_id, offset in queues.items():
                 version = Version(
@@ -325,6 +345,10 @@ class OffsetTable:
                 )
                 table.join_version((topic, group), queue_id, version)
         return table
+
+
+def _key_size(key: TopicAndGroup) -> int:
+    return len(key[0]) + len(key[1]) + len('"@":{},')
 
 
 def _generations(texts: Mapping[Name, str], what: str) -> dict[Name, Generation]:

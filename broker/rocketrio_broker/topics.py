@@ -132,7 +132,7 @@ class TopicConfigManager:
         table = {**before, **topics}
         limit = self._config.broker.topics_limit
         check_room(table, before, limit=limit, setting="topics_limit")
-        self._change(table)
+        self._change(table, is_limited=True)
 
     def delete(self, topic: str) -> bool:
         """Forget the topic; False when there was none."""
@@ -192,13 +192,13 @@ class TopicConfigManager:
         """Have the name servers told, though no topic changed: under a new version, or they would not look."""
         self._change(self.topic_config_table)
 
-    def _change(self, table: dict[str, TopicConfig]) -> None:
+    def _change(self, table: dict[str, TopicConfig], *, is_limited: bool = False) -> None:
         version = self.data_version.next_version(self._wall_clock.now_ms())
-        self._take(TopicConfigSerializeWrapper(data_version=version, topic_config_table=table))
+        self._take(TopicConfigSerializeWrapper(version, table), is_limited=is_limited)
 
-    def _take(self, wrapper: TopicConfigSerializeWrapper) -> None:
+    def _take(self, wrapper: TopicConfigSerializeWrapper, *, is_limited: bool = False) -> None:
         # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
-        self._write(wrapper)
+        self._write(wrapper, is_limited=is_limited)
         self.topic_config_table = dict(wrapper.topic_config_table)
         self.data_version = wrapper.data_version
         self.changes.advance(self.changes.value + 1)
@@ -207,9 +207,10 @@ class TopicConfigManager:
         """Write the file."""
         self._write(self.wrapper())
 
-    def _write(self, wrapper: TopicConfigSerializeWrapper) -> None:
+    def _write(self, wrapper: TopicConfigSerializeWrapper, *, is_limited: bool = False) -> None:
         table = self._text.of(wrapper.topic_config_table)
-        self._file.write({"dataVersion": wrapper.data_version, "topicConfigTable": table})
+        content = {"dataVersion": wrapper.data_version, "topicConfigTable": table}
+        self._file.write(content, is_limited=is_limited)
 
     def keep_new(self, *, at_once: bool) -> None:
         """Have a new topic on the disk: a message that outlives a power cut needs it, nobody could read it otherwise.

@@ -185,3 +185,18 @@ def test_what_a_slave_was_cut_to_does_not_come_back_from_it() -> None:
     assert master.query(T, 0) == 100
     slave.join(copy(master))
     assert slave.query(T, 0) == 100
+
+
+def test_size_bounds_the_body_and_follows_every_change() -> None:
+    table = OffsetTable()
+    for number in range(300):
+        key = f"T{number % 7}", f"G{number % 11}"
+        table.apply(key, number % 5, Commit(2**63 - 1 - number, is_reset=number % 3 == 0))
+        table.apply(key, number % 5, Commit(number))
+        body = VersionedConsumerOffsets(table.offset_body(), table.versions_body())
+        assert len(fastjson.dumps(body)) <= table.size + 300
+        assert OffsetTable.from_body(body).size == table.size
+    table.observe({("T1", "G1"): dict(table.offsets["T1", "G1"])}, {})
+    for number in range(7):
+        table.remove(topic=f"T{number}")
+    assert table.size == 0

@@ -28,7 +28,7 @@ from rocketrio_protocol.commands import offset
 from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.topic_names import group_name_problem, kept_topic_problem
+from rocketrio_protocol.topic_names import RETRY_PREFIX, group_name_problem, kept_topic_problem
 
 _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
 
@@ -112,12 +112,19 @@ class OffsetProcessor:
         if problem is not None:
             raise BrokerSystemError(f"The offset is not stored: {problem}")
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if request.version >= VERSION_5 and not self._is_known(group):
-            # A member's heartbeat has made its group, so that only a tool of 5.x can mistake the name.
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        # A member's heartbeat has made its group, so that only a tool of 5.x can mistake the name.
+        if request.version < VERSION_5:
+            self._groups.find(group)
+        self._refuse_unknown(header)
         if self._leadership.stands_aside:
             self._refuse_beyond_the_end(header)
         commit = self._versioned_commit(header)
+        kept = commit or Commit(header.commit_offset)
+        if not self._consumer_offsets.has_room_for(group, topic, queue_id, kept):
+            raise BrokerSystemError(
+                f"The offset of {group} on queue {queue_id} of {topic} is not stored: the table of offsets is full; "
+                "delete groups that nobody uses, with their offsets"
+            )
         if commit is None:
             self._consumer_offsets.commit_offset(group, topic, queue_id, header.commit_offset)
             return request.response()
@@ -138,6 +145,28 @@ class OffsetProcessor:
         """Return whether the group is in the table, or has members though the table could not take it."""
         is_kept = group in self._groups.subscription_group_table
         return is_kept or self._consumers.group(group) is not None
+
+    def _refuse_unknown(self, header: offset.UpdateConsumerOffsetRequestHeader) -> None:
+        """Raise Refused for a group, topic or queue that this broker does not have, as 5.x does for the first two."""
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if not self._is_known(group):
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if (topic, queue_id) in self._store.queue_table.by_key:
+            return  # It has messages, and perhaps the topic has fewer queues now, or is not copied yet.
+        config = self._topics.topic_config(topic)
+        retried = topic.removeprefix(RETRY_PREFIX)
+        if config is not None:
+            queues = max(config.read_queue_nums, config.write_queue_nums)
+        elif retried != topic and self._is_known(retried):
+            settings = self._groups.find(retried)
+            queues = 0 if settings is None else settings.retry_queue_nums
+        else:
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if queue_id >= queues:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues",
+            )
 
     def _refuse_beyond_the_end(self, header: offset.UpdateConsumerOffsetRequestHeader) -> None:
         """A log that lost its end got no epoch yet, by which such a commit will be known (14: ask again)."""

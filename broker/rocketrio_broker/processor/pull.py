@@ -185,6 +185,12 @@ class PullMessageProcessor:
             and not is_slave
             and header.commit_offset >= 0
             and header.commit_offset <= self._store.next_queue_offset(header.topic, header.queue_id)
+            and self._offsets.has_room_for(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                Commit(header.commit_offset),
+            )
         ):
             self._commit(header)
         if (

@@ -71,7 +71,7 @@ async def two_queues(one: Asking, *, committed: int | None = 2) -> None:
             one.put("T", b"%d" % number, queue_id=queue_id)
             await trio.sleep(1)
         if committed is not None:
-            await one.ask(UpdateConsumerOffsetRequestHeader("G", "T", queue_id, committed))
+            one.broker.parts.consumer_offsets.commit_offset("G", "T", queue_id, committed)
 
 
 def reset(timestamp: int, *, is_force: bool = True, **fields: int) -> ResetOffsetRequestHeader:

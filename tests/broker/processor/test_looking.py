@@ -90,6 +90,7 @@ async def test_producers_are_listed_by_group(autojump_clock: MockClock) -> None:
 
 async def test_topics_and_subscription_of_a_group(autojump_clock: MockClock) -> None:
     async with asking() as one:
+        one.put("T", b"a")
         await one.ask(UpdateConsumerOffsetRequestHeader("G", "T", 0, 3))
         answer = await one.ask(looking.QueryTopicsByConsumerRequestHeader("G"))
         topics = TopicList.from_json(answer.body)

@@ -1,11 +1,16 @@
 """Apache's answers to these codes are compared in tests/broker/test_replay_broker.py; here are the rules."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
 import attrs
 import pytest
 import trio
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
+from rocketrio_broker import consumer_offsets
 from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_broker.offset_version import LEAD_LIMIT
 from rocketrio_protocol import fastjson
@@ -19,8 +24,20 @@ from rocketrio_protocol.commands.client import (
     SubscriptionData,
 )
 from rocketrio_protocol.commands.offset import OffsetResponseHeader, TimestampResponseHeader
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.topic_config import TopicConfig
 from rocketrio_protocol.topic_names import retry_topic
+
+COMMIT_AND_SUBSCRIPTION = 1 | 4
+
+
+@asynccontextmanager
+async def knowing_t(**settings: Any) -> AsyncGenerator[Asking]:
+    """All brokers know the topic T, which has two queues and no message yet."""
+    async with asking(**settings) as one:
+        for member in (one.cluster.master, *one.cluster.slaves):
+            member.broker.parts.topics.update(TopicConfig("T", 2, 2))
+        yield one
 
 
 async def committed(one: Asking, *, zero: bool | None = None, queue_id: int = 0) -> int | None:
@@ -33,7 +50,7 @@ async def committed(one: Asking, *, zero: bool | None = None, queue_id: int = 0)
 
 
 async def test_a_commit_is_read_again_and_the_last_one_wins(autojump_clock: MockClock) -> None:
-    async with asking() as one:
+    async with knowing_t() as one:
         for value in (5, 3):
             commit = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, value)
             assert (await one.ask(commit)).code == ResponseCode.SUCCESS
@@ -45,7 +62,7 @@ async def test_commit_by_5_x_for_a_group_that_is_not_known_is_refused(
     autojump_clock: MockClock,
 ) -> None:
     asked = RemotingCommand.request(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
-    async with asking() as one:
+    async with knowing_t() as one:
         answer = await one.ask(attrs.evolve(asked, version=479))
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert not one.broker.parts.consumer_offsets.offset_table
@@ -164,7 +181,7 @@ async def test_offsets_by_store_time(autojump_clock: MockClock) -> None:
 
 
 async def test_a_slave_takes_commits_too(autojump_clock: MockClock) -> None:
-    async with asking(slaves=1) as one:
+    async with knowing_t(slaves=1) as one:
         slave = Asking(one.cluster, one.pool, one.cluster.slaves[0].broker)
         await slave.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
         assert await committed(slave) == 5
@@ -172,7 +189,7 @@ async def test_a_slave_takes_commits_too(autojump_clock: MockClock) -> None:
 
 async def test_slave_has_what_it_told_of_an_empty_queue(autojump_clock: MockClock) -> None:
     """Otherwise it tells it again every second, and never counts as level with its master."""
-    async with asking() as one:
+    async with knowing_t() as one:
         told = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 0, "0.0")
         answer = (await one.ask(told)).header(offset.UpdateConsumerOffsetResponseHeader)
         assert (answer.outcome, answer.standing_offset) == ("stored", 0)
@@ -224,7 +241,7 @@ async def commit(
 
 
 async def test_who_claims_nothing_gets_apache_s_answers(autojump_clock: MockClock) -> None:
-    async with asking() as one:
+    async with knowing_t() as one:
         stored = await one.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
         assert stored.ext_fields == {}
         query = offset.QueryConsumerOffsetRequestHeader("G", "T", 0)
@@ -236,7 +253,7 @@ async def test_who_claims_nothing_gets_apache_s_answers(autojump_clock: MockCloc
 async def test_a_claim_is_answered_also_where_nothing_was_committed(
     autojump_clock: MockClock,
 ) -> None:
-    async with asking() as one:
+    async with knowing_t() as one:
         first = await claim(one, "me")
         assert (first.offset, first.generation) == (None, "0.0")
         assert await commit(one, 7, first) == ("stored", "0.0", 7)
@@ -248,7 +265,7 @@ async def test_a_claim_is_answered_also_where_nothing_was_committed(
 async def test_a_late_commit_of_who_lost_the_queue_does_not_lower(
     autojump_clock: MockClock,
 ) -> None:
-    async with asking() as one:
+    async with knowing_t() as one:
         old = await claim(one, "old")
         await commit(one, 100, old)
         new = await claim(one, "new")
@@ -264,7 +281,7 @@ async def test_an_owner_that_does_not_know_of_a_plain_lowering_goes_on(
     autojump_clock: MockClock,
 ) -> None:
     """As when a Java member's last commit comes after ours took its queue over."""
-    async with asking() as one:
+    async with knowing_t() as one:
         owner = await claim(one, "me")
         await commit(one, 100, owner)
         await one.ask(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 90))
@@ -275,7 +292,7 @@ async def test_an_owner_that_does_not_know_of_a_plain_lowering_goes_on(
 async def test_a_reset_overrules_running_consumers_until_they_have_heard_of_it(
     autojump_clock: MockClock,
 ) -> None:
-    async with asking() as one:
+    async with knowing_t() as one:
         owner = await claim(one, "me")
         await commit(one, 100, owner)
         reset = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 10, reset=True)
@@ -299,7 +316,7 @@ async def test_a_slave_tells_no_offset_beyond_the_end_of_the_queue(
 
 
 async def test_what_is_no_generation_is_refused(autojump_clock: MockClock) -> None:
-    async with asking() as one:
+    async with knowing_t() as one:
         header = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 4, "first")
         assert (await one.ask(header)).code == ResponseCode.SYSTEM_ERROR
 
@@ -315,3 +332,60 @@ async def test_commit_far_ahead_of_every_generation_is_refused(autojump_clock: M
         assert not one.broker.parts.consumer_offsets.offset_table
         told = attrs.evolve(commit, commit_offset=1, generation=f"{LEAD_LIMIT}.{LEAD_LIMIT}")
         assert (await one.ask(told)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "why"),
+    [
+        ({"topic": "U"}, ResponseCode.TOPIC_NOT_EXIST, "Topic U not exist!"),
+        ({"topic": "%RETRY%unknown"}, ResponseCode.TOPIC_NOT_EXIST, "not exist!"),
+        ({"queue_id": 2}, ResponseCode.SYSTEM_ERROR, "queueId[2] is illegal, topic:[T] has 2"),
+        ({"topic": "%RETRY%G", "queue_id": 1}, ResponseCode.SYSTEM_ERROR, "has 1 queues"),
+    ],
+)
+async def test_commit_for_a_topic_or_queue_that_is_not_is_refused(
+    autojump_clock: MockClock, fields: dict[str, Any], code: ResponseCode, why: str
+) -> None:
+    right = offset.UpdateConsumerOffsetRequestHeader("G", "T", 1, 5)
+    async with knowing_t() as one:
+        one.broker.parts.groups.find("G")
+        for generation in (None, "0.0"):
+            answer = await one.ask(attrs.evolve(right, generation=generation, **fields))
+            assert answer.code == code
+            assert why in (answer.remark or "")
+        assert not one.broker.parts.consumer_offsets.offset_table
+        assert (await one.ask(right)).code == ResponseCode.SUCCESS
+        retried = attrs.evolve(right, topic="%RETRY%G", queue_id=0)
+        assert (await one.ask(retried)).code == ResponseCode.SUCCESS
+
+
+async def test_commit_for_a_queue_with_messages_is_taken_though_the_topic_has_fewer_now(
+    autojump_clock: MockClock,
+) -> None:
+    async with knowing_t() as one:
+        one.put("T", b"a", queue_id=7)
+        one.put("U", b"a")  # As on a slave that has not copied the table of topics yet.
+        for topic, queue_id in (("T", 7), ("U", 0)):
+            commit = offset.UpdateConsumerOffsetRequestHeader("G", topic, queue_id, 1)
+            assert (await one.ask(commit)).code == ResponseCode.SUCCESS
+
+
+async def test_full_table_of_offsets_takes_what_goes_on_and_nothing_new(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5)
+    async with knowing_t() as one:
+        one.put("T", *[b"x"] * 9)
+        assert (await one.ask(commit)).code == ResponseCode.SUCCESS
+        monkeypatch.setattr(consumer_offsets, "OFFSETS_SIZE_LIMIT", 10)
+        offsets = one.broker.parts.consumer_offsets
+        for fields in ({"queue_id": 1}, {"commit_offset": 4}, {"commit_offset": 8, "reset": True}):
+            answer = await one.ask(attrs.evolve(commit, **fields))  # type: ignore[arg-type]
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert "the table of offsets is full" in (answer.remark or "")
+        pull = PullMessageRequestHeader("H", "T", 0, 0, 1, COMMIT_AND_SUBSCRIPTION, 5, 0, 0, "*")
+        assert (await one.ask(pull)).code == ResponseCode.SUCCESS
+        assert offsets.offset_table == {("T", "G"): {0: 5}}
+        assert (await one.ask(attrs.evolve(commit, commit_offset=6))).code == ResponseCode.SUCCESS
+        assert (await one.ask(attrs.evolve(pull, consumer_group="G", commit_offset=7))).code == 0
+        assert offsets.offset_table == {("T", "G"): {0: 7}}
