@@ -74,8 +74,14 @@ class LiveSlaves:
             del self._addr_of_id[next(iter(self._addr_of_id))]
 
     def hear(self, broker_id: int, ha_addr: str) -> None:
-        """Take over what somebody says at the ordinary port, if there is such a slave and it says nothing itself."""
-        if any(one.addr == ha_addr and not one.member for one in self._connections):
+        """Take over what somebody says at the ordinary port, if there is such a slave and it says nothing itself.
+
+        Nobody takes so the id of another slave that is connected.
+        """
+        addrs = {one.addr for one in self._connections if not one.member}
+        holder = self._addr_of_id.get(broker_id)
+        is_taken = holder != ha_addr and any(one.addr == holder for one in self._connections)
+        if ha_addr in addrs and not is_taken:
             self.introduce(broker_id, ha_addr)
 
     def list_slaves(self, broker_addrs: Mapping[int, str]) -> None:

@@ -43,6 +43,8 @@ RESET_VERSION: Final = 28
 """3.0.7-SNAPSHOT: from this version on Java's clients know 220 and 221 (MQVersion)."""
 CALL_VERSION: Final = 62
 """3.1.8-SNAPSHOT: from this version on they know 307 and 309."""
+CREDENTIALS: Final = frozenset({"AccessKey", "Signature", "SecurityToken"})
+"""Header fields that prove who asks: for this broker alone, as the client could use them elsewhere."""
 _NOT_GIVEN: Final = -1
 
 
@@ -223,7 +225,7 @@ class ClientCallProcessor:
     async def _hand_on(
         self, request: RemotingCommand, group: str, client_id: str | None
     ) -> RemotingCommand:
-        """The same request to a member, and its answer as it is."""
+        """The same request to a member, without the asker's credentials, and its answer as it is."""
         member = self._consumers.channel(group, client_id or "")
         if member is None:
             raise Refused(
@@ -235,9 +237,10 @@ class ClientCallProcessor:
                 f"The Consumer <{client_id}> Version <{member.version}> too low to finish, "
                 "please upgrade it to V3_1_8_SNAPSHOT",
             )
-        question = RemotingCommand(
-            code=request.code, ext_fields=dict(request.ext_fields), body=request.body
-        )
+        fields = {
+            name: value for name, value in request.ext_fields.items() if name not in CREDENTIALS
+        }
+        question = RemotingCommand(code=request.code, ext_fields=fields, body=request.body)
         try:
             answer = await member.channel.call(question, timeout=CALL_TIMEOUT)
         except RequestTimeout as error:

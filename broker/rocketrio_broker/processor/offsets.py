@@ -1,8 +1,9 @@
 """Offsets of groups (14, 15) and of queues (29, 30, 31, 32).
 
 Answers to: ConsumerManageProcessor, AdminBrokerProcessor; RocketMQ reference, section 2.4.
-Unlike Java: a commit that can mean no progress is refused, where 4.x stores all and 5.x what names a known topic: a
-negative offset would read as none afterwards, a name with `@` would not come back from the file of offsets.
+Unlike Java: a commit that can mean no progress is refused, where 4.x stores all and 5.x what names a known topic and
+group: a negative offset would read as none afterwards, a name with `@` would not come back from the file of offsets,
+and offsets on queues that a topic does not have would fill the table.
 Unlike Java: our clients claim a queue with 14 and name their claim and generation with 15 (docs/decisions/0014); who
 does not gets the answers and the rule of Apache's brokers, where the last commit wins.
 """
@@ -113,9 +114,10 @@ class OffsetProcessor:
             raise BrokerSystemError(f"The offset is not stored: {problem}")
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         # A member's heartbeat has made its group, so that only a tool of 5.x can mistake the name.
-        if request.version < VERSION_5:
-            self._groups.find(group)
-        self._refuse_unknown(header)
+        is_5 = request.version >= VERSION_5
+        if not (self._is_known(group) if is_5 else self._groups.find(group)):
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        self._refuse_unknown_queue(header.topic, header.queue_id)
         if self._leadership.stands_aside:
             self._refuse_beyond_the_end(header)
         commit = self._versioned_commit(header)
@@ -146,11 +148,8 @@ class OffsetProcessor:
         is_kept = group in self._groups.subscription_group_table
         return is_kept or self._consumers.group(group) is not None
 
-    def _refuse_unknown(self, header: offset.UpdateConsumerOffsetRequestHeader) -> None:
-        """Raise Refused for a group, topic or queue that this broker does not have, as 5.x does for the first two."""
-        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        if not self._is_known(group):
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+    def _refuse_unknown_queue(self, topic: str, queue_id: int) -> None:
+        """Raise Refused for a topic that this broker does not have, as 5.x does, and for a queue of it."""
         if (topic, queue_id) in self._store.queue_table.by_key:
             return  # It has messages, and perhaps the topic has fewer queues now, or is not copied yet.
         config = self._topics.topic_config(topic)

@@ -6,7 +6,8 @@
 The reply is stored too, in <cluster>_REPLY_TOPIC; whether it was answered is told by the push alone.
 
 Answers to: ReplyMessageProcessor; RocketMQ reference, section 2.2.
-Unlike Java: a reply that cannot be stored (on a slave, say) is pushed all the same, and the replier told of the push.
+Unlike Java: a reply that cannot be stored (on a slave, or where the broker takes no writes) is pushed all the same, and
+the replier told of the push.
 """
 
 import logging
@@ -39,7 +40,7 @@ from rocketrio_protocol.property_names import PROPERTY_PUSH_REPLY_TIME, PROPERTY
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
-from rocketrio_protocol.topic_config import TopicConfig
+from rocketrio_protocol.topic_config import Permission, TopicConfig
 from rocketrio_protocol.topic_names import NOT_SENDABLE_TOPICS
 
 logger = logging.getLogger("rocketrio_broker.reply")
@@ -129,6 +130,10 @@ class ReplyMessageProcessor:
             raise Refused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!"
             )
+        if not topic.perm & Permission.WRITE:
+            raise Refused(
+                ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
+            )
         if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,
@@ -177,7 +182,8 @@ class ReplyMessageProcessor:
     def _stored(
         self, channel: Channel, request: RemotingCommand, header: ReplyHeader, queue_id: int
     ) -> AppendResult | None:
-        if not self._config.broker.store_reply_message_enable:
+        broker = self._config.broker
+        if not (broker.store_reply_message_enable and broker.broker_permission & Permission.WRITE):
             return None
         result = self._store.append(
             PutMessage(

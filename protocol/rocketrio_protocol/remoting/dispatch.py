@@ -4,6 +4,7 @@ A processor is a plain function on the hot path: it returns the answer, or None 
 be called later. One that must wait returns a coroutine, which gets a task of its own.
 
 Invariant: every request that wants an answer gets one, also when its processor has a bug.
+Invariant: no connection's waiting requests take all places that there are.
 Invariant: a fault of a processor never reaches the connection.
 Answers to: NettyRemotingAbstract.processRequestCommand; RocketMQ reference, section 1.6.
 """
@@ -26,7 +27,9 @@ Processor: TypeAlias = Callable[["Channel", RemotingCommand], Answer | Coroutine
 """Acts on one request; see the head of this file."""
 
 WAITING_REQUESTS_LIMIT: Final = 1024
-"""Requests that may wait inside coroutines at once (a tenth of Java's queue of 10,000 per thread pool)."""
+"""Requests that may wait inside coroutines at once (a tenth of Java's queue of 10,000 per thread pool).
+
+One connection has as many of them at most as are free for others: alone a half, two of them a third each."""
 
 log = logging.getLogger("rocketrio_protocol")
 
@@ -43,6 +46,7 @@ class Dispatcher:
     ) -> None:
         """`default` gets the codes that `processors` lacks; waiting requests live in `nursery`."""
         self.waiting_count = 0
+        self._waiting_of: dict[Channel, int] = {}
         self._processors = processors
         self._default = default or _not_supported
         self._nursery = nursery
@@ -67,16 +71,18 @@ class Dispatcher:
     def _wait_for(
         self, channel: "Channel", request: RemotingCommand, work: Coroutine[Any, Any, Answer]
     ) -> None:
-        if self.waiting_count >= WAITING_REQUESTS_LIMIT:
+        waiting = self._waiting_of.get(channel, 0)
+        if waiting >= WAITING_REQUESTS_LIMIT - self.waiting_count:
             work.close()
             refusal = request.response(
                 code=ResponseCode.SYSTEM_BUSY,
-                remark=f"[OVERLOAD]{self.waiting_count} requests wait already, try later",
+                remark=f"[OVERLOAD]{self.waiting_count} requests wait already, {waiting} of this connection, try later",
             )
             if not request.is_oneway:
                 channel.reply(refusal)
             return
         self.waiting_count += 1
+        self._waiting_of[channel] = waiting + 1
         self._nursery.start_soon(self._finish, channel, request, work)
 
     async def _finish(
@@ -88,6 +94,9 @@ class Dispatcher:
             answer = _failure(channel, request, fault)
         finally:
             self.waiting_count -= 1
+            self._waiting_of[channel] -= 1
+            if not self._waiting_of[channel]:
+                del self._waiting_of[channel]
         if answer is not None and not request.is_oneway:
             channel.reply(answer)
 

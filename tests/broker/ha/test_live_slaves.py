@@ -113,6 +113,8 @@ def test_word_at_the_ordinary_port_counts_for_a_connected_slave_that_says_nothin
     slaves.hear(3, named.addr)
     slaves.hear(2, "10.0.0.66:5000")
     assert slaves.introduced() == {2}
+    slaves.hear(2, nameless.addr)
+    assert slaves.id_of(named.addr) == 2
     slaves.hear(1, nameless.addr)
     assert ids(slaves) == [1, 2]
 

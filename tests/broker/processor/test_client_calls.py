@@ -293,10 +293,13 @@ async def test_a_message_to_consume_now_goes_with_the_request(autojump_clock: Mo
         one.put("T", b"now")
         host = bytes.fromhex("0A00000A00002A9F")
         header = consumer.ConsumeMessageDirectlyRequestHeader("G", "c1", offset_message_id(host, 0))
-        answer = await one.ask(header)
+        request = RemotingCommand.request(header)
+        request.ext_fields |= {"AccessKey": "me", "Signature": "mine", "SecurityToken": "secret"}
+        answer = await one.ask(request)
         assert answer.body == b'{"consumeResult":"CR_SUCCESS"}'
         (asked,) = member.asked
         assert asked.ext_fields["brokerName"] == "broker-a"
+        assert not {"AccessKey", "Signature", "SecurityToken"} & asked.ext_fields.keys()
         (message,) = decode_messages(asked.body)
         assert message.body == b"now"
         gone = attrs.evolve(header, msg_id=offset_message_id(host, 17))

@@ -75,7 +75,7 @@ async def test_commit_by_5_x_of_a_member_whose_group_could_not_be_kept_is_taken(
     autojump_clock: MockClock,
 ) -> None:
     asked = RemotingCommand.request(offset.UpdateConsumerOffsetRequestHeader("G", "T", 0, 5))
-    async with asking(groups_limit=1) as one:
+    async with knowing_t(groups_limit=1) as one:
         data = ConsumerData("G", subscription_data_set=[SubscriptionData("T")])
         await one.ask(HeartBeatRequestHeader(), fastjson.dumps(HeartbeatData("c1", [data])))
         assert "G" not in one.broker.parts.groups.subscription_group_table

@@ -20,6 +20,7 @@ from rocketrio_protocol.commands.send import (
 from rocketrio_protocol.properties import decode_properties
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.topic_config import Permission, TopicConfig
 
 PROPERTIES = "MSG_TYPE\x01reply\x02CORRELATION_ID\x0142\x02REPLY_TO_CLIENT\x01asker\x02TTL\x013000"
 
@@ -153,3 +154,24 @@ async def test_what_is_no_reply_is_refused(
         answer = await one.ask(header, b"x")
         assert answer.code == code
         assert answer.ext_fields["TRACE_ON"] == "true"
+
+
+async def test_reply_to_a_topic_that_nobody_may_write_is_refused(autojump_clock: MockClock) -> None:
+    requester = Requester()
+    async with asking() as one, one.other_client(requester.processors) as a:
+        await beat(a)
+        one.broker.parts.topics.update(TopicConfig("closed", 1, 1, perm=Permission.READ))
+        answer = await one.ask(reply(topic="closed"), b"x")
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert one.broker.store.queue_bounds("closed", 0) is None
+
+
+async def test_broker_without_write_permission_pushes_a_reply_and_does_not_store_it(
+    autojump_clock: MockClock,
+) -> None:
+    requester = Requester()
+    async with asking(broker_permission=4) as one, one.other_client(requester.processors) as a:
+        await beat(a)
+        assert (await one.ask(reply(), b"x")).code == ResponseCode.SUCCESS
+        assert len(requester.got) == 1
+        assert one.broker.store.max_physical_offset == 0

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 import trio
+import trio.testing
 from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
 
 from rocketrio_protocol.codes import ResponseCode
@@ -195,6 +196,40 @@ async def test_too_many_slow_requests_are_answered_busy(memory_network: Network)
         assert answer.code == ResponseCode.SYSTEM_BUSY
         assert str(answer.remark).startswith("[OVERLOAD]")
         nursery.cancel_scope.cancel()
+
+
+async def test_waiting_requests_of_one_connection_leave_places_for_others(
+    memory_network: Network,
+) -> None:
+    release = trio.Event()
+
+    async def wait(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        await release.wait()
+        return request.response()
+
+    async with (
+        served(memory_network, {SLOW: wait}) as addr,
+        open_channel_pool(memory_network.dial) as hog,
+        open_channel_pool(memory_network.dial) as other,
+        trio.open_nursery() as nursery,
+    ):
+        channel = await hog.channel(addr)
+        for _ in range(2 * WAITING_REQUESTS_LIMIT):
+            channel.send_oneway(RemotingCommand(SLOW))
+        assert (await hog.call(addr, RemotingCommand(SLOW))).code == ResponseCode.SYSTEM_BUSY
+        codes: list[int] = []
+
+        async def ask() -> None:
+            codes.append((await other.call(addr, RemotingCommand(SLOW))).code)
+
+        for _ in range(WAITING_REQUESTS_LIMIT // 4):
+            nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not codes, "all of them wait"
+        release.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert codes == [ResponseCode.SUCCESS] * (WAITING_REQUESTS_LIMIT // 4)
+        assert (await hog.call(addr, RemotingCommand(SLOW))).code == ResponseCode.SUCCESS
 
 
 async def test_held_request_is_answered_later_by_reply(network: Network) -> None:
