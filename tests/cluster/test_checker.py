@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 import pytest
-from tests.cluster.histories.checker import check
+from tests.cluster.histories.checker import check, former_masters_lead_nobody
 from tests.cluster.histories.checker_readers import (
     SLAVE_TIMEOUT,
     acknowledged_messages_are_delivered,
@@ -35,7 +35,7 @@ from tests.cluster.histories.events import (
     TopicRemade,
     TwoMasters,
 )
-from tests.cluster.histories.schedule import MOVABLE_QUEUE, Mode, Schedule
+from tests.cluster.histories.schedule import MOVABLE_QUEUE, Failover, Mode, Schedule
 from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.violation import Violation
 
@@ -270,6 +270,21 @@ def test_logs_that_differ_at_a_restart_are_told() -> None:
     # What a crash tore is mended once the other one has answered.
     torn = restarted(20.0, "torn end")
     assert broken([*RIGHT[:-4], *torn, compared]) == set()
+
+
+def test_former_master_that_readers_are_served_by_is_told() -> None:
+    failover = Failover(40.0, "slave-1", 0.0, 1.0, 1.0, 8.0)
+    schedule = Schedule(1, MODE, (), (), 0, 60.0, (), 60.0, switches=(failover,))
+
+    def told(*more: Event) -> list[str]:
+        events = [*RIGHT, *switched(40.0), *more]
+        story = Story(schedule, History(1, events), FinalState((), came_to_rest=True))
+        return [violation.invariant for violation in former_masters_lead_nobody(story)]
+
+    served = pulled(42.0, FIRST, 0, role="sync-master")
+    assert told(served) == ["a former master was read from"]
+    assert told(attrs.evolve(served, role="slave")) == []
+    assert told(attrs.evolve(served, broker=1)) == []
 
 
 def test_commit_that_no_broker_has_is_told() -> None:

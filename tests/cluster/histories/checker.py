@@ -27,6 +27,7 @@ from tests.cluster.histories.events import (
     MemberStarted,
     Pulled,
     Received,
+    ReignBegan,
     ReignEnded,
     RivalAnswered,
     RivalEnded,
@@ -36,6 +37,7 @@ from tests.cluster.histories.events import (
     TopicCreated,
     TwoMasters,
 )
+from tests.cluster.histories.schedule import Failover
 from tests.cluster.histories.story import BrokerState, Story
 from tests.cluster.histories.tail_losses import (
     any_divergent,
@@ -309,6 +311,24 @@ def hand_overs_lose_nothing(story: Story) -> Iterator[Violation]:
                 yield Violation("handed over with less", "", event)
 
 
+def former_masters_lead_nobody(story: Story) -> Iterator[Violation]:
+    """One that comes back as master gives nothing to readers while another one is master."""
+    if not any(isinstance(change, Failover) for change in story.schedule.switches):
+        return  # In a hand-over both are, for as long as the former one has not heard that it is over.
+    master: int | None = 0
+    for event in story.history.events:
+        if isinstance(event, ReignEnded):
+            master = None
+        elif isinstance(event, ReignBegan):
+            master = event.broker
+        elif (
+            isinstance(event, Pulled)
+            and master not in (None, event.broker)
+            and event.role not in ("", "slave")
+        ):
+            yield Violation("a former master was read from", "", event)
+
+
 def strangers_get_nothing(story: Story) -> Iterator[Violation]:
     """Where replication is closed, who proves nothing is told at most that (a TLS alert is shorter than a header)."""
     for answer in events_of(story, StrangerAnswered):
@@ -384,6 +404,7 @@ INVARIANTS: Final[tuple[Callable[[Story], Iterator[Violation]], ...]] = (
     new_master_got_the_whole_log,
     producers_find_the_master,
     hand_overs_lose_nothing,
+    former_masters_lead_nobody,
     strangers_get_nothing,
     second_master_takes_no_writes,
 )

@@ -80,6 +80,8 @@ class Pulled(Event):
 
     reader: str
     broker: int
+    role: str = ""
+    """What the broker is."""
     queue_id: int
     messages: tuple[tuple[int, bytes], ...]
     """Queue offset and body."""

@@ -67,11 +67,14 @@ def note_pulled(world: World, reader: str, addr: str, queue_id: int, body: Body)
     """What a broker answered to a pull."""
     messages = decode_messages(body)
     last = messages[-1]
+    broker = world.number(addr.rpartition(":")[0])
+    member = world.cluster.members[broker]
     world.history.add(
         Pulled(
             at=now(),
             reader=reader,
-            broker=world.number(addr.rpartition(":")[0]),
+            broker=broker,
+            role=member.broker.role if member.is_running else "",
             queue_id=queue_id,
             messages=tuple(
                 (message.queue_offset, message.body.rstrip(FILL)) for message in messages

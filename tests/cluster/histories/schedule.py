@@ -222,6 +222,7 @@ def make_schedule(seed: int) -> Schedule:
     if failover is not None:
         switches, damage = (failover,), []
         faults = _undisturbed(faults, failover.at, failover.ends)
+        faults += _old_routes(random.Random(f"routes {seed}"), failover, consumer_count)
         returns: tuple[Literal["follow", "stand-aside"], ...] = ("follow", "stand-aside")
         mode = attrs.evolve(mode, returns=random.Random(f"returns {seed}").choice(returns))
     elif any(fault.kind == "wiped" for fault in damage):
@@ -384,6 +385,23 @@ def _failover(rng: random.Random, length: float, slaves: int) -> Failover | None
         torn=rng.choice((0, 0, 0, 17)),
         forgets=rng.choice(("", "", "before", "after")),
     )
+
+
+def _old_routes(rng: random.Random, failover: Failover, consumers: int) -> list[Fault]:
+    """In some runs consumers cannot ask who is master now: they go to the first one as soon as it is back."""
+    if rng.random() < 0.5:
+        return []
+    begins = failover.at - failover.cut_off - 0.5
+    return [
+        Fault(
+            at=round(begins, 3),
+            lasts=round(failover.ends - begins + 1.0, 3),
+            kind="partition",
+            who=f"consumer-{number}",
+            other="name server",
+        )
+        for number in range(consumers)
+    ]
 
 
 def _undisturbed(faults: list[Fault], begins: float, ends: float) -> list[Fault]:
