@@ -206,7 +206,7 @@ def _record_json(record: CutRecord) -> dict[str, Any]:
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
         "message_id": message.message_id,
-        "keys": message.keys,
+        "keys": message.keys or None,
         "tags": message.tags,
         "store_timestamp_ms": message.store_timestamp_ms,
         "properties": message.properties,

@@ -167,19 +167,29 @@ def members(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) ->
 @group.command()
 @click.argument("name", type=GROUP, metavar="GROUP")
 @click.option("--keep-offsets", is_flag=True, help="Leave what the group committed.")
+@click.option("--dry-run", is_flag=True, help="Show where it would be deleted; change nothing.")
 @json_option
 @namesrv_option
 def delete(
-    name: str, keep_offsets: bool, as_json: bool, namesrv: tuple[str, ...], verbose: int
+    name: str,
+    keep_offsets: bool,
+    dry_run: bool,
+    as_json: bool,
+    namesrv: tuple[str, ...],
+    verbose: int,
 ) -> None:
     """Delete GROUP and what it committed. Stop its members first: a heartbeat brings it back."""
 
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
-            brokers = await admin.delete_group(name, with_offsets=not keep_offsets)
+            if dry_run:
+                brokers = sorted(await admin.group(name))
+            else:
+                brokers = await admin.delete_group(name, with_offsets=not keep_offsets)
         if as_json:
             print_json({"group": name, "brokers": brokers})
         else:
-            click.echo(f"deleted {name} from {', '.join(brokers)}")
+            done = f"{name} would be deleted" if dry_run else f"deleted {name}"
+            click.echo(f"{done} from {', '.join(brokers)}")
 
     run(work, verbose=verbose)

@@ -158,17 +158,22 @@ def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> No
 
 @topic.command()
 @click.argument("name", type=TOPIC, metavar="TOPIC")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; change nothing.")
 @namesrv_option
-def delete(name: str, namesrv: tuple[str, ...], verbose: int) -> None:
+def delete(name: str, dry_run: bool, namesrv: tuple[str, ...], verbose: int) -> None:
     """Delete TOPIC with all its messages.
 
     \b
-    Example:
+    Examples:
+      rocketrio topic delete orders --dry-run
       rocketrio topic delete orders
     """
 
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
+            if dry_run:
+                _print(await admin.topic(name))
+                return
             brokers = await admin.delete_topic(name)
         click.echo(f"deleted {name} on {', '.join(brokers)}")
 

@@ -186,6 +186,8 @@ async def _groups(run: Run) -> None:
     done = await run("group", "members", "nobody-knows-it")
     assert (done.code, done.out) == (1, "")
     assert done.err.startswith("error: ")
+    done = await run("group", "delete", "billing", "--dry-run")
+    assert (done.code, done.out) == (0, "billing would be deleted from broker-a\n")
     done = await run("group", "delete", "billing")
     assert (done.code, done.out) == (0, "deleted billing from broker-a\n")
     done = await run("group", "show", "billing")
@@ -207,7 +209,10 @@ async def _cluster(run: Run, cluster: EmbeddedCluster) -> None:
 
 
 async def _deletion(run: Run) -> None:
-    done: Done = await run("topic", "delete", "orders")
+    done: Done = await run("topic", "delete", "orders", "--dry-run")
+    assert done.out.startswith("orders on broker-a of DefaultCluster: ")
+    assert (await run("topic", "show", "orders")).out == done.out
+    done = await run("topic", "delete", "orders")
     assert done.code == 0
     for arguments in (
         ("topic", "show", "orders"),
