@@ -14,7 +14,15 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 
-from rocketrio import Consumer, Message, MessageExt, Producer, open_consumer, open_producer
+from rocketrio import (
+    Consumer,
+    Message,
+    MessageExt,
+    Producer,
+    open_admin,
+    open_consumer,
+    open_producer,
+)
 from rocketrio.aio import TrioSide, open_trio
 
 TOPIC = "asyncio-orders"
@@ -42,7 +50,7 @@ def order(number: int) -> Message:
 
 
 async def take_orders(side: TrioSide, producer: Producer, wanted: int | None) -> None:
-    for number in count(1) if wanted is None else range(1, wanted):
+    for number in count() if wanted is None else range(wanted):
         await side.run(producer.send, order(number))
 
 
@@ -60,7 +68,8 @@ async def main(wanted: int | None) -> None:
             open_trio() as side,
             side.open(open_producer(group="asyncio-shop")) as producer,
         ):
-            await side.run(producer.send, order(0))  # The topic is there from now on.
+            async with side.open(open_admin()) as admin:
+                await side.run(admin.create_topic, TOPIC)  # Nothing happens where it is there.
             consumer = open_consumer(TOPIC, group="asyncio-billing", start_from="first")
             print("taking orders", flush=True)
             async with side.open(consumer) as opened, asyncio.TaskGroup() as tasks:

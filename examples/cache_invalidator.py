@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from rocketrio import Consumer, Message, open_consumer, open_producer
+from rocketrio import Consumer, Message, open_admin, open_consumer, open_producer
 
 TOPIC = "price-changes"
 LOOK = 0.5
@@ -53,7 +53,8 @@ class Prices:
 
 async def serve(path: Path, name: str) -> None:
     with closing(Prices(path)) as prices:
-        await tell("nothing")  # The topic is there.
+        async with open_admin() as admin:
+            await admin.create_topic(TOPIC)  # Nothing happens where it is there.
         async with (
             open_consumer(
                 TOPIC,

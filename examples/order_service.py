@@ -13,6 +13,7 @@ member of the group may do it, also after a restart. Handling is at least once: 
 import random
 import sys
 from contextlib import suppress
+from math import inf
 
 import attrs
 import trio
@@ -74,10 +75,11 @@ async def serve() -> None:
             raise ConsumeLater(ONE_SECOND) from None  # Anything else: later and later, and a log.
         print(f"billed {order.number} attempt {message.reconsume_times + 1}", flush=True)
 
-    async with open_producer(group="shop") as producer:
-        await producer.send(Message(TOPIC, b'{"number": 0, "cents": 0}'))  # The topic is there.
+    print("serving", flush=True)
     try:
-        async with open_consumer(TOPIC, group=GROUP, start_from="first") as consumer:
+        async with open_consumer(  # It may be started before the first order makes the topic.
+            TOPIC, group=GROUP, start_from="first", wait_for_topic=inf
+        ) as consumer:
             await consumer.run(handle, concurrency=8)
     finally:
         print(f"{len(billing.cents)} orders, {sum(billing.cents.values())} cents", flush=True)

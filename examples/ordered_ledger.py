@@ -18,7 +18,7 @@ import attrs
 import msgspec
 import trio
 
-from rocketrio import Message, MessageExt, open_consumer, open_producer
+from rocketrio import Message, MessageExt, open_admin, open_consumer, open_producer
 
 TOPIC, GROUP = "ledger-entries", "ledger"
 ACCOUNTS = ("ada", "bea", "cleo", "dora", "eve")
@@ -73,8 +73,8 @@ class Ledger:
 
 
 async def keep(path: Path) -> None:
-    async with open_producer(group="bank") as producer:
-        await producer.send(posting(Entry("bank", 0)), sharding_key="bank")  # The topic is there.
+    async with open_admin() as admin:
+        await admin.create_topic(TOPIC)  # Nothing happens where it is there.
     with closing(Ledger(path)) as ledger:
 
         async def handle(message: MessageExt) -> None:

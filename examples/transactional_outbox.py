@@ -18,6 +18,7 @@ import sqlite3
 import sys
 from contextlib import closing, suppress
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import trio
@@ -81,9 +82,9 @@ async def pay(path: Path, count: int | None, *, crash: bool = False) -> None:
 
 
 async def listen() -> None:
-    async with open_producer(group="listening") as producer:
-        await producer.send(payment(0))  # The topic is there.
-    async with open_consumer(TOPIC, group="listening", start_from="first") as consumer:
+    async with open_consumer(  # It may be started before the first payment makes the topic.
+        TOPIC, group="listening", start_from="first", wait_for_topic=inf
+    ) as consumer:
         async for message in consumer:
             print(f"received {message.keys}", flush=True)
 
