@@ -156,9 +156,14 @@ class ConsumerOffsetManager:
                 )  # fmt: skip
         return outcome, after
 
+    @property
+    def is_full(self) -> bool:
+        """Whether clients may add nothing to the table."""
+        return self.table.size > OFFSETS_SIZE_LIMIT
+
     def has_room_for(self, group: str, topic: str, queue_id: int, commit: Commit) -> bool:
         """Return whether a client's commit may be stored: in a full table only what goes on from where a group is."""
-        if self.table.size <= OFFSETS_SIZE_LIMIT:
+        if not self.is_full:
             return True
         is_jump = commit.is_seek or commit.is_reset
         return not is_jump and 0 <= self.query_offset(group, topic, queue_id) <= commit.offset

@@ -98,7 +98,16 @@ class ClientCallProcessor:
         boundary = usual_boundary(request.version)
         queue_ids = range(self._topics.topic_config_table[header.topic].write_queue_nums)
         if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
+            if header.queue_id not in queue_ids:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] has {len(queue_ids)} queues",
+                )
             queue_ids = range(header.queue_id, header.queue_id + 1)
+        if self._offsets.is_full:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR, "the table of offsets is full: nothing is reset"
+            )
         for some in steps_of(queue_ids):
             table = consumer.ResetOffsetBody(self._reset_queues(header, some, boundary))
             body.add(table.to_json())

@@ -15,6 +15,7 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.live_slaves import LiveSlaves
+from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.topic_admin import refuse_on_slave
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
@@ -165,6 +166,12 @@ class GroupAdminProcessor:
 
     def clone_group_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.CloneGroupOffsetRequestHeader)
+        if self._groups.find(header.dest_group) is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.dest_group} not exist!"
+            )
+        if self._consumer_offsets.is_full:
+            raise BrokerSystemError("The table of offsets is full: nothing is cloned")
         topics = (
             [header.topic]
             if header.topic

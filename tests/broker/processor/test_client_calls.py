@@ -7,6 +7,7 @@ from tests.broker.parts import exchanges_of
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
+from rocketrio_broker import consumer_offsets
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
@@ -305,3 +306,26 @@ async def test_a_message_to_consume_now_goes_with_the_request(autojump_clock: Mo
         gone = attrs.evolve(header, msg_id=offset_message_id(host, 17))
         assert (await one.ask(gone)).code == ResponseCode.SYSTEM_ERROR
         assert (await one.ask(attrs.evolve(header, msg_id="x"))).code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("queue_id", [2, -2, 10**9])
+async def test_reset_of_a_queue_that_is_not_is_refused(
+    autojump_clock: MockClock, queue_id: int
+) -> None:
+    async with asking() as one:
+        await two_queues(one)
+        answer = await one.ask(reset(0, queue_id=queue_id))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert offsets(one) == {0: 2, 1: 2}
+
+
+async def test_reset_adds_nothing_to_a_full_table(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asking() as one:
+        await two_queues(one)
+        monkeypatch.setattr(consumer_offsets, "OFFSETS_SIZE_LIMIT", 10)
+        answer = await one.ask(reset(0))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "full" in (answer.remark or "")
+        assert offsets(one) == {0: 2, 1: 2}

@@ -5,6 +5,7 @@ import trio
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
+from rocketrio_broker import consumer_offsets
 from rocketrio_broker.processor.group_admin import GROUP_SETTINGS_LIMIT
 from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import ResponseCode
@@ -189,3 +190,18 @@ async def test_a_slave_changes_no_groups_by_request(autojump_clock: MockClock) -
         assert update.code == ResponseCode.SYSTEM_ERROR
         delete = await slave.ask(admin.DeleteSubscriptionGroupRequestHeader("G"))
         assert delete.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_clone_for_a_group_that_cannot_be_or_into_a_full_table_is_refused(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asking() as one:
+        one.broker.parts.topics.update(TopicConfig("T", 1, 1))
+        offsets = one.broker.parts.consumer_offsets
+        offsets.commit_offset("G", "T", 0, 5)
+        answer = await one.ask(admin.CloneGroupOffsetRequestHeader("G", "a b", "T"))
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        monkeypatch.setattr(consumer_offsets, "OFFSETS_SIZE_LIMIT", 10)
+        answer = await one.ask(admin.CloneGroupOffsetRequestHeader("G", "H", "T"))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert offsets.topics_of_group("H") == []
