@@ -350,11 +350,17 @@ def settings(word: str) -> None:
       rocketrio-broker settings flush
     """
     defaults = BrokerConfig()
-    for path, meaning in setting_paths().items():
-        if word in path or word in meaning:
-            default = operator.attrgetter(path)(defaults)
-            shown = "" if default is None else f" = {json.dumps(default, default=str)}"
-            click.echo(f"{path}{shown}\n    {meaning}")
+    try:
+        for path, meaning in setting_paths().items():
+            if word in path or word in meaning:
+                default = operator.attrgetter(path)(defaults)
+                shown = "" if default is None else f" = {json.dumps(default, default=str)}"
+                click.echo(f"{path}{shown}\n    {meaning}")
+    except OSError as error:
+        # Python flushes once more at its end, and would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # Whose reader has what it wanted.
+            _fail(f"standard output takes no more: {error.strerror}")
 
 
 async def _start_name_server(

@@ -134,6 +134,21 @@ def test_wrong_use_ends_with_2_and_says_what_is_right(arguments: list[str], told
     assert told in output
 
 
+@pytest.mark.real
+def test_a_full_disk_for_its_output_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketrio_broker.cli", "settings"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "rocketrio-broker: standard output takes no more: No space left on device\n"
+    )
+
+
 def test_it_says_which_version_it_is() -> None:
     code, output = invoked("--version")
     assert code == 0

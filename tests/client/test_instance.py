@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from tests.client.orders import TOPIC, send
 
 from rocketrio import (
     ClientInstance,
@@ -43,6 +44,23 @@ async def test_exception_of_the_block_comes_out_as_it_was_raised(cluster: Embedd
     with pytest.raises(KeyError, match="mine"):
         async with open_client(name_servers=cluster.name_servers, dial=cluster.dial):
             raise KeyError("mine")
+
+
+async def test_group_of_the_block_comes_out_as_it_was_raised(cluster: EmbeddedCluster) -> None:
+    one = ExceptionGroup("mine", [ValueError("x")])
+    several = ExceptionGroup("mine", [ValueError("x"), KeyError("y")])
+    async with open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client:
+        await send(client, 1)
+    for group in (one, several):
+        with pytest.raises(ExceptionGroup) as caught:
+            async with (
+                open_client(name_servers=cluster.name_servers, dial=cluster.dial) as client,
+                open_consumer(TOPIC, group="g", client=client),
+                open_producer(client=client) as producer,
+                producer.pipeline(),
+            ):
+                raise group
+        assert caught.value is group
 
 
 async def test_routes_are_refreshed_on_a_period(
