@@ -8,6 +8,7 @@
 # make mutants rules of brokers and clients, taken away one at a time, and after how many fault schedules each is missed
 # make faults  brokers as processes that are killed, stopped, torn, parted and cut from power, for ten minutes; as root with
 #              networks and file systems of their own
+# make fuzz    everything that a peer's bytes reach, fuzzed for ten minutes, led by coverage
 # make bench   the benchmarks, one JSON object a line
 # make check   format, lint, types
 PYTHON ?= python3
@@ -18,7 +19,7 @@ PYTEST := $(RUN) -m pytest -q
 PYTEST_ON_ALL_CORES := $(PYTEST) -n auto
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test quick slow real spark interop interop-short soak mutants faults bench check format clean
+.PHONY: demo test quick slow real spark interop interop-short soak mutants faults fuzz bench check format clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -65,6 +66,10 @@ mutants: $(INSTALLED)
 
 faults: $(INSTALLED)
 	$(RUN) -m tests.faults.campaign --minutes 10
+
+fuzz: $(INSTALLED)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[fuzz]' -c constraints.txt
+	$(RUN) -m tests.fuzz
 
 bench: $(INSTALLED)
 	$(RUN) benchmarks/run.py
