@@ -95,13 +95,13 @@ class BrokerConfig:
         True, "Whether an unknown consumer group is created when it first connects."
     )
     topics_limit: int = _field(
-        30_000,
+        20_000,
         "Topics at most, retry and dead-letter topics included; no request makes more. Each change writes the whole "
         "table, and a slave copies it in one answer of 16 MiB.",
         _positive,
     )
     groups_limit: int = _field(
-        20_000,
+        10_000,
         "Consumer groups at most; a further one is served with the defaults and not kept.",
         _positive,
     )

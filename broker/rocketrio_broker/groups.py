@@ -37,7 +37,8 @@ class SubscriptionGroupManager:
     def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
         self._config = config
         self._file = file
-        self._text = fastjson.KeptText()
+        self._text = fastjson.KeptText(is_pretty=True)
+        self._answer_text = fastjson.KeptText(is_pretty=False)
         self._wall_clock = wall_clock
         self.subscription_group_table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in topic_names.SYSTEM_GROUPS
@@ -104,6 +105,12 @@ class SubscriptionGroupManager:
     def wrapper(self) -> SubscriptionGroupWrapper:
         """All groups with their version: the answer to 201, and the file's content."""
         return SubscriptionGroupWrapper(self.data_version, self.subscription_group_table)
+
+    def answer(self) -> bytes:
+        """Return all groups with their version as JSON: the answer to 201."""
+        table = self._answer_text.of(self.subscription_group_table)
+        members = {"dataVersion": self.data_version, "subscriptionGroupTable": table}
+        return fastjson.dumps(members)
 
     def replace(self, wrapper: SubscriptionGroupWrapper) -> bool:
         """Take over a master's table with its version; False when it is the one already here (see topics)."""

@@ -41,7 +41,7 @@ class TopicConfigManager:
     def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
         self._config = config
         self._file = file
-        self._text = fastjson.KeptText()
+        self._text = fastjson.KeptText(is_pretty=True)
         self._wall_clock = wall_clock
         self.changes = Watermark()
         """Counts the changes since the start."""

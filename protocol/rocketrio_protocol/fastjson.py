@@ -163,8 +163,6 @@ def _unreadable(what: str, error: Exception) -> RemoteProtocolError:
 _Writer = Callable[[Any, "str | None"], str]
 _WRITERS: Final[dict[type, _Writer]] = {}
 
-_KEPT_INDENT: Final = "\t\t"  # of the entries of a file's table
-
 _KEPT_TEXTS: Final = 1 << 16
 """Values of one frozen class whose text is kept: some 400 bytes each, and two forms a topic."""
 
@@ -175,25 +173,29 @@ def _write(value: Any, indent: str | None) -> str:
 
 
 class KeptText:
-    """The text of a table in a file under `config/`, kept between writes: of thousands of entries few are new."""
+    """The text of a table with thousands of entries, kept from one writing to the next, as few of them are new.
 
-    def __init__(self) -> None:
+    It is written as a member of the outermost object: by `dumps_pretty` into a file, or by `dumps` into an answer.
+    """
+
+    def __init__(self, *, is_pretty: bool) -> None:
+        self._indent = "\t" if is_pretty else None
         self._lines: dict[str, tuple[Any, str]] = {}
 
     def of(self, table: Mapping[str, Any]) -> "KeptText":
-        """Stand for this table, whose entries are immutable, in what `dumps_pretty` is given next."""
+        """Stand for this table, whose entries are immutable, in what is written next."""
+        indent = None if self._indent is None else self._indent + "\t"
         kept, unknown = self._lines, (None, "")
         self._lines = {
             name: line
             if (line := kept.get(name, unknown))[0] is entry
-            else (entry, f"{_write_key(name)}:{_write(entry, _KEPT_INDENT)}")
+            else (entry, f"{_write_key(name)}:{_write(entry, indent)}")
             for name, entry in table.items()
         }
         return self
 
     def text(self, indent: str | None) -> str:
-        assert indent is not None, "it is written for files alone"
-        assert indent + "\t" == _KEPT_INDENT, "it is a member of the file's object"
+        assert indent == self._indent, "it is written the other way, or elsewhere"
         return _braced([text for _, text in self._lines.values()], indent)
 
 

@@ -220,11 +220,13 @@ def test_a_null_where_there_is_no_default_is_the_peers_fault() -> None:
         fastjson.loads(b"null", HeartbeatData)
 
 
-def test_kept_text_is_what_the_table_itself_is_written_as() -> None:
+@pytest.mark.parametrize("is_pretty", [True, False])
+def test_kept_text_is_what_the_table_itself_is_written_as(is_pretty: bool) -> None:
     text, table = (
-        fastjson.KeptText(),
+        fastjson.KeptText(is_pretty=is_pretty),
         {f"T{number}": TopicConfig(f"T{number}") for number in range(3)},
     )
+    dumps = fastjson.dumps_pretty if is_pretty else fastjson.dumps
     for change in (
         {},
         {"T1": TopicConfig("T1", order=True), 'a"b': TopicConfig('a"b')},
@@ -232,9 +234,8 @@ def test_kept_text_is_what_the_table_itself_is_written_as() -> None:
     ):
         table |= change
         for one in (table, dict(list(table.items())[1:]), {}):
-            expected = fastjson.dumps_pretty({"dataVersion": DataVersion(1, 2), "table": one})
-            kept = {"dataVersion": DataVersion(1, 2), "table": text.of(one)}
-            assert fastjson.dumps_pretty(kept) == expected
+            expected = dumps({"dataVersion": DataVersion(1, 2), "table": one})
+            assert dumps({"dataVersion": DataVersion(1, 2), "table": text.of(one)}) == expected
 
 
 def test_loads_bounded_reads_a_long_text_only_if_it_is_strict_and_not_too_long() -> None:

@@ -115,7 +115,7 @@ class GroupAdminProcessor:
         return request.response()
 
     def all_group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        return request.response(body=fastjson.dumps(self._groups.wrapper()))
+        return request.response(body=self._groups.answer())
 
     def group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(admin.GetSubscriptionGroupConfigRequestHeader)
