@@ -4,7 +4,7 @@ A pulled chunk is as small as its stored bytes, and waits so. Bodies are inflate
 other; those beyond the limit stay for the next hand-out. What was inflated is let go when its message is done.
 
 Invariant: at least one message leaves: none grows beyond MAX_BODY_SIZE, or it cannot be read at all.
-Unlike Java: it inflates all that a pull brought at once, whatever it grows to.
+Unlike Java: it inflates all that a pull brought at once, whatever it grows to (docs/decisions/0046).
 """
 
 from collections.abc import Iterable, Sequence
