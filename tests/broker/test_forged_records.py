@@ -1,5 +1,6 @@
 """A message's body may hold what looks like another message: nobody takes it for one, whatever address they name."""
 
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -17,7 +18,10 @@ from tests.cluster.support import bodies
 from trio.testing import MockClock
 
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
+from rocketrio_protocol.commands.consumer import (
+    ConsumeMessageDirectlyRequestHeader,
+    ConsumerSendMsgBackRequestHeader,
+)
 from rocketrio_protocol.commands.query import ViewMessageRequestHeader
 from rocketrio_protocol.commands.transaction import ResumeCheckHalfMessageRequestHeader
 from rocketrio_protocol.host_address import pack_host
@@ -83,9 +87,11 @@ async def test_forged_message_is_not_shown_sent_back_or_resumed(autojump_clock: 
             ViewMessageRequestHeader(half.physical_offset),
             ConsumerSendMsgBackRequestHeader(half.physical_offset, "readers", 0),
             ResumeCheckHalfMessageRequestHeader(message_id),
+            ConsumeMessageDirectlyRequestHeader("readers", "c1", message_id),
         ):
             answer = await producer.call.pool.call(producer.addr, header)
             assert answer.code == ResponseCode.SYSTEM_ERROR, header
+            assert re.search("can not find|look message by|is no message", answer.remark or "")
         assert producer.cluster.master.broker.store.max_physical_offset == end
 
 
