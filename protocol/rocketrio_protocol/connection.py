@@ -112,9 +112,10 @@ class RemotingConnection(Generic[CallT]):
         finished: list[tuple[CallT, RemotingCommand]] = []
         if self.error is not None:
             return requests, finished
-        frames = self._decoder.feed(data)
+        decoder = self._decoder
+        frames = decoder.feed(data)
         self.frame_count += len(frames)
-        self.unfinished_size = self._decoder.pending_size
+        self.unfinished_size = len(decoder.pending)
         for frame in frames:
             try:
                 command = RemotingCommand.decode(frame)

@@ -102,13 +102,14 @@ class FrameDecoder:
         """Why the stream is of no more use after the frames that `feed` returned, or None."""
         self._length_limit = frame_size_limit - _LENGTH_SIZE
         self._header_limit = header_size_limit
-        self._pending = bytearray()
+        self.pending = bytearray()
+        """The bytes of a frame that is not whole yet."""
         self._wanted = _LENGTH_SIZE
 
     @property
     def pending_size(self) -> int:
         """Bytes kept of a frame that is not whole yet."""
-        return len(self._pending)
+        return len(self.pending)
 
     def feed(self, data: Body) -> list[Frame]:
         """The frames that `data` completes, in order. `data` may be overwritten afterwards.
@@ -118,20 +119,20 @@ class FrameDecoder:
         if self.error is not None:
             return []
         # One copy of the chunk, and slices of it: views of a reused buffer cost twice as much a frame.
-        if not self._pending:
+        if not self.pending:
             return self._cut(bytes(data))
-        gathered = self._pending
+        gathered = self.pending
         gathered += data
         if len(gathered) < self._wanted:
             return []
-        self._pending = bytearray()
+        self.pending = bytearray()
         return self._cut(bytes(gathered) if len(gathered) < VIEW_SIZE else memoryview(gathered))
 
     def feed_eof(self) -> None:
         """The stream ended; an unfinished frame is an error."""
-        if self._pending and self.error is None:
+        if self.pending and self.error is None:
             self.error = RemoteProtocolError(
-                f"The stream ended {len(self._pending)} bytes into a frame of at least {self._wanted}"
+                f"The stream ended {len(self.pending)} bytes into a frame of at least {self._wanted}"
             )
 
     def _cut(self, chunk: Body) -> list[Frame]:
@@ -175,7 +176,7 @@ class FrameDecoder:
                     return frames
                 self._wanted = _PREFIX_SIZE
         if position < end:
-            self._pending += memoryview(chunk)[position:]
+            self.pending += memoryview(chunk)[position:]
         return frames
 
     def _fail_length(self, length: int) -> None:

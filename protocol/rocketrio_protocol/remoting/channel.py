@@ -376,7 +376,7 @@ class Channel:
         """Act on the requests received, as far as the peer reads its answers and others need not wait for long."""
         dispatch = self._dispatcher.dispatch
         requests = self._backlog
-        now, turn_end = self._now, began + TURN_TIME
+        now, turn_end, last = self._now, began + TURN_TIME, len(requests) - 1
         self._in_round = True
         for done, request in enumerate(requests):
             if not done % ANSWERS_TOGETHER or self._queued_answer_size > HIGH_WATER_MARK:
@@ -385,7 +385,7 @@ class Channel:
                     self._backlog = requests[done:]
                     break
             dispatch(self, request)
-            if now() > turn_end:
+            if done < last and now() > turn_end:
                 self._backlog = requests[done + 1 :]
                 break
         else:
