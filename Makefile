@@ -5,7 +5,7 @@
 # make interop-short  the main ones of those, with 5.3.3: ten minutes
 # make soak    fault schedules for ten minutes, Spark drivers killed over and over, then the Spark tests on the other PySpark
 #              versions (450 MB each)
-# make mutants rules of brokers and clients, taken away one at a time, and after how many fault schedules each is missed
+# make mutants rules of brokers and clients taken away, one at a time: after how many fault schedules each is missed; ten minutes
 # make faults  brokers as processes that are killed, stopped, torn, parted and cut from power, for ten minutes; as root with
 #              networks and file systems of their own
 # make fuzz    everything that a peer's bytes reach, fuzzed for ten minutes, led by coverage
