@@ -77,6 +77,8 @@ class ConsumerOffsetManager:
         self._is_foreign = False
         """The offsets are those of a broker without versions: slaves may know better which generation they are of."""
         self.table = OffsetTable()
+        self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str]] = {}
+        """Commits to a slave that its master was not told of, with the epochs that members named; one a queue."""
 
     @property
     def offset_table(self) -> dict[TopicAndGroup, dict[int, int]]:
@@ -139,15 +141,20 @@ class ConsumerOffsetManager:
             )  # fmt: skip
 
     def commit_version(
-        self, group: str, topic: str, queue_id: int, commit: Commit
+        self, group: str, topic: str, queue_id: int, commit: Commit, *, epoch: str | None = None
     ) -> tuple[CommitOutcome, Version]:
-        """Store a commit by the rules of versions; what became of it, and what stands."""
+        """Store a commit by the rules of versions; what became of it, and what stands.
+
+        `epoch` is the one that its position comes from, on a slave that has to tell its master.
+        """
         key = topic, group
         before = self.table.version(key, queue_id)
         outcome = self.table.apply(key, queue_id, commit)
         after = self.table.version(key, queue_id)
         if after != before:
             self._journal.append(key, queue_id, after)
+            if epoch is not None:
+                self.named_epochs[key, queue_id] = after, epoch
             if after.offset < before.offset:
                 logger.warning(
                     "consumer offset %s group=%s topic=%s queue_id=%d offset=%d before=%d",

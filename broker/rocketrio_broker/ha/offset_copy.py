@@ -2,8 +2,8 @@
 
 A master of ours sends versions: both tables are joined. What is newer here, committed while clients could not reach
 the master, is told to it (15 with a generation), so that it also arrives if the master could not ask when it came back.
-It names the epoch in which the master last knew all that was here: what lies beyond its end at the master counts
-messages that were lost (docs/decisions/0036).
+It names the epoch that a member named with its commit, or that in which the master last knew all that was here: what
+lies beyond its end at the master counts messages that were lost (docs/decisions/0036).
 
 An Apache master sends plain offsets: what fell between two looks was lowered by somebody entitled, and is lowered
 here. After any gap in between (`contact`) it may have been restarted with less than it had: then it lowers nothing.
@@ -82,10 +82,12 @@ class OffsetCopy:
             self._known_in = self._looked_in
         self._was_told, self._looked_in = False, self._epoch()
         before, self._told = self._told, {}
+        named = dict(self._consumer_offsets.named_epochs)
+        self._consumer_offsets.named_epochs.clear()
         newer = self._consumer_offsets.table.newer_than(master)
         for key, queue_id, version in islice(newer, TELL_LIMIT):
             # What the master did not take is told again as it was: it is no newer than it was then.
-            known = before.get((key, queue_id))
+            known = named.get((key, queue_id), before.get((key, queue_id)))
             epoch = known[1] if known is not None and known[0] == version else self._known_in
             self._told[key, queue_id] = version, epoch
         return [

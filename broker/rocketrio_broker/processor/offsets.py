@@ -134,7 +134,10 @@ class OffsetProcessor:
             outcome = offset.CommitOutcome.CUT
             stands = self._consumer_offsets.query_version(group, topic, queue_id)
         else:
-            outcome, stands = self._consumer_offsets.commit_version(group, topic, queue_id, commit)
+            epoch = header.epoch if self._store.is_slave else None
+            outcome, stands = self._consumer_offsets.commit_version(
+                group, topic, queue_id, commit, epoch=epoch
+            )
         return request.response(
             offset.UpdateConsumerOffsetResponseHeader(
                 outcome.value,

@@ -4,7 +4,7 @@ from tests.broker.parts import config_file
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.offset_copy import TELL_LIMIT, OffsetCopy
-from rocketrio_broker.offset_version import Commit
+from rocketrio_broker.offset_version import FIRST, Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
@@ -31,6 +31,31 @@ def test_a_master_with_less_is_told_and_does_not_lower() -> None:
     told = OffsetCopy(slave).take(master.versioned(), contact=1)
     assert offset_of(slave) == 120
     assert told == [UpdateConsumerOffsetRequestHeader("G", "T", 0, 120, "0.0")]
+
+
+def test_master_is_told_the_epoch_that_a_member_named() -> None:
+    """Also before the first look, when this slave may not have the master's epochs yet."""
+    master, slave = manager(32), manager(40)
+    copy = OffsetCopy(slave, epoch=lambda: "1.0.a.")
+    assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["1.0.a."]
+    slave.commit_version("G", "T", 0, Commit(50, FIRST), epoch="2.9.b.a")
+    for _ in range(2):  # It is told again as it was, where it was not heard.
+        assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["2.9.b.a"]
+    assert not slave.named_epochs
+    slave.commit_offset("G", "T", 0, 60)
+    assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["1.0.a."]
+
+
+def test_what_is_committed_after_all_was_told_is_of_the_epoch_of_then() -> None:
+    master, slave, epoch = manager(32), manager(40), "1.0.a."
+    copy = OffsetCopy(slave, epoch=lambda: epoch)
+    epoch = "2.9.b.a"
+    assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["1.0.a."]
+    copy.told()
+    slave.commit_offset("G", "T", 1, 7)
+    # What the master did not take is no newer than it was.
+    told = copy.take(master.versioned(), contact=1)
+    assert {one.queue_id: one.epoch for one in told} == {0: "1.0.a.", 1: "2.9.b.a"}
 
 
 def test_a_reset_at_the_master_goes_down_and_nothing_is_told() -> None:
