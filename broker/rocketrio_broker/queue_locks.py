@@ -62,6 +62,27 @@ class KeptLocks(msgspec.Struct, rename="camel"):
     locks: list[_KeptLock] = []
 
 
+class _Events:
+    """What one request did to queues, as a line a kind: a request may name thousands."""
+
+    def __init__(self, group: str, client_id: str) -> None:
+        self._group = group
+        self._client_id = client_id
+        self._found: dict[tuple[str, str, int], list[QueueName]] = {}
+
+    def add(
+        self, event: str, queue: QueueName, holder: str = "", *, level: int = logging.INFO
+    ) -> None:
+        self._found.setdefault((event, holder or self._client_id, level), []).append(queue)
+
+    def log(self) -> None:
+        for (event, holder, level), queues in self._found.items():
+            logger.log(
+                level, "%s group=%s client_id=%s holder=%s count=%d first=%s",
+                event, self._group, self._client_id, holder, len(queues), queues[0],
+            )  # fmt: skip
+
+
 class QueueLocks:
     """The locks of all groups."""
 
@@ -159,10 +180,11 @@ class QueueLocks:
         self._sweep(now)
         locks = self._table.setdefault(group, {})
         held = []
+        events = _Events(group, client_id)
         for queue in queues:
             lock = locks.get(queue)
             if lock is None and self._size >= LOCKS_LIMIT:
-                logger.warning("too many queue locks group=%s client_id=%s", group, client_id)
+                events.add("too many queue locks", queue, level=logging.WARNING)
                 continue
             if lock is None:
                 if not holds and self.is_unknown(now):
@@ -170,23 +192,18 @@ class QueueLocks:
                 self._outdate()
                 locks[queue] = _Lock(client_id, now)
                 self._size += 1
-                logger.info("queue locked group=%s client_id=%s queue=%s", group, client_id, queue)
+                events.add("queues locked", queue)
             elif lock.client_id == client_id:
                 lock.renewed = now
             elif lock.is_expired(now):
-                logger.warning(
-                    "queue lock taken over group=%s client_id=%s from=%s queue=%s",
-                    group, client_id, lock.client_id, queue,
-                )  # fmt: skip
+                events.add("queue locks taken over", queue, lock.client_id, level=logging.WARNING)
                 self._outdate()
                 lock.client_id, lock.renewed = client_id, now
             else:
-                logger.info(
-                    "queue lock refused group=%s client_id=%s holder=%s queue=%s",
-                    group, client_id, lock.client_id, queue,
-                )  # fmt: skip
+                events.add("queue locks refused", queue, lock.client_id)
                 continue
             held.append(queue)
+        events.log()
         if not locks:
             del self._table[group]
         return held
@@ -196,14 +213,14 @@ class QueueLocks:
         locks = self._table.get(group)
         if locks is None:
             return
+        events = _Events(group, client_id)
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
                 self._size -= 1
-                logger.info(
-                    "queue unlocked group=%s client_id=%s queue=%s", group, client_id, queue
-                )
+                events.add("queues unlocked", queue)
+        events.log()
         if not locks:
             del self._table[group]
 

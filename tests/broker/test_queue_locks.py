@@ -1,5 +1,7 @@
 """The table of queue locks: who holds what, for how long."""
 
+import logging
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,3 +95,20 @@ def test_a_queue_has_one_holder_at_a_time(
             locks.unlock("G", [queue], client_id)
             if holder == client_id:
                 del held[queue]
+
+
+def test_lock_of_many_queues_is_logged_in_one_line_a_kind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    locks = QueueLocks()
+    queues = [QueueName("T", "broker-a", number) for number in range(1000)]
+    assert len(locks.lock("G", queues, "a", now=0.0)) == 1000
+    assert locks.lock("G", queues, "b", now=1.0) == []
+    locks.unlock("G", queues, "a")
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(" group=")[0] for line in lines] == [
+        "queues locked", "queue locks refused", "queues unlocked",
+    ]  # fmt: skip
+    assert all(" count=1000 " in line for line in lines)
+    assert "holder=a" in lines[1]
