@@ -26,7 +26,7 @@ from rocketrio_broker.store.memory_disk import MemoryDisk
 
 OTHER_HOST = "10.0.0.20"
 QUEUES = [MessageQueue("orders", name, 0) for name in ("broker-a", "broker-b")]
-PATIENCE = 60.0
+PATIENCE = 1000.0
 
 
 @asynccontextmanager

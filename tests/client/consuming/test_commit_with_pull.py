@@ -78,7 +78,9 @@ async def test_a_killed_member_repeats_little(
         nursery.cancel_scope.cancel()
     assert len(handled) > 200
     assert handled | set(second) >= set(range(max(second)))  # Nothing is skipped.
-    assert len(handled & set(second)) <= 2 * QUEUES
+    assert (
+        len(handled & set(second)) <= 4 * QUEUES
+    )  # One a queue; by the period alone it would be a hundred.
 
 
 async def test_without_automatic_commits_pulls_commit_nothing(client: ClientInstance) -> None:
