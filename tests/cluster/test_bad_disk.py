@@ -102,12 +102,14 @@ async def test_broker_on_a_full_disk_refuses_what_it_cannot_keep_and_serves_the_
         held: list[RemotingCommand] = []
 
         async def hold() -> None:
+            """As a consumer does: one pull after the other, each for as long as the broker holds it."""
             end = len(acknowledged)
-            held.append(
-                await caller.pull(
-                    addr, end, sys_flag=SUBSCRIPTION | SUSPEND, suspend=600, timeout=700
-                )
-            )
+            while not held or held[-1].code != ResponseCode.SUCCESS:
+                held[:] = [
+                    await caller.pull(
+                        addr, end, sys_flag=SUBSCRIPTION | SUSPEND, suspend=60, timeout=70
+                    )
+                ]
 
         nursery.start_soon(hold)
         for _ in range(6):
