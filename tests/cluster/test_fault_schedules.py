@@ -13,11 +13,12 @@ import attrs
 import pytest
 from tests.cluster.histories.checker import check
 from tests.cluster.histories.chosen import broken_promises, schedule_of, switching
-from tests.cluster.histories.events import ReignBegan, RivalAnswered, RivalEnded
-from tests.cluster.histories.schedule import Failover, Fault, Switch, make_schedule
+from tests.cluster.histories.events import HandedOver, ReignBegan, RivalAnswered, RivalEnded
+from tests.cluster.histories.schedule import Failover, Fault, Grab, HandOver, Switch, make_schedule
 from tests.cluster.histories.story import run_story
 from tests.cluster.histories.tail_losses import may_be_divergent, tail_losses
 from tests.cluster.histories.violation import events_of
+from tests.cluster.mutants import claim_in_a_hand_over, look_for_no_master
 from tests.cluster.soak import HASH_SEED
 
 from rocketrio_broker import broker
@@ -296,6 +297,31 @@ def test_failovers_break_nothing() -> None:
     shortened = attrs.evolve(failover, cut_off=3.0)
     assert broken_promises(switching(failover)) == set()
     assert broken_promises(switching(shortened)) == set()
+
+
+def test_master_that_claims_in_a_hand_over_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still; the follower takes over, dies and comes back a moment after that one has gone on."""
+    stalled = schedule_of(
+        Fault(9.5, 5.0, "delay", "master", "slave-1", amount=0.01),
+        Fault(10.13, 2.63, "pause", "master"),
+        Fault(12.44, 0.44, "kill", "slave-1"),
+        Fault(12.88, 5.0, "name server down", "name server"),
+    )
+    stalled = attrs.evolve(stalled, switches=(HandOver(10.0),))
+    ended = run_story(stalled)
+    assert check(ended) == []
+    assert [event.broker for event in events_of(ended, HandedOver)] == [1]
+    claim_in_a_hand_over(monkeypatch)
+    assert {"no send", "handed over with less"} <= broken_promises(stalled)
+
+
+def test_slave_that_grabs_for_the_place_of_a_living_master_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grabbing = switching(Grab(10.0, "slave-1"))
+    assert broken_promises(grabbing) == set()
+    look_for_no_master(monkeypatch)
+    assert "there were two masters" in broken_promises(grabbing)
 
 
 def test_master_that_asks_no_slave_for_its_tail_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -329,6 +329,9 @@ def _hand_overs(
         seconds = rng.choice((0.0, 0.01, 0.05, 0.2))
         if seconds:
             faults.append(Fault(round(at - 0.5, 3), 5.0, "delay", "master", other, amount=seconds))
+        if seconds and rng.random() < 0.25:
+            faults += _stall(rng, at + rng.uniform(4, 12) * seconds, other)
+            continue
         if rng.random() < 0.3:
             down = round(at + rng.uniform(0.0, 0.5), 3)
             faults.append(Fault(down, 8.0, "name server down", "name server"))
@@ -346,6 +349,17 @@ def _hand_overs(
                 )
             )
     return changes, faults
+
+
+def _stall(rng: random.Random, at: float, other: str) -> list[Fault]:
+    """The master stands still in the middle; the follower dies meanwhile, and is back about when that one goes on."""
+    lasts = rng.uniform(1.0, 3.0)
+    kill = at + rng.uniform(0.3, lasts)
+    down = max(0.1, at + lasts + rng.uniform(-0.3, 0.6) - kill)
+    return [
+        Fault(round(at, 3), round(lasts, 3), "pause", "master"),
+        Fault(round(kill, 3), round(down, 3), "kill", other),
+    ]
 
 
 def _grab(rng: random.Random, length: float, slaves: int) -> Grab | None:
