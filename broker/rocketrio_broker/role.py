@@ -343,6 +343,7 @@ class RoleService:
             if former is None:
                 other = await self._claim(found.silent)
             else:
+                self._claims = True  # The former master has checked that nobody else does.
                 # First: slaves that are told of another epoch come back.
                 await self._insist_on_epoch()
                 await self._wait_for_slaves()

@@ -240,6 +240,7 @@ async def test_offsets_are_told_as_apache_tells_them(autojump_clock: MockClock) 
 async def test_nothing_but_not_found_is_said_of_an_offset(autojump_clock: MockClock) -> None:
     """4.x clients take every error for "no offset" and begin elsewhere: a broker that ends is silent instead."""
     async with broker_and_client() as (cluster, client):
+        assert (await client.ask(310, CPP, b"x")).code == 0
         assert (await client.ask(15, {**GROUP_QUEUE, "commitOffset": 1})).code == 0
         answers: list[tuple[int, dict[str, str]]] = []
         some_came = trio.Event()

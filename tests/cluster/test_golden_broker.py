@@ -97,4 +97,6 @@ async def tables_are_apaches(caller: Caller, addr: str, files: dict[str, bytes])
         assert theirs.keys() <= ours.keys(), file
         for name, settings in theirs.items():
             known = {member: settings[member] for member in ours[name] if member in settings}
+            # 4.x has no attributes; readers of 5.x want the member.
+            known = {"attributes": {}, **known} if "attributes" in ours[name] else known
             assert ours[name] == known, (file, name)

@@ -159,6 +159,28 @@ async def test_roles_that_were_handed_over_are_held_through_restarts(
         await level(pair.first, pair.second)
 
 
+async def test_new_master_claims_to_lead_so_that_a_former_one_follows(
+    autojump_clock: MockClock,
+) -> None:
+    async with pair_of(role="async-master") as pair:
+        assert (await pair.hand_over()).code == ResponseCode.SUCCESS
+        await trio.sleep(1)
+        status = await pair.call.pool.call(
+            pair.second.broker.address, GetBrokerHAStatusRequestHeader()
+        )
+        told = HARuntimeInfo.from_json(status.body).rocketrio
+        assert told is not None
+        assert told.claims
+        await pair.first.kill()
+        await pair.call.send(pair.second.broker.address, b"two")
+        # A machine that was built anew from its settings: it shall be master.
+        pair.first.disk.unlink(pair.first.config.config_directory / FILE_NAME)
+        await pair.first.start()
+        await trio.sleep(5)
+        assert role_of(pair.first) == ("slave", 1)
+        await level(pair.first, pair.second)
+
+
 async def test_offsets_that_were_committed_a_moment_before_are_known(
     autojump_clock: MockClock,
 ) -> None:

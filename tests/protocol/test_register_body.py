@@ -1,6 +1,8 @@
+import gc
 import json
 import time
 import zlib
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -137,6 +139,15 @@ def test_bytes_that_are_not_compressed_are_the_peers_fault() -> None:
         decode_register_body(b"{}", compressed=True, version=407)
 
 
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    """What a collection costs depends on all that other tests have left behind."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
 @pytest.mark.parametrize("compressed", [False, True])
 def test_the_largest_registration_is_read_a_little_at_a_time(compressed: bool) -> None:
     table = {f"topic-{number}": TopicConfig(f"topic-{number}") for number in range(TOPICS_LIMIT)}
