@@ -248,6 +248,16 @@ def test_wrong_event_is_told(promise: str, more: list[Event]) -> None:
     assert promise in broken([*RIGHT, *more])
 
 
+def test_new_master_that_lost_its_end_meanwhile_was_handed_over_all() -> None:
+    ended = MemberEnded(
+        at=40.5, broker=1, role="slave", how="torn end", log_end=200, flushed=150, offsets=()
+    )
+    reign_ended, reign_began = switched(40.0, kept=150)
+    events = [*RIGHT, reign_ended, ended, reign_began, HandedOver(at=42.0, former=0, broker=1)]
+    assert "handed over with less" not in broken(events)
+    assert "handed over with less" in broken([event for event in events if event is not ended])
+
+
 def test_logs_that_differ_below_their_boundary_are_told() -> None:
     """Whoever follows whom: here both are masters of an epoch of their own behind the first one."""
     first = Epoch(number=1, id="a", start=0)

@@ -307,8 +307,29 @@ def hand_overs_lose_nothing(story: Story) -> Iterator[Violation]:
                 if (ended.broker, began.broker) == (event.former, event.broker)
                 and ended.at <= event.at  # It may take its time until it takes writes.
             ]
-            if not kept or not kept[-1]:
+            if (not kept or not kept[-1]) and not _lost_its_end(story, event):
                 yield Violation("handed over with less", "", event)
+
+
+def _lost_its_end(story: Story, handed_over: HandedOver) -> bool:
+    """Whether the new master went down with what no disk had yet, before the command was answered."""
+    began = max(
+        (
+            event.at
+            for event in story.history.events
+            if isinstance(event, ReignEnded)
+            and event.broker == handed_over.former
+            and event.at <= handed_over.at
+        ),
+        default=handed_over.at,
+    )
+    return any(
+        isinstance(event, MemberEnded)
+        and event.broker == handed_over.broker
+        and event.how not in ("stop", "kill")
+        and began <= event.at <= handed_over.at
+        for event in story.history.events
+    )
 
 
 def former_masters_lead_nobody(story: Story) -> Iterator[Violation]:
