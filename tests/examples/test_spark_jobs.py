@@ -75,7 +75,7 @@ async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
 
 async def test_dead_letters_are_told_apart_by_sql(cluster: EmbeddedCluster) -> None:
     async with started(cluster, "order_service.py", "serve") as service:
-        await service.has_said("billed 0 ")
+        await service.has_said("serving")
         await run(cluster, "order_service.py", "order", "30")
         with trio.fail_after(TIME_LIMIT):
             while "3 dead letters" not in await run(cluster, "order_service.py", "dead"):  # noqa: ASYNC110
