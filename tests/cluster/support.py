@@ -76,9 +76,9 @@ class Caller:
         header = attrs.evolve(header, **fields)  # type: ignore[arg-type]
         return await self.pool.call(addr, header, timeout=timeout)
 
-    async def commit(self, addr: str, offset: int, *, queue_id: int = 0) -> None:
+    async def commit(self, addr: str, offset: int, *, queue_id: int = 0) -> RemotingCommand:
         header = UpdateConsumerOffsetRequestHeader("billing", "orders", queue_id, offset)
-        await self.pool.call(addr, header)
+        return await self.pool.call(addr, header)
 
     async def committed(self, addr: str, *, queue_id: int = 0) -> int:
         header = QueryConsumerOffsetRequestHeader("billing", "orders", queue_id)

@@ -9,6 +9,8 @@ import trio
 from tests.cluster.support import Caller
 from tests.cluster.test_kill_broker import broker_process
 
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
@@ -26,8 +28,10 @@ async def commit_until_stopped(addr: str, queue_id: int, answered: dict[int, int
         while True:
             offset += 1
             try:
-                await caller.commit(addr, offset, queue_id=queue_id)
+                answer = await caller.commit(addr, offset, queue_id=queue_id)
             except Error:
+                return
+            if answer.code != ResponseCode.SUCCESS:
                 return
             answered[queue_id] = offset
 
@@ -35,6 +39,11 @@ async def commit_until_stopped(addr: str, queue_id: int, answered: dict[int, int
 async def commit_through_a_stop(
     process: "subprocess.Popen[str]", addr: str, answered: dict[int, int]
 ) -> None:
+    topic = CreateTopicRequestHeader(
+        "orders", "TBW102", COMMITTERS, COMMITTERS, 6, "SINGLE_TAG", order=False
+    )
+    async with open_channel_pool(dial_tcp) as pool:
+        await pool.call(addr, topic, timeout=5)
     async with trio.open_nursery() as nursery:
         for queue_id in range(COMMITTERS):
             nursery.start_soon(commit_until_stopped, addr, queue_id, answered)
