@@ -48,7 +48,6 @@ class ConsumeQueue:
         "_file_size",
         "_files",
         "_has_new_names",
-        "_is_trusted",
         "_last_path",
         "_last_start",
         "_root",
@@ -58,6 +57,7 @@ class ConsumeQueue:
         "_unwritten",
         "_written_end",
         "has_unsynced",
+        "is_trusted",
         "key",
         "last_physical_end",
         "max_offset",
@@ -71,9 +71,9 @@ class ConsumeQueue:
         root: Path,
         file_size: int,
         files: OpenFiles,
-        unwritten: "set[ConsumeQueue] | None" = None,
+        unwritten: "set[ConsumeQueue]",
     ) -> None:
-        """Files lie in `<root>/<topic>/<queue id>`; `unwritten` is told of entries that wait in memory."""
+        """Keep the files in `<root>/<topic>/<queue id>`; a queue with entries in memory adds itself to `unwritten`."""
         self.key = (topic, queue_id)
         self.min_offset = 0
         self.max_offset = 0
@@ -81,6 +81,8 @@ class ConsumeQueue:
         """The address after the newest message of this queue."""
         self.has_unsynced = False
         """Whether entries were written since the last sync."""
+        self.is_trusted = False
+        """Whether the bounds come from `trust`, and the files were not written to since."""
         self._root = root
         self._file_size = file_size
         self._files = files
@@ -89,9 +91,8 @@ class ConsumeQueue:
         self._last_start, self._last_path = -1, root
         self._unsynced_start = 0  # the first file that was written to since the last sync
         self._has_new_names = False  # whether files came or went since then
-        self._is_trusted = False  # whether the bounds were told, and the files not looked at yet
         self._written_end = 0  # `last_physical_end` of what was written
-        self._unwritten = unwritten if unwritten is not None else set()
+        self._unwritten = unwritten
 
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.key[0]}-{self.key[1]} {self.min_offset}..{self.max_offset}>"
@@ -141,7 +142,7 @@ class ConsumeQueue:
 
     def write_tail(self) -> None:
         """Hand what waits in memory to the files (the page cache)."""
-        if self._is_trusted:
+        if self.is_trusted:
             self._settle()
         while self._tail:
             start = self._tail_start * QUEUE_ENTRY_SIZE
@@ -178,13 +179,9 @@ class ConsumeQueue:
     def truncate(self, queue_offset: int) -> None:
         """Forget the entries from `queue_offset` on; what they leave in the file becomes zeros."""
         self.write_tail()
-        self._is_trusted = False
+        self.is_trusted = False
         end = queue_offset * QUEUE_ENTRY_SIZE
-        for start in self._file_starts():
-            if start >= end:
-                self._files.unlink(self._path(start))
-            elif start + self._file_size > end:
-                self._file(start).clear_from(end - start)
+        self._cut_files(end)
         self._has_new_names = True
         self.max_offset = self._tail_start = queue_offset
         self.min_offset = min(self.min_offset, queue_offset)
@@ -195,7 +192,7 @@ class ConsumeQueue:
         """Forget all entries and files; the queue begins at 0 again."""
         for start in self._file_starts():
             self._files.unlink(self._path(start))
-        self._has_new_names, self._is_trusted = True, False
+        self._has_new_names, self.is_trusted = True, False
         self._unwritten.discard(self)
         self._tail = bytearray()
         self._tail_start = self.min_offset = self.max_offset = 0
@@ -315,12 +312,7 @@ class ConsumeQueue:
         """Take the bounds as they were told, and look into the files when they are first written to."""
         self.min_offset, self.max_offset, self.last_physical_end = bounds
         self._tail_start, self._written_end = self.max_offset, self.last_physical_end
-        self._is_trusted = True
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether the bounds were told, and the files have not been written to since."""
-        return self._is_trusted
+        self.is_trusted = True
 
     @property
     def written_bounds(self) -> Bounds:
@@ -329,14 +321,18 @@ class ConsumeQueue:
 
     def _settle(self) -> None:
         """Remove what the files have beyond the bounds: it was written after these were noted."""
-        self._is_trusted = False
-        end = self._tail_start * QUEUE_ENTRY_SIZE
+        self.is_trusted = False
+        self._cut_files(self._tail_start * QUEUE_ENTRY_SIZE)
+
+    def _cut_files(self, end: int) -> None:
+        """Remove the files from byte `end` of the queue on, and clear the rest of the one that holds it."""
         for start in self._file_starts():
+            path = self._path(start)
             if start >= end:
-                self._files.unlink(self._path(start))
+                self._files.unlink(path)
                 self._has_new_names = True
             elif start + self._file_size > end:
-                self._files.lengthen(self._path(start), self._file_size)
+                self._files.lengthen(path, self._file_size)
                 self._file(start).clear_from(end - start)
                 self._note_unsynced(start)
 

@@ -166,6 +166,8 @@ class CheckpointService:
         self._sync_interval = config.flush_consume_queue_thorough_interval
         self._problem = ""
         self._noted_gating = False
+        # With which removals of queues and begin of the log the bounds were written last; None if they must be again.
+        self._noted_removals_and_begin: tuple[int, int] | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -250,9 +252,14 @@ class CheckpointService:
         await self._flush_service.flush()
         await self.write_queues()
         # What is written in this moment is what the sync covers, and what may be noted after it.
-        bounds, paths = self._table.bounds(log.min_offset), self._table.unsynced_paths()
-        await _run_to_the_end(self._disk, self._table.sync_files, paths)
-        await self._disk.run(write_bounds, self._disk, self._directory.root, bounds)
+        paths = self._table.unsynced_paths()
+        removals_and_begin = (self._table.generation, log.min_offset)
+        if paths or removals_and_begin != self._noted_removals_and_begin:
+            bounds = self._table.bounds(log.min_offset)
+            self._noted_removals_and_begin = None
+            await _run_to_the_end(self._disk, self._table.sync_files, paths)
+            await self._disk.run(write_bounds, self._disk, self._directory.root, bounds)
+            self._noted_removals_and_begin = removals_and_begin
         index_position, index_time_ms = index.position.value, index.position.store_timestamp_ms
         await _run_to_the_end(self._disk, index.sync, index.take_unsynced())
         if truncations != log.truncations:

@@ -33,10 +33,6 @@ class QueueBounds(msgspec.Struct):
     """Before this address of the log no entry counts."""
     topics: dict[str, dict[int, Bounds]]
 
-    def of(self, topic: str, queue_id: int) -> Bounds | None:
-        """Where a queue begins and ends; None if it is not known."""
-        return self.topics.get(topic, {}).get(queue_id)
-
 
 def bounds_of(queues: Iterable[ConsumeQueue], file_size: int, log_begin: int) -> QueueBounds:
     """What is written of these queues."""

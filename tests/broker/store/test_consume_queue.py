@@ -14,7 +14,7 @@ FILE_SIZE = 100  # five entries
 
 
 def made(disk: MemoryDisk | None = None) -> ConsumeQueue:
-    return ConsumeQueue("t", 0, ROOT, FILE_SIZE, OpenFiles(disk or MemoryDisk()))
+    return ConsumeQueue("t", 0, ROOT, FILE_SIZE, OpenFiles(disk or MemoryDisk()), set())
 
 
 def filled(queue: ConsumeQueue, count: int) -> ConsumeQueue:
