@@ -110,7 +110,7 @@ async def send_pipelined(producer: Producer, topic: str, size: int, count: int) 
 
 
 async def consume(client: ClientInstance, topic: str, size: int, count: int) -> None:
-    async with open_consumer(topic, group="one", start_from="first", client=client) as consumer:
+    async with open_consumer(topic, group="one", start_from="earliest", client=client) as consumer:
         received = 0
         with Figure("consume", size, count):
             async for message in consumer:
@@ -118,7 +118,7 @@ async def consume(client: ClientInstance, topic: str, size: int, count: int) -> 
                 received += 1
                 if received == count:
                     break
-    async with open_consumer(topic, group="many", start_from="first", client=client) as consumer:
+    async with open_consumer(topic, group="many", start_from="earliest", client=client) as consumer:
         received = 0
         with Figure("consume_batches", size, count):
             async for batch in consumer.batches():
@@ -128,7 +128,7 @@ async def consume(client: ClientInstance, topic: str, size: int, count: int) -> 
     await run_handlers(client, topic, size, count)
     for columns in (COLUMNS, BODIES):
         async with open_consumer(
-            topic, group=f"columns-{len(columns)}", start_from="first", client=client
+            topic, group=f"columns-{len(columns)}", start_from="earliest", client=client
         ) as consumer:
             received = 0
             with Figure("read_arrow", size, count, columns=len(columns)):
@@ -150,7 +150,7 @@ async def run_handlers(client: ClientInstance, topic: str, size: int, count: int
         if received == count:
             scope.cancel()
 
-    async with open_consumer(topic, group="run", start_from="first", client=client) as consumer:
+    async with open_consumer(topic, group="run", start_from="earliest", client=client) as consumer:
         with Figure("run", size, count), trio.CancelScope() as scope:
             await consumer.run(handle)
 

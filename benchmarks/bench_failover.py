@@ -162,7 +162,7 @@ async def read_elsewhere(
     async with open_consumer(
         TOPIC,
         group="readers",
-        start_from="first",
+        start_from="earliest",
         queues=[QUEUE],
         client=client,
         pull_batch_size=BUFFER,

@@ -70,7 +70,7 @@ async def main(wanted: int | None) -> None:
         ):
             async with side.open(open_admin()) as admin:
                 await side.run(admin.create_topic, TOPIC)  # Nothing happens where it is there.
-            consumer = open_consumer(TOPIC, group="asyncio-billing", start_from="first")
+            consumer = open_consumer(TOPIC, group="asyncio-billing", start_from="earliest")
             print("taking orders", flush=True)
             async with side.open(consumer) as opened, asyncio.TaskGroup() as tasks:
                 tasks.create_task(take_orders(side, producer, wanted))

@@ -54,7 +54,7 @@ async def main(topic: str, folder: Path) -> None:
         async with open_consumer(
             topic,
             group="backfill",
-            start_from="first",
+            start_from="earliest",
             auto_commit=False,
             pull_threshold_for_queue=PULLED_AHEAD,
         ) as consumer:

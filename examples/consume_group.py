@@ -17,7 +17,7 @@ from rocketrio import open_consumer
 
 
 async def main(count: int | None) -> None:
-    async with open_consumer("orders", group="billing", start_from="first") as consumer:
+    async with open_consumer("orders", group="billing", start_from="earliest") as consumer:
         print("queues", [f"{queue.broker_name}:{queue.queue_id}" for queue in consumer.assignment])
         received = 0
         async for message in consumer:

@@ -37,7 +37,7 @@ def lateness(message: MessageExt) -> float:
 async def main(wanted: dict[str, float]) -> None:
     async with open_producer(group="reminders") as producer:
         waiting = {await remind(producer, what, seconds) for what, seconds in wanted.items()}
-    async with open_consumer(TOPIC, group="reminders", start_from="first") as consumer:
+    async with open_consumer(TOPIC, group="reminders", start_from="earliest") as consumer:
         print(f"waiting for {len(waiting)}", flush=True)
         async for message in consumer:
             print(f"{message.body.decode()}, {lateness(message):.1f} s late", flush=True)

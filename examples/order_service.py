@@ -78,7 +78,7 @@ async def serve() -> None:
     print("serving", flush=True)
     try:
         async with open_consumer(  # It may be started before the first order makes the topic.
-            TOPIC, group=GROUP, start_from="first", wait_for_topic=inf
+            TOPIC, group=GROUP, start_from="earliest", wait_for_topic=inf
         ) as consumer:
             await consumer.run(handle, concurrency=8)
     finally:
@@ -108,7 +108,7 @@ async def mend() -> None:
     with suppress(RouteNotFound):  # Nothing was ever set aside.
         async with (
             open_producer(group="shop") as producer,
-            open_consumer(DEAD_LETTERS, group="mending", start_from="first") as consumer,
+            open_consumer(DEAD_LETTERS, group="mending", start_from="earliest") as consumer,
         ):
             while (message := await next_message(consumer)) is not None:
                 count += 1

@@ -85,7 +85,7 @@ async def keep(path: Path) -> None:
 
         try:
             async with open_consumer(
-                TOPIC, group=GROUP, start_from="first", orderly=True
+                TOPIC, group=GROUP, start_from="earliest", orderly=True
             ) as consumer:
                 print(f"keeping {len(consumer.assignment)} queues", flush=True)
                 await consumer.run(handle)

@@ -20,7 +20,7 @@ SLAVE_ID = 1
 async def main() -> None:
     async with (
         open_client(connect_broker_by_user=True, default_broker_id=SLAVE_ID) as client,
-        open_consumer("orders", group="archive", start_from="first", client=client) as consumer,
+        open_consumer("orders", group="archive", start_from="earliest", client=client) as consumer,
     ):
         tags: Counter[str | None] = Counter()
         async for messages in consumer.until_caught_up(consumer.receive_batch):

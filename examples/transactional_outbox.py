@@ -83,7 +83,7 @@ async def pay(path: Path, count: int | None, *, crash: bool = False) -> None:
 
 async def listen() -> None:
     async with open_consumer(  # It may be started before the first payment makes the topic.
-        TOPIC, group="listening", start_from="first", wait_for_topic=inf
+        TOPIC, group="listening", start_from="earliest", wait_for_topic=inf
     ) as consumer:
         async for message in consumer:
             print(f"received {message.keys}", flush=True)

@@ -99,7 +99,7 @@ def _consumer(
     """Of a group that never read before, from the beginning."""
     group = f"bench-{time.monotonic_ns()}"
     return open_consumer(
-        topic, group=group, start_from="first", auto_commit=auto_commit, client=client
+        topic, group=group, start_from="earliest", auto_commit=auto_commit, client=client
     )
 
 

@@ -23,7 +23,7 @@ async def survive_outage(demo: Demo, total: int) -> None:
     async with open_consumer(
         TOPIC,
         group="demo-outage",
-        start_from="first",
+        start_from="earliest",
         auto_commit=False,
         name_servers=demo.name_servers,
     ) as consumer:

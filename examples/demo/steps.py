@@ -78,7 +78,7 @@ async def consume_group(demo: Demo, total: int) -> None:
     airports: Counter[str] = Counter()
     read = 0
     async with open_consumer(
-        TOPIC, group="demo-board", start_from="first", name_servers=demo.name_servers
+        TOPIC, group="demo-board", start_from="earliest", name_servers=demo.name_servers
     ) as consumer:
 
         def look() -> None:

@@ -30,7 +30,7 @@ CONSUMER: list[tuple[str, list[Any]]] = [
     ("tags", [5, True, [1], b"paid", {"orders": 5}]),
     ("where", [5, True, ["a > 1"], b"a > 1", {"orders": 5}]),
     ("queues", [5, "orders", QUEUE, ["orders"], [("orders", "broker-a", 0)]]),
-    ("start_from", [0, None, True, ["first"], "earliest", timedelta(1)]),
+    ("start_from", [0, None, True, ["earliest"], "first", timedelta(1)]),
     ("mode", [None, True, ["clustering"], "CLUSTERING"]),
     ("orderly", [None, 1, "no"]),
     ("offsets_path", [5, True, b"file", ["file"]]),

@@ -72,7 +72,7 @@ async def opened(client: ClientInstance) -> AsyncIterator[Opened]:
         open_producer(client=client, group="g", check_transaction=unknown) as producer,
         producer.pipeline() as pipeline,
         producer.transaction(Message(TOPIC, b"half")) as transaction,
-        open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer,
+        open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer,
         open_admin(client=client) as admin,
     ):
         await consumer.receive()

@@ -152,7 +152,9 @@ async def test_names_of_a_namespace_are_told_as_brokers_know_them(
     async with another_client(cluster, namespace="ns") as client:
         async with open_producer(client=client) as producer:
             sent = await producer.send(Message(TOPIC, b"0"))
-        async with open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer:
+        async with open_consumer(
+            TOPIC, group="g", start_from="earliest", client=client
+        ) as consumer:
             await receive(consumer, 1)
             consumer.settle()
             info = await info_of(cluster, client, "ns%g")

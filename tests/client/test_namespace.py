@@ -97,7 +97,7 @@ async def test_messages_stay_in_their_namespace(
     assert sent.queue.topic == "orders"
     assert "ns%orders" in cluster.master.broker.parts.topics.topic_config_table
     messages: list[MessageExt] = []
-    async with open_consumer("orders", group="g", start_from="first", client=tenant) as consumer:
+    async with open_consumer("orders", group="g", start_from="earliest", client=tenant) as consumer:
         assert {queue.topic for queue in consumer.assignment} == {"orders"}
         for _ in range(4):
             messages.append((await consumer.receive()).copy())
@@ -151,7 +151,7 @@ async def test_transaction_of_a_namespace_is_checked(tenant: ClientInstance) -> 
     assert [(message.topic, message.body) for message in asked] == [("orders", b"later")]
     queue = MessageQueue("orders", "broker-a", 0)
     async with open_consumer(
-        "orders", group="g", queues=[queue], start_from="first", client=tenant
+        "orders", group="g", queues=[queue], start_from="earliest", client=tenant
     ) as consumer:
         assert [(await consumer.receive()).body for _ in range(2)] == [b"at once", b"later"]
 
@@ -161,7 +161,7 @@ async def test_request_of_a_namespace_is_answered(tenant: ClientInstance) -> Non
         await admin.create_topic("questions", queues=1)
     async with (
         open_producer(client=tenant) as producer,
-        open_consumer("questions", group="g", start_from="first", client=tenant) as consumer,
+        open_consumer("questions", group="g", start_from="earliest", client=tenant) as consumer,
         trio.open_nursery() as nursery,
     ):
 
@@ -177,7 +177,7 @@ async def test_message_that_comes_again_keeps_its_short_name(tenant: ClientInsta
         await admin.create_topic("orders", queues=1)
     async with open_producer(client=tenant) as producer:
         await producer.send(Message("orders", b"x", properties={"RETRY_TOPIC": "ns%first-topic"}))
-    async with open_consumer("orders", group="g", start_from="first", client=tenant) as consumer:
+    async with open_consumer("orders", group="g", start_from="earliest", client=tenant) as consumer:
         message = redelivered(await consumer.receive())
     for each in (
         message,
@@ -205,7 +205,7 @@ async def test_failed_message_of_a_namespace_comes_again(
     async with open_producer(client=tenant) as producer:
         await producer.send(Message("orders", b"x"))
     async with open_consumer(
-        "orders", group="g", start_from="first", orderly=orderly, client=tenant
+        "orders", group="g", start_from="earliest", orderly=orderly, client=tenant
     ) as consumer:
         with trio.move_on_after(30):
             await consumer.run(handle)
@@ -220,7 +220,7 @@ async def test_tables_hold_short_names(tenant: ClientInstance) -> None:
         await admin.create_topic("orders", queues=1)
     async with open_producer(client=tenant) as producer:
         await producer.send_batch([Message("orders", b"%d" % number) for number in range(10)])
-    async with open_consumer("orders", group="g", start_from="first", client=tenant) as consumer:
+    async with open_consumer("orders", group="g", start_from="earliest", client=tenant) as consumer:
         table = await consumer.read_arrow(max_messages=10, max_wait=1)
     assert table["topic"].to_pylist() == ["orders"] * 10
 

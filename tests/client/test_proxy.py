@@ -108,7 +108,7 @@ async def test_a_group_reads_and_commits_at_the_broker_it_means(
         await send_everywhere(client, 5)
         with trio.fail_after(PATIENCE):
             async with open_consumer(
-                "orders", group="g", start_from="first", orderly=orderly, client=client
+                "orders", group="g", start_from="earliest", orderly=orderly, client=client
             ) as consumer:
                 await consumer.run(handle, concurrency=1)
         for queue in QUEUES:

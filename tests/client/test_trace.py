@@ -47,7 +47,9 @@ async def traced_client(
 async def records(client: ClientInstance, topic: str = TRACE_TOPIC) -> list[list[str]]:
     """All records of the trace topic, as Java's reader cuts them."""
     messages: list[MessageExt] = []
-    async with open_consumer(topic, group="console", start_from="first", client=client) as consumer:
+    async with open_consumer(
+        topic, group="console", start_from="earliest", client=client
+    ) as consumer:
         with trio.move_on_after(3):
             async for message in consumer:
                 messages.append(message.copy())
@@ -97,7 +99,7 @@ async def test_handled_messages_are_traced(
                 raise OSError("no database")
 
         async with open_consumer(
-            TOPIC, group="billing", start_from="first", client=traced
+            TOPIC, group="billing", start_from="earliest", client=traced
         ) as consumer:
             with trio.move_on_after(30):
                 await consumer.run(broken_once)

@@ -54,7 +54,7 @@ async def program() -> None:
             handled.set()
 
         async with (
-            open_consumer(TOPIC, group="g", client=client, start_from="first") as consumer,
+            open_consumer(TOPIC, group="g", client=client, start_from="earliest") as consumer,
             trio.open_nursery() as nursery,
         ):
             await consumer.receive()

@@ -185,7 +185,7 @@ class Group:
                     rng=random.Random(life.name),
                 ) as client,
                 open_consumer(
-                    TOPIC, group=GROUP, start_from="first", strategy=self.strategy, client=client
+                    TOPIC, group=GROUP, start_from="earliest", strategy=self.strategy, client=client
                 ) as life.consumer,
                 trio.open_nursery() as nursery,
             ):

@@ -67,7 +67,7 @@ async def member(cluster: EmbeddedCluster, work: Work, *, life: float) -> None:
     async with (
         client_of(cluster) as own,
         open_consumer(
-            TOPIC, group=GROUP, start_from="first", max_reconsume_times=2, client=own
+            TOPIC, group=GROUP, start_from="earliest", max_reconsume_times=2, client=own
         ) as consumer,
     ):
         with trio.move_on_after(life):
@@ -120,7 +120,7 @@ async def test_run_far_behind_stays_within_its_budget() -> None:
                 queue = MessageQueue(TOPIC, "broker-a", number % 32)
                 await pipeline.send(Message(TOPIC, bytes(size)), queue=queue)
         async with open_consumer(
-            TOPIC, group=GROUP, start_from="first", pull_threshold_size=budget, client=client
+            TOPIC, group=GROUP, start_from="earliest", pull_threshold_size=budget, client=client
         ) as consumer:
             with trio.move_on_after(60):
                 await consumer.run(handle, concurrency=5)

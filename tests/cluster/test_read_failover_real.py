@@ -64,7 +64,7 @@ async def reader(
         await fill(client)
         await trio.to_thread.run_sync(wait_caught_up, pair.master.address, pair.slave.address)
         async with open_consumer(
-            "orders", group=group, start_from="first", client=client, pull_batch_size=100
+            "orders", group=group, start_from="earliest", client=client, pull_batch_size=100
         ) as consumer:
             await consumer.receive_batch(100)
             await trio.sleep(0.3)

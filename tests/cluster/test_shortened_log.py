@@ -132,7 +132,7 @@ async def members(
                 )
             )
             consumer = await stack.enter_async_context(
-                open_consumer(TOPIC, group=GROUP, client=client, start_from="first", **options)
+                open_consumer(TOPIC, group=GROUP, client=client, start_from="earliest", **options)
             )
             nursery.start_soon(partial(consumer.run, handled, concurrency=concurrency))
             consumers.append(consumer)

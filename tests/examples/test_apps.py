@@ -145,7 +145,7 @@ async def test_payment_that_is_still_under_way_is_not_taken_for_one_that_never_w
         async with open_consumer(
             "payments",
             group="listening",
-            start_from="first",
+            start_from="earliest",
             name_servers=cluster.name_servers,
             dial=cluster.dial,
         ) as consumer:

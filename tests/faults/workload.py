@@ -111,7 +111,7 @@ class Workload:
                     TOPIC,
                     group=group,
                     name_servers=[self.name_server],
-                    start_from="first",
+                    start_from="earliest",
                     auto_commit_interval=1.0,
                 ) as consumer:
                     async for message in consumer:
@@ -155,7 +155,7 @@ class Workload:
         """Every message that a new reader finds."""
         found: set[bytes] = set()
         async with open_consumer(
-            TOPIC, group="auditors", name_servers=[self.name_server], start_from="first"
+            TOPIC, group="auditors", name_servers=[self.name_server], start_from="earliest"
         ) as consumer:
             while True:
                 batch = []

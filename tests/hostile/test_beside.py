@@ -61,7 +61,9 @@ async def latencies(cluster: Cluster, topic: str, seconds: float) -> list[float]
         await admin.create_topic(topic, queues=4)
     async with (
         open_producer(name_servers=servers) as producer,
-        open_consumer(topic, group="workers", start_from="first", name_servers=servers) as consumer,
+        open_consumer(
+            topic, group="workers", start_from="earliest", name_servers=servers
+        ) as consumer,
     ):
 
         async def produce() -> None:

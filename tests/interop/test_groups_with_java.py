@@ -73,7 +73,7 @@ async def test_queues_are_shared_while_a_java_member_comes_and_goes(
 ) -> None:
     java, group = side.java, f"shared-{topic}"
     both = {MessageQueue(topic, "broker-a", number) for number in range(2)}
-    async with open_consumer(topic, group=group, start_from="first", client=client) as consumer:
+    async with open_consumer(topic, group=group, start_from="earliest", client=client) as consumer:
         await eventually(lambda: set(consumer.assignment) == both, PATIENCE)
         await java.acall("work_start", member=topic, group=group, topic=topic)
         await eventually(lambda: len(consumer.assignment) == 1, PATIENCE)
@@ -97,7 +97,7 @@ async def test_each_goes_on_where_the_other_stopped(
 ) -> None:
     java, group = side.java, f"handed-over-{topic}"
     await fill(client, topic, 20)
-    async with open_consumer(topic, group=group, start_from="first", client=client) as consumer:
+    async with open_consumer(topic, group=group, start_from="earliest", client=client) as consumer:
         with trio.fail_after(PATIENCE):
             for _ in range(20):
                 await consumer.receive()
@@ -147,7 +147,7 @@ async def test_ours_is_told_that_a_group_never_committed(
     is_old = isinstance(side, OnApache) and side.version.startswith("4.")
     assert {each.committed for each in offsets} == ({0} if is_old else {None})
     async with open_consumer(
-        topic, group=f"never-{topic}", start_from="first", client=client
+        topic, group=f"never-{topic}", start_from="earliest", client=client
     ) as consumer:
         await eventually(lambda: len(consumer.assignment) == 2, PATIENCE)
         first = MessageQueue(topic, "broker-a", 0)
@@ -165,7 +165,7 @@ async def test_members_of_both_follow_a_reset_by_javas_tool(
     await fill(client, topic, 20)
     received: list[int] = []
     async with (
-        open_consumer(topic, group=group, start_from="first", client=client) as consumer,
+        open_consumer(topic, group=group, start_from="earliest", client=client) as consumer,
         trio.open_nursery() as nursery,
     ):
         await java.acall("work_start", member=topic, group=group, topic=topic)
@@ -228,7 +228,7 @@ async def test_java_broadcasts_as_ours_does(
         topic,
         group=group,
         mode="broadcasting",
-        start_from="first",
+        start_from="earliest",
         offsets_path=tmp_path / "offsets.json",
         client=client,
     ) as consumer:

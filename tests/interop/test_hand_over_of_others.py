@@ -95,7 +95,7 @@ async def test_producer_pauses_until_it_looks_at_the_routes_and_loses_nothing(
         found: set[str] = set()
         with trio.fail_after(60):
             async with open_consumer(
-                TOPIC, group="readers", start_from="first", client=client
+                TOPIC, group="readers", start_from="earliest", client=client
             ) as consumer:
                 while not found >= set(acknowledged):
                     found.add((await consumer.receive()).body.decode())

@@ -104,7 +104,7 @@ async def test_a_member_is_shown_and_judged(asked: Asked, client: ClientInstance
         seen.append(message.body)
 
     async with (
-        open_consumer(asked.topic, group=GROUP, start_from="first", client=client) as consumer,
+        open_consumer(asked.topic, group=GROUP, start_from="earliest", client=client) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(partial(consumer.run, handle, concurrency=3))

@@ -135,7 +135,7 @@ async def test_our_client_reaches_brokers_of_both(names: str, mixed: Mixed) -> N
                 sent = await producer.send(Message("spread", names.encode()), queue=queue)
                 assert sent.queue == queue
         async with open_consumer(
-            "spread", group=f"spread-{names}", start_from="first", client=client
+            "spread", group=f"spread-{names}", start_from="earliest", client=client
         ) as consumer:
             assert len(consumer.assignment) == 4
             found: set[str] = set()
@@ -259,7 +259,7 @@ async def test_our_client_reads_on_from_an_acting_master(
     assert (told["enableActingMaster"], told["zoneName"]) == (True, "east")
     async with open_client(name_servers=[names.address]) as client:
         async with open_consumer(
-            "spread", group="acting", start_from="first", client=client
+            "spread", group="acting", start_from="earliest", client=client
         ) as consumer:
             with trio.fail_after(60):
                 assert (await consumer.receive()).body == b"m-0"

@@ -59,7 +59,7 @@ async def test_ours_answers_its_request(
 ) -> None:
     async with (
         open_producer(client=client) as producer,
-        open_consumer(topic, group=f"g-{topic}", start_from="first", client=client) as consumer,
+        open_consumer(topic, group=f"g-{topic}", start_from="earliest", client=client) as consumer,
         trio.open_nursery() as nursery,
     ):
 

@@ -92,7 +92,7 @@ async def received(
     """The first so many messages of a topic, by a group of their own."""
     messages: list[MessageExt] = []
     async with open_consumer(
-        topic, group=f"look-{next(NUMBERS)}", start_from="first", client=client
+        topic, group=f"look-{next(NUMBERS)}", start_from="earliest", client=client
     ) as consumer:
         with trio.fail_after(within):
             while len(messages) < count:
@@ -274,7 +274,7 @@ async def test_it_shares_the_queues_with_ours(
 ) -> None:
     group = f"shared-{topic}"
     queues = {MessageQueue(topic, "broker-a", number) for number in range(2)}
-    async with open_consumer(topic, group=group, start_from="first", client=client) as consumer:
+    async with open_consumer(topic, group=group, start_from="earliest", client=client) as consumer:
         await other.acall("push_start", group=group, topic=topic)
         await eventually(lambda: len(consumer.assignment) == 1, JOIN_TIMEOUT)
         (mine,) = consumer.assignment

@@ -72,7 +72,7 @@ async def test_group_is_reset_to_a_time(on_apache: OnApache) -> None:
         assert await admin.reset_to_time(queue.topic, "managed-times", yesterday) == looked
         assert (await admin.offsets(queue.topic, "managed-times"))[0].committed == 0
         async with open_consumer(
-            queue.topic, group="managed-members", start_from="first", client=client
+            queue.topic, group="managed-members", start_from="earliest", client=client
         ) as consumer:
             with trio.fail_after(30):
                 await consumer.receive()

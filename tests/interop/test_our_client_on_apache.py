@@ -139,7 +139,7 @@ async def test_we_read_every_kind_of_send_of_java(setting: Setting, client: Clie
     await java.acall("send", body="asynchronous", mode="async", **queue)
     with trio.fail_after(PATIENCE):
         async with open_consumer(
-            setting.topic, group=f"g-{setting.topic}", start_from="first", client=client
+            setting.topic, group=f"g-{setting.topic}", start_from="earliest", client=client
         ) as consumer:
             messages = [await consumer.receive() for _ in range(5)]
     assert [message.body.decode() for message in messages] == [
@@ -163,7 +163,7 @@ async def test_tags_choose_messages(setting: Setting, client: ClientInstance) ->
             setting.topic,
             group=f"g-{setting.topic}",
             tags="red || blue",
-            start_from="first",
+            start_from="earliest",
             client=client,
         ) as consumer:
             bodies = [(await consumer.receive()).body for _ in range(3)]
@@ -175,7 +175,7 @@ async def test_waiting_consumer_gets_what_arrives(setting: Setting, client: Clie
     await setting.java.acall("send", body="before", **setting.java_queue)
     with trio.fail_after(PATIENCE):
         async with open_consumer(
-            setting.topic, group=f"g-{setting.topic}", start_from="first", client=client
+            setting.topic, group=f"g-{setting.topic}", start_from="earliest", client=client
         ) as consumer:
             assert (await consumer.receive()).body == b"before"
             await trio.sleep(1)
@@ -191,7 +191,7 @@ async def test_java_sees_our_offsets_and_we_see_its(
     await java.acall("send_many", prefix="m", count=10, **queue)
     with trio.fail_after(PATIENCE):
         async with open_consumer(
-            setting.topic, group=group, queues=[setting.queue], start_from="first", client=client
+            setting.topic, group=group, queues=[setting.queue], start_from="earliest", client=client
         ) as consumer:
             # 4.9 takes a group that never committed for one at the queue's beginning.
             unknown = NOT_FOUND if setting.java.version.startswith("5.") else 0
@@ -204,7 +204,7 @@ async def test_java_sees_our_offsets_and_we_see_its(
     await java.acall("commit", group=group, offset=7, **queue)
     with trio.fail_after(PATIENCE):
         async with open_consumer(
-            setting.topic, group=group, queues=[setting.queue], start_from="first", client=client
+            setting.topic, group=group, queues=[setting.queue], start_from="earliest", client=client
         ) as consumer:
             assert await consumer.committed(setting.queue) == 7
             assert (await consumer.receive()).body == b"m-7"
@@ -217,7 +217,7 @@ async def test_a_group_of_java_and_us_shares_the_queues(
     with trio.fail_after(60):
         await java.acall("push_start", group=group, topic=setting.topic)
         async with open_consumer(
-            setting.topic, group=group, start_from="first", client=client
+            setting.topic, group=group, start_from="earliest", client=client
         ) as consumer:
             while len(consumer.assignment) != 1:  # noqa: ASYNC110
                 await trio.sleep(0.1)
@@ -257,7 +257,7 @@ async def test_bodies_that_5_x_producers_compress_otherwise(
         async with open_consumer(
             topic,
             group=f"g-{topic}",
-            start_from="first",
+            start_from="earliest",
             name_servers=[on_apache.name_server],
         ) as consumer:
             message = await consumer.receive()

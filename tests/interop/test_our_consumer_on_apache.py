@@ -72,7 +72,7 @@ async def test_failed_message_comes_again_and_ends_as_a_dead_letter(
     async with (
         open_admin(client=client) as admin,
         open_consumer(
-            topic, group=group, start_from="first", max_reconsume_times=2, client=client
+            topic, group=group, start_from="earliest", max_reconsume_times=2, client=client
         ) as consumer,
         trio.open_nursery() as nursery,
     ):
@@ -107,7 +107,7 @@ async def test_message_that_we_hand_back_may_go_to_a_java_member(
             raise ConsumeLater(1)
 
     async with (
-        open_consumer(topic, group=group, start_from="first", client=client) as consumer,
+        open_consumer(topic, group=group, start_from="earliest", client=client) as consumer,
         trio.open_nursery() as nursery,
     ):
         await java.acall("work_start", member=topic, group=group, topic=topic)
@@ -147,7 +147,7 @@ async def test_order_is_kept_while_queues_move_to_a_java_member_and_back(
 
     async with (
         open_consumer(
-            topic, group=group, orderly=True, start_from="first", client=client
+            topic, group=group, orderly=True, start_from="earliest", client=client
         ) as consumer,
         trio.open_nursery() as nursery,
     ):
@@ -176,7 +176,7 @@ async def test_java_waits_for_our_lock(
     group, java = f"{topic}-g", cluster.java
     await send(client, topic, 40)
     async with open_consumer(
-        topic, group=group, orderly=True, start_from="first", client=client
+        topic, group=group, orderly=True, start_from="earliest", client=client
     ) as consumer:
         with trio.fail_after(PATIENCE):
             while len(await consumer.receive_batch(40)) < 40:
@@ -201,7 +201,11 @@ async def test_expressions_choose_messages_at_the_broker(
 ) -> None:
     await send(client, topic, 20)
     async with open_consumer(
-        topic, group=f"{topic}-g", where="size > 14 OR size = 3", start_from="first", client=client
+        topic,
+        group=f"{topic}-g",
+        where="size > 14 OR size = 3",
+        start_from="earliest",
+        client=client,
     ) as consumer:
         with trio.fail_after(PATIENCE):
             bodies = [int((await consumer.receive()).body) for _ in range(6)]
@@ -230,7 +234,7 @@ async def test_offsets_of_who_broadcasts_are_in_one_file_with_javas(
         topic,
         group=group,
         mode="broadcasting",
-        start_from="first",
+        start_from="earliest",
         offsets_path=path,
         client=client,
     ) as consumer:

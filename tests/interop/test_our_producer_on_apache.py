@@ -60,7 +60,7 @@ async def test_transactions_are_committed_rolled_back_and_asked_for(cluster: One
         assert committed.is_told
         assert rolled_back.is_told
         async with open_consumer(
-            topic, group=f"{group}-g", start_from="first", client=producer.client
+            topic, group=f"{group}-g", start_from="earliest", client=producer.client
         ) as consumer:
             with trio.fail_after(PATIENCE):
                 while not {"committed", "left open"} <= set(bodies) or "cancelled" not in asked:
@@ -111,7 +111,7 @@ async def test_we_answer_javas_requests(cluster: OneMaster) -> None:
     async with (
         open_producer(name_servers=[cluster.name_server], group=f"{topic}-answering") as producer,
         open_consumer(
-            topic, group=f"{topic}-g", start_from="first", client=producer.client
+            topic, group=f"{topic}-g", start_from="earliest", client=producer.client
         ) as consumer,
         trio.open_nursery() as nursery,
     ):
@@ -135,7 +135,7 @@ async def test_delayed_message_is_delivered_by_apache_not_too_soon(cluster: OneM
         sent_at = time.time()
         await producer.send(producer.delayed(Message(topic, b"later"), timedelta(seconds=3)))
         async with open_consumer(
-            topic, group=f"{topic}-g", start_from="first", client=producer.client
+            topic, group=f"{topic}-g", start_from="earliest", client=producer.client
         ) as consumer:
             with trio.fail_after(PATIENCE):
                 message = await consumer.receive()
@@ -159,7 +159,7 @@ async def test_java_and_we_share_a_namespace(cluster: OneMaster) -> None:
     async with (
         open_client(name_servers=[cluster.name_server], namespace="tenant") as client,
         open_producer(client=client, group=group) as producer,
-        open_consumer(topic, group=group, start_from="first", client=client) as consumer,
+        open_consumer(topic, group=group, start_from="earliest", client=client) as consumer,
     ):
         await producer.send(Message(topic, b"from us"))
         with trio.fail_after(PATIENCE):
@@ -187,7 +187,7 @@ async def test_java_reads_our_traces_and_we_write_as_java_does(cluster: OneMaste
     async with (
         open_client(name_servers=[cluster.name_server], trace=True) as client,
         open_producer(client=client, group=group, check_transaction=check) as producer,
-        open_consumer(topic, group=group, start_from="first", client=client) as consumer,
+        open_consumer(topic, group=group, start_from="earliest", client=client) as consumer,
     ):
         sent = await producer.send(Message(topic, b"body", tags="t", keys="k1 k2"))
         async with producer.transaction(Message(topic, b"body")) as transaction:
@@ -202,7 +202,7 @@ async def test_java_reads_our_traces_and_we_write_as_java_does(cluster: OneMaste
     async with (
         open_client(name_servers=[cluster.name_server]) as client,
         open_consumer(
-            "RMQ_SYS_TRACE_TOPIC", group=f"{group}-console", start_from="first", client=client
+            "RMQ_SYS_TRACE_TOPIC", group=f"{group}-console", start_from="earliest", client=client
         ) as console,
     ):
         with trio.fail_after(PATIENCE):

@@ -101,7 +101,7 @@ async def test_we_produce_and_consume_through_the_proxy(
         async with open_client(name_servers=[behind[1]]) as client:
             bodies = await send_many(client, topic)
             async with open_consumer(
-                topic, group=f"g-{topic}", start_from="first", orderly=orderly, client=client
+                topic, group=f"g-{topic}", start_from="earliest", orderly=orderly, client=client
             ) as consumer:
                 await consumer.run(handle)
             assert sorted(handled) == sorted(bodies)
@@ -140,7 +140,9 @@ async def test_a_transaction_is_decided_by_the_check_that_the_proxy_relays(
         async with (
             open_client(name_servers=[behind[1]]) as client,
             open_producer(group="p-decided", check_transaction=check, client=client) as producer,
-            open_consumer(topic, group="g-decided", start_from="first", client=client) as consumer,
+            open_consumer(
+                topic, group="g-decided", start_from="earliest", client=client
+            ) as consumer,
         ):
             async with producer.transaction(Message(topic, b"undone"), queue=queue) as undone:
                 undone.rollback()

@@ -74,7 +74,7 @@ async def bodies(behind: Behind, topic: str) -> list[bytes]:
     """The first message, and what comes within a second after it."""
     found: list[bytes] = []
     async with open_consumer(
-        topic, group=f"of-{topic}", name_servers=[behind.names], start_from="first"
+        topic, group=f"of-{topic}", name_servers=[behind.names], start_from="earliest"
     ) as consumer:
         with trio.move_on_after(30) as patience:
             async for message in consumer:

@@ -106,7 +106,7 @@ async def test_ours_goes_to_the_slave_and_comes_home(cluster: Cluster, slave: in
         "split",
         group=group_of("ours", "split", slave),
         queues=[queue],
-        start_from="first",
+        start_from="earliest",
         name_servers=[cluster.name_server],
         **BY_EIGHT,
     ) as consumer:
@@ -222,7 +222,7 @@ async def test_both_clients_read_on_while_the_master_is_away(cluster: Cluster, s
             "killed",
             group=group_of("ours", "killed", slave),
             queues=[queue],
-            start_from="first",
+            start_from="earliest",
             client=client,
             **BY_EIGHT,
         ) as consumer,

@@ -61,7 +61,7 @@ async def test_our_consumer_reads_on_from_the_slave(cluster: OnApache | OnOurs) 
             TOPIC,
             group=group,
             queues=[queue],
-            start_from="first",
+            start_from="earliest",
             auto_commit_interval=0.5,
             pull_batch_size=8,
             pull_threshold_for_queue=16,

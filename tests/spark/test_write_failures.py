@@ -31,7 +31,7 @@ def run_job(cluster: Running, how: str, folder: Path) -> tuple[str, str]:
 async def consumed(cluster: Running, *, once: bool) -> list[MessageExt]:
     group = f"reader-{once}"
     async with open_consumer(
-        "failing", group=group, name_servers=[cluster.name_server], start_from="first"
+        "failing", group=group, name_servers=[cluster.name_server], start_from="earliest"
     ) as consumer:
         found: list[MessageExt] = []
         with trio.move_on_after(5) as patience:

@@ -33,13 +33,13 @@ class _Start(click.ParamType[StartFrom]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> StartFrom:
-        if value == "first" or value == "last":
-            return "first" if value == "first" else "last"
+        if value == "earliest" or value == "latest":
+            return "earliest" if value == "earliest" else "latest"
         try:
             return time_of(str(value))
         except ValueError:
             self.fail(
-                f"{value!r} is neither first, last nor a time like {TIME_EXAMPLE}", param, ctx
+                f"{value!r} is neither earliest, latest nor a time like {TIME_EXAMPLE}", param, ctx
             )
 
 
@@ -53,8 +53,8 @@ class _Start(click.ParamType[StartFrom]):
     "--from",
     "start_from",
     type=_Start(),
-    metavar="first|last|TIME",
-    default="first",
+    metavar="earliest|latest|TIME",
+    default="earliest",
     show_default=True,
     help=f"Where a group begins that never committed; a time is {TIME_HELP}.",
 )

@@ -30,7 +30,7 @@ COLUMNS: tuple[str, ...] = ("broker", "queue", "min", "max", "committed", "lag")
 @click.option("--group", type=GROUP, required=True, help="The consumer group.")
 @click.option(
     "--reset-to",
-    metavar="first|last|OFFSET|TIME",
+    metavar="earliest|latest|OFFSET|TIME",
     help="Put the group there first: back to the oldest message, past the newest, to this offset, or to what was"
     f" stored from this time on ({TIME_HELP}).",
 )
@@ -63,7 +63,7 @@ def offsets(
     Examples:
       rocketrio offsets orders --group billing
       rocketrio offsets orders --group billing --json
-      rocketrio offsets orders --group billing --reset-to first
+      rocketrio offsets orders --group billing --reset-to earliest
       rocketrio offsets orders --group billing --reset-to 120 --queue 3
       rocketrio offsets orders --group billing --reset-to 2026-11-21T08:00+01:00 --dry-run
     """
@@ -120,7 +120,7 @@ async def _targets(
     admin: Admin, topic: str, group: str, chosen: Sequence[QueueOffsets], reset_to: str
 ) -> dict[MessageQueue, int]:
     """Where each queue goes. Raises ConfigError for what is no place, Error where one cannot be told."""
-    if reset_to not in ("first", "last") and not reset_to.isdecimal():
+    if reset_to not in ("earliest", "latest") and not reset_to.isdecimal():
         resets = await admin.reset_to_time(topic, group, _time(reset_to), dry_run=True)
         queues = {one.queue for one in chosen}
         return {reset.queue: reset.target for reset in resets if reset.queue in queues}
@@ -129,11 +129,11 @@ async def _targets(
         if one.min_offset is None or one.max_offset is None:
             raise Error(f"the bounds of {one.queue} are not known, nothing was reset")
         # A group may be ahead of what readers see, after a change of masters.
-        place = {"first": one.min_offset, "last": max(one.max_offset, one.committed or 0)}
+        place = {"earliest": one.min_offset, "latest": max(one.max_offset, one.committed or 0)}
         target = place[reset_to] if reset_to in place else int(reset_to)
-        if not one.min_offset <= target <= place["last"]:
+        if not one.min_offset <= target <= place["latest"]:
             raise ConfigError(
-                f"--reset-to {reset_to} is not within {one.min_offset} and {place['last']} of {one.queue}"
+                f"--reset-to {reset_to} is not within {one.min_offset} and {place['latest']} of {one.queue}"
             )
         targets[one.queue] = target
     return targets
@@ -144,5 +144,5 @@ def _time(text: str) -> datetime:
         return time_of(text)
     except ValueError:
         raise ConfigError(
-            f"--reset-to {text} is neither first, last, an offset nor a time like {TIME_EXAMPLE}"
+            f"--reset-to {text} is neither earliest, latest, an offset nor a time like {TIME_EXAMPLE}"
         ) from None

@@ -41,7 +41,7 @@ async def open_consumer(
     tags: Tags | Mapping[str, Tags] = None,
     where: Where = None,
     queues: Sequence[MessageQueue] | None = None,
-    start_from: StartFrom = "last",
+    start_from: StartFrom = "latest",
     wait_for_topic: float | None = None,
     mode: Mode = "clustering",
     orderly: bool = False,
@@ -72,8 +72,8 @@ async def open_consumer(
     over the messages' properties instead, for all topics or a mapping: `"amount > 100 AND region = 'EU'"`. It is the
     broker that chooses, if it may (`enablePropertyFilter`); BrokerError is raised for what it does not take.
 
-    A queue goes on where the group committed. Only where a broker says that it never did, `start_from` counts: "first",
-    "last" (RocketMQ's rule: a young queue is read from its beginning all the same) or an aware datetime.
+    A queue goes on where the group committed. Only where a broker says that it never did, `start_from` counts:
+    "earliest", "latest" (RocketMQ's rule: a young queue is read from its beginning all the same) or an aware datetime.
 
     A topic that nobody knows is an error after a second. With `wait_for_topic` so many seconds are waited for it, and
     for the cluster where that is down, and the log says so; `math.inf` waits for ever, as Java's consumers do. A send

@@ -73,9 +73,9 @@ class ConsumerOptions:
         # A word that was taken for another one would skip messages.
         start = self.start_from
         is_time = isinstance(start, datetime) and start.tzinfo is not None
-        if not is_time and not (isinstance(start, str) and start in ("first", "last")):
+        if not is_time and not (isinstance(start, str) and start in ("earliest", "latest")):
             raise ConfigError(
-                f"start_from={start!r} is neither 'first', 'last' nor a datetime with a time zone"
+                f"start_from={start!r} is neither 'earliest', 'latest' nor a datetime with a time zone"
             )
         if self.wait_for_topic is not None:
             seconds("wait_for_topic", self.wait_for_topic)

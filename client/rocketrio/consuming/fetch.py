@@ -46,7 +46,7 @@ EARLY_ENDS_TOLD: Final = 10
 NO_PROGRESS_PAUSE: Final = 1.0
 """Seconds after an answer that neither has messages nor goes on; a lagging slave gives such."""
 
-StartFrom: TypeAlias = Literal["first", "last"] | datetime
+StartFrom: TypeAlias = Literal["earliest", "latest"] | datetime
 """Where a group begins on a queue that it never committed on."""
 
 logger = logging.getLogger("rocketrio.consumer")
@@ -54,9 +54,9 @@ logger = logging.getLogger("rocketrio.consumer")
 
 def consume_from_where(start_from: StartFrom) -> str:
     """The name that heartbeats have for it."""
-    if start_from == "first":
+    if start_from == "earliest":
         return "CONSUME_FROM_FIRST_OFFSET"
-    return "CONSUME_FROM_LAST_OFFSET" if start_from == "last" else "CONSUME_FROM_TIMESTAMP"
+    return "CONSUME_FROM_LAST_OFFSET" if start_from == "latest" else "CONSUME_FROM_TIMESTAMP"
 
 
 @attrs.define(eq=False)
@@ -127,11 +127,11 @@ class QueueFetcher:
     async def start_offset(self) -> StoredOffset:
         """The committed offset, or where `start_from` says if there is none. Raises Error while nobody can tell."""
         queue = self.process_queue.queue
-        # RocketMQ's rule for "last": a young queue, which may be new to everybody, is read from its beginning.
-        stored = await self.offsets.read_offset(queue, zero_if_young=self.start_from == "last")
+        # RocketMQ's rule for "latest": a young queue, which may be new to everybody, is read from its beginning.
+        stored = await self.offsets.read_offset(queue, zero_if_young=self.start_from == "latest")
         if stored.offset is not NOT_FOUND:
             return stored
-        if self.start_from != "first" and stored.is_from_slave:
+        if self.start_from != "earliest" and stored.is_from_slave:
             raise NotReachable(
                 f"the master of {queue} cannot be reached, and only it can tell where its end is",
                 topic=queue.topic,
@@ -147,7 +147,7 @@ class QueueFetcher:
         start_from = self.start_from
 
         async def ask(found: FindBrokerResult) -> int:
-            if start_from == "first" or queue.topic.startswith(RETRY_PREFIX):
+            if start_from == "earliest" or queue.topic.startswith(RETRY_PREFIX):
                 return await client.api.min_offset(found.addr, queue)
             if found.broker_id != MASTER_ID:
                 raise NotReachable(f"the master of {queue} cannot be reached", topic=queue.topic)

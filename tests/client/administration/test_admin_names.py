@@ -54,7 +54,7 @@ async def _fill(tenant: ClientInstance) -> None:
         raise ConsumeLater(-1)
 
     async with open_consumer(
-        "orders", group="billing", start_from="first", client=tenant
+        "orders", group="billing", start_from="earliest", client=tenant
     ) as consumer:
         with trio.move_on_after(3):
             await consumer.run(refuse)

@@ -90,7 +90,9 @@ async def test_topic_gets_it_again_for_everybody(client: ClientInstance) -> None
         letters = admin.dead_letters("g")
         (result,) = await letters.resend((await letters.messages())[:1], to="topic")
         assert result.queue.topic == TOPIC
-    async with open_consumer(TOPIC, group="other", client=client, start_from="first") as consumer:
+    async with open_consumer(
+        TOPIC, group="other", client=client, start_from="earliest"
+    ) as consumer:
         assert await receive(consumer, 2) == [0, 1]
         again = await consumer.receive()
         assert (again.body, again.tags) == (b"0", "even")

@@ -27,7 +27,7 @@ async def test_what_the_slave_gave_is_told_of_the_slave(
             connect_broker_by_user=True,
             default_broker_id=SLAVE_ID,
         ) as reading,
-        open_consumer("orders", group="archive", start_from="first", client=reading) as consumer,
+        open_consumer("orders", group="archive", start_from="earliest", client=reading) as consumer,
     ):
         for _ in range(5):
             await consumer.receive()

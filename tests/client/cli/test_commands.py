@@ -135,7 +135,7 @@ async def _messages(run: Run) -> None:
 
 async def _resets(run: Run) -> None:
     audit = ("offsets", "orders", "--group", "audit")
-    done: Done = await run(*audit, "--reset-to", "first", "--json")
+    done: Done = await run(*audit, "--reset-to", "earliest", "--json")
     [queues] = done.json
     assert all(queue["committed"] == queue["min"] == 0 for queue in queues)
     done = await run(*audit, "--reset-to", "1", "--queue", "0", "--json")
@@ -143,7 +143,7 @@ async def _resets(run: Run) -> None:
     assert [queue["committed"] for queue in queues] == [
         1 if queue["queue"] == 0 else 0 for queue in queues
     ]
-    done = await run(*audit, "--reset-to", "last", "--json")
+    done = await run(*audit, "--reset-to", "latest", "--json")
     [queues] = done.json
     assert all(queue["lag"] == 0 for queue in queues)
     done = await run(*audit, "--reset-to", "2000-01-01", "--dry-run", "--json")
@@ -162,6 +162,7 @@ async def _resets(run: Run) -> None:
     assert (done.code, done.out) == (2, "")
     for wrong in (
         ("--reset-to", "now"),
+        ("--reset-to", "first"),
         ("--reset-to", "0001-01-01T00:00"),
         ("--reset-to", "99999"),
         ("--reset-to", "0", "--queue", "9999"),
@@ -404,6 +405,21 @@ def test_wrong_use_ends_with_two(arguments: list[str]) -> None:
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert "Error: " in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["consume", "t", "--group", "g", "--from", "first"], "earliest"),
+        (["consume", "t", "--group", "g", "--from", "LATEST"], "latest"),
+    ],
+)
+def test_a_former_word_is_an_error_that_names_the_one_there_is(
+    arguments: list[str], named: str
+) -> None:
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert named in done.output.partition("Error: ")[2]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ async def give_up_all(cluster: EmbeddedCluster, *, count: int) -> None:
 
     async with (
         open_client(name_servers=cluster.name_servers) as client,
-        open_consumer("orders", group="billing", start_from="first", client=client) as consumer,
+        open_consumer("orders", group="billing", start_from="earliest", client=client) as consumer,
     ):
         with trio.CancelScope() as scope:
             await consumer.run(refuse, concurrency=1)

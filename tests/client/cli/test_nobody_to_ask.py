@@ -78,7 +78,7 @@ async def test_commands_take_the_long_names_that_lists_show() -> None:
                     raise ConsumeLater(-1)
 
                 async with open_consumer(
-                    "orders", group="billing", start_from="first", client=client
+                    "orders", group="billing", start_from="earliest", client=client
                 ) as consumer:
                     with trio.CancelScope() as scope:
                         await consumer.run(refuse)

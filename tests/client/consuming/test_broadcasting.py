@@ -23,11 +23,11 @@ async def test_every_member_gets_every_message(
     async with (
         another_client(cluster) as other,
         open_consumer(
-            TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+            TOPIC, group="g", mode="broadcasting", start_from="earliest", client=client,
             offsets_path=tmp_path / "one.json",
         ) as one,
         open_consumer(
-            TOPIC, group="g", mode="broadcasting", start_from="first", client=other,
+            TOPIC, group="g", mode="broadcasting", start_from="earliest", client=other,
             offsets_path=tmp_path / "two.json",
         ) as two,
     ):  # fmt: skip
@@ -44,7 +44,7 @@ async def test_member_goes_on_where_its_file_says(client: ClientInstance, tmp_pa
     path = tmp_path / "deep" / "offsets.json"
     for expected in ([0, 1, 2, 3], [4, 5, 6, 7]):
         async with open_consumer(
-            TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+            TOPIC, group="g", mode="broadcasting", start_from="earliest", client=client,
             offsets_path=path,
         ) as consumer:  # fmt: skip
             assert await receive(consumer, 4) == expected
@@ -78,7 +78,7 @@ async def test_failed_message_is_dropped(client: ClientInstance, tmp_path: Path)
             raise ValueError("not here")
 
     async with open_consumer(
-        TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+        TOPIC, group="g", mode="broadcasting", start_from="earliest", client=client,
         offsets_path=tmp_path / "o.json",
     ) as consumer:  # fmt: skip
         with trio.move_on_after(30):
@@ -95,7 +95,7 @@ async def test_disk_that_takes_nothing_is_an_error(client: ClientInstance, tmp_p
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
     async with open_consumer(
-        TOPIC, group="g", mode="broadcasting", start_from="first", client=client,
+        TOPIC, group="g", mode="broadcasting", start_from="earliest", client=client,
         offsets_path=tmp_path / "o.json",
     ) as consumer:  # fmt: skip
         await receive(consumer, 1)

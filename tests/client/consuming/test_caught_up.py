@@ -13,7 +13,7 @@ from rocketrio_broker.embedded import EmbeddedCluster
 
 async def test_it_ends_with_what_was_there(client: ClientInstance) -> None:
     await send(client, 10)
-    async with open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer:
+    async with open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer:
         bodies = []
         with trio.fail_after(5):
             async for message in consumer.until_caught_up(consumer.receive):
@@ -35,7 +35,7 @@ async def test_it_ends_with_what_was_there(client: ClientInstance) -> None:
 async def test_messages_that_nobody_wants_are_no_reason_to_wait(client: ClientInstance) -> None:
     await send(client, 10)
     async with open_consumer(
-        TOPIC, group="g", tags="neither", start_from="first", client=client
+        TOPIC, group="g", tags="neither", start_from="earliest", client=client
     ) as consumer:
         with trio.fail_after(5):
             assert [1 async for _ in consumer.until_caught_up(consumer.receive)] == []
@@ -43,7 +43,7 @@ async def test_messages_that_nobody_wants_are_no_reason_to_wait(client: ClientIn
 
 async def test_tables_may_wait_to_be_full(client: ClientInstance) -> None:
     await send(client, 10)
-    async with open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer:
+    async with open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer:
         read = partial(consumer.read_arrow, max_wait=2.0)
         tables = [table async for table in consumer.until_caught_up(read)]
     assert [table.num_rows for table in tables] == [10]
@@ -53,7 +53,7 @@ async def test_chosen_queues_are_known_at_once(client: ClientInstance) -> None:
     await send(client, 10)
     queues = [MessageQueue(TOPIC, "broker-a", index) for index in range(2)]
     async with open_consumer(
-        group="g", queues=queues, start_from="first", client=client
+        group="g", queues=queues, start_from="earliest", client=client
     ) as consumer:
         bodies = [int(m.body) async for m in consumer.until_caught_up(consumer.receive)]
     assert sorted(bodies) == [0, 1, 4, 5, 8, 9]
@@ -66,7 +66,7 @@ async def test_members_read_it_together(client: ClientInstance, cluster: Embedde
     async def member() -> None:
         async with (
             another_client(cluster) as own,
-            open_consumer(TOPIC, group="g", start_from="first", client=own) as consumer,
+            open_consumer(TOPIC, group="g", start_from="earliest", client=own) as consumer,
         ):
             async for message in consumer.until_caught_up(consumer.receive):
                 read.append(int(message.body))

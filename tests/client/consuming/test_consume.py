@@ -50,9 +50,9 @@ async def test_time_decides_where_a_new_group_starts(client: ClientInstance) -> 
 
 async def test_committed_group_goes_on_whatever_start_says(client: ClientInstance) -> None:
     await send(client, 8, queues=1)
-    async with open_consumer(TOPIC, group="g", client=client, start_from="first") as consumer:
+    async with open_consumer(TOPIC, group="g", client=client, start_from="earliest") as consumer:
         await receive(consumer, 5)
-    async with open_consumer(TOPIC, group="g", client=client, start_from="first") as consumer:
+    async with open_consumer(TOPIC, group="g", client=client, start_from="earliest") as consumer:
         assert await receive(consumer, 1) == [5]
 
 
@@ -260,7 +260,7 @@ async def test_named_queues_are_read_without_joining_the_group(client: ClientIns
         ({"topics": (), "group": "g"}, "at least one topic"),
         ({"topics": "t", "group": "bad group"}, "illegal"),
         ({"topics": "t", "group": "g", "tags": {"other": "a"}}, "not consumed: other"),
-        ({"topics": "t", "group": "g", "start_from": "earliest"}, "neither 'first', 'last'"),
+        ({"topics": "t", "group": "g", "start_from": "first"}, "neither 'earliest', 'latest'"),
         ({"topics": "t", "group": "g", "start_from": datetime(2040, 1, 1)}, "with a time zone"),
         ({"topics": "t", "group": "g", "pull_batch_size": 0}, "pull_batch_size=0"),
         ({"topics": "t", "group": "g", "pull_threshold_for_queue": 0}, "at least 1"),
@@ -319,7 +319,7 @@ async def test_consumer_may_start_before_its_topic(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send_later)
         async with open_consumer(
-            "later", group="g", start_from="first", wait_for_topic=math.inf, client=client
+            "later", group="g", start_from="earliest", wait_for_topic=math.inf, client=client
         ) as consumer:
             assert 150 <= trio.current_time() < 160
             assert (await consumer.receive()).body == b"at last"
@@ -355,7 +355,7 @@ async def test_consumer_may_start_before_its_cluster(
     async with (
         another_client(cluster) as fresh,
         open_consumer(
-            TOPIC, group="g", start_from="first", wait_for_topic=60, client=fresh
+            TOPIC, group="g", start_from="earliest", wait_for_topic=60, client=fresh
         ) as consumer,
     ):
         assert (await consumer.receive()).body == b"0"

@@ -129,7 +129,7 @@ async def test_memory_stays_within_the_budget_whatever_lags(client: ClientInstan
     most = 0
     received: set[bytes] = set()
     async with open_consumer(
-        TOPIC, group="g", client=client, start_from="first", pull_threshold_size=budget
+        TOPIC, group="g", client=client, start_from="earliest", pull_threshold_size=budget
     ) as consumer:
         while len(received) <= count:
             batch = await consumer.receive_batch(10)

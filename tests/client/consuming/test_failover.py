@@ -63,7 +63,9 @@ async def test_consumer_that_starts_while_the_master_is_silent_reads_at_the_slav
 ) -> None:
     await send(client, 20)
     if is_known:
-        async with open_consumer(TOPIC, group="g", client=client, start_from="first") as consumer:
+        async with open_consumer(
+            TOPIC, group="g", client=client, start_from="earliest"
+        ) as consumer:
             for _ in range(10):
                 await consumer.receive()
     await trio.sleep(12)  # The slave has copied the tables.
@@ -71,7 +73,7 @@ async def test_consumer_that_starts_while_the_master_is_silent_reads_at_the_slav
     started = trio.current_time()
     async with (
         open_client(name_servers=cluster.name_servers, dial=cluster.dial) as late,
-        open_consumer(TOPIC, group="g", client=late, start_from="first") as consumer,
+        open_consumer(TOPIC, group="g", client=late, start_from="earliest") as consumer,
     ):
         for _ in range(10 if is_known else 20):
             await consumer.receive()
@@ -117,7 +119,7 @@ async def test_commit_under_way_moves_with_the_pulls_of_a_silent_master(
     await send(client, 20)
     await trio.sleep(12)
     async with open_consumer(
-        TOPIC, group="g", client=client, start_from="first", auto_commit=False
+        TOPIC, group="g", client=client, start_from="earliest", auto_commit=False
     ) as consumer:
         for _ in range(20):
             await consumer.receive()
@@ -135,7 +137,9 @@ async def test_consumer_that_is_cancelled_as_its_master_falls_silent_commits_to_
     await send(client, 20)
     await trio.sleep(12)
     with trio.CancelScope() as scope:
-        async with open_consumer(TOPIC, group="g", client=client, start_from="first") as consumer:
+        async with open_consumer(
+            TOPIC, group="g", client=client, start_from="earliest"
+        ) as consumer:
             for _ in range(20):
                 await consumer.receive()
             await trio.sleep(1)

@@ -94,7 +94,7 @@ async def test_who_keeps_offsets_in_a_file_is_not_moved(
         TOPIC,
         group="g",
         mode="broadcasting",
-        start_from="first",
+        start_from="earliest",
         offsets_path=tmp_path / "offsets.json",
         client=client,
     ) as consumer:

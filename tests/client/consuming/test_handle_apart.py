@@ -68,7 +68,7 @@ async def test_handler_runs_once_more_and_no_offset_moves(client: ClientInstance
         await trio.sleep(2)
 
     async with (
-        open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer,
+        open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer,
         trio.open_nursery() as nursery,
     ):
         name.set("of the caller")
@@ -111,7 +111,7 @@ async def test_failure_is_told_and_hands_nothing_back(
 
     async with (
         open_consumer(
-            TOPIC, group="g", start_from="first", orderly=orderly, client=client
+            TOPIC, group="g", start_from="earliest", orderly=orderly, client=client
         ) as consumer,
         trio.open_nursery() as nursery,
     ):
@@ -138,7 +138,7 @@ async def test_handler_of_lists_gets_one_of_one(
             raise failure
 
     async with (
-        open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer,
+        open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(consumer.run_batches, handle)
@@ -159,7 +159,7 @@ async def test_message_of_the_retry_topic_has_its_first_topic(
             raise ConsumeLater(1)
 
     async with (
-        open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer,
+        open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(consumer.run, handle)
@@ -184,7 +184,7 @@ async def test_in_a_namespace_handlers_see_short_names(cluster: EmbeddedCluster)
         async with open_producer(client=client) as producer:
             sent = await producer.send(Message(TOPIC, b"one"))
         async with (
-            open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer,
+            open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, handle)

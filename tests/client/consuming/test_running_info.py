@@ -144,7 +144,7 @@ async def test_size_is_that_of_the_pulls_that_are_held(client: ClientInstance) -
     async with open_producer(client=client, compress_over=1 << 30) as producer:
         for _ in range(12):
             await producer.send(Message(TOPIC, bytes(100 << 10)), queue=QUEUE)
-    async with open_consumer(TOPIC, group="g", start_from="first", client=client) as consumer:
+    async with open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer:
         await pulled(consumer, 12)
         assert queue_info(client).cached_msg_size_in_mib == 1
         await consumer.receive_batch(1)  # Of a pull that brought two.

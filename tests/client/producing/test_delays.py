@@ -108,7 +108,7 @@ async def test_delayed_message_says_its_level(client: ClientInstance) -> None:
             producer.delayed(Message("orders", b"x"), timedelta(seconds=1))
         )
     async with open_consumer(
-        "orders", group="late", queues=[result.queue], start_from="first", client=client
+        "orders", group="late", queues=[result.queue], start_from="earliest", client=client
     ) as consumer:
         message = await consumer.receive()
     assert message.body == b"x"

@@ -29,7 +29,12 @@ async def stored(client: ClientInstance) -> Counter[bytes]:
     found: Counter[bytes] = Counter()
     queue = MessageQueue(TOPIC, "broker-a", 0)
     async with open_consumer(
-        TOPIC, group="looking", queues=[queue], start_from="first", auto_commit=False, client=client
+        TOPIC,
+        group="looking",
+        queues=[queue],
+        start_from="earliest",
+        auto_commit=False,
+        client=client,
     ) as consumer:
         with trio.move_on_after(3):
             async for message in consumer:
@@ -105,7 +110,7 @@ async def test_request_cancelled_anywhere_leaves_nothing_behind(
     async with (
         another_client(cluster) as replying,
         open_producer(client=replying) as replier,
-        open_consumer(TOPIC, group="g", start_from="first", client=replying) as consumer,
+        open_consumer(TOPIC, group="g", start_from="earliest", client=replying) as consumer,
         open_producer(client=client) as producer,
         trio.open_nursery() as nursery,
     ):

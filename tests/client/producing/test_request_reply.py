@@ -44,7 +44,9 @@ async def replier(
         await admin.create_topic(TOPIC, queues=2)
         async with (
             open_producer(client=client, group="repliers") as producer,
-            open_consumer(TOPIC, group="repliers", start_from="first", client=client) as consumer,
+            open_consumer(
+                TOPIC, group="repliers", start_from="earliest", client=client
+            ) as consumer,
             trio.open_nursery() as nursery,
         ):
 
@@ -168,7 +170,7 @@ async def test_message_that_asks_for_nothing_gets_no_reply(client: ClientInstanc
     async with open_producer(client=client) as producer:
         sent = await producer.send(Message(TOPIC, b"x"))
         async with open_consumer(
-            TOPIC, group="g", queues=[sent.queue], start_from="first", client=client
+            TOPIC, group="g", queues=[sent.queue], start_from="earliest", client=client
         ) as consumer:
             message = await consumer.receive()
         with pytest.raises(LocalProtocolError, match="asks for no reply"):

@@ -64,7 +64,12 @@ async def delivered(client: ClientInstance, within: float = SOON) -> list[bytes]
     queue = MessageQueue(TOPIC, "broker-a", 0)
     found: list[bytes] = []
     async with open_consumer(
-        TOPIC, group="looking", queues=[queue], start_from="first", auto_commit=False, client=client
+        TOPIC,
+        group="looking",
+        queues=[queue],
+        start_from="earliest",
+        auto_commit=False,
+        client=client,
     ) as consumer:
         with trio.move_on_after(within):
             async for message in consumer:

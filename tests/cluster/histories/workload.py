@@ -177,7 +177,7 @@ async def _consume(world: World, name: str, host: str, who: str, stay: Visit) ->
                     TOPIC,
                     group=GROUP,
                     client=client,
-                    start_from="first",
+                    start_from="earliest",
                     auto_commit=stay.auto_commit,
                     auto_commit_interval=AUTO_COMMIT_INTERVAL,
                 ) as consumer,

@@ -34,7 +34,7 @@ def read(message: MessageExt) -> Order:
 
 
 async def receives() -> None:
-    async with open_consumer("orders", group="billing", start_from="first") as consumer:
+    async with open_consumer("orders", group="billing", start_from="earliest") as consumer:
         assert_type(consumer, Consumer)
         async for message in consumer:
             assert_type(message, MessageExt)

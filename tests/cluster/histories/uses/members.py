@@ -57,7 +57,7 @@ async def read_notices(world: World, host: str, who: str, stay: Visit) -> None:
                     client=client,
                     mode="broadcasting",
                     offsets_path=world.folder / f"{name}.json",
-                    start_from="first",
+                    start_from="earliest",
                     auto_commit_interval=2.0,
                 ) as consumer,
             ):
@@ -118,7 +118,7 @@ async def _handle(
                     topic,
                     group=group,
                     client=client,
-                    start_from="first",
+                    start_from="earliest",
                     max_reconsume_times=RECONSUME_LIMIT,
                     auto_commit_interval=2.0,
                     **options,

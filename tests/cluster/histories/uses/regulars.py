@@ -86,7 +86,7 @@ async def _live(world: World, name: str, host: str) -> None:
             async with (
                 client_at(world, host, name, client_id=name, static_grace=GRACE) as client,
                 open_consumer(
-                    ROUNDS, group=REGULARS, client=client, start_from="first"
+                    ROUNDS, group=REGULARS, client=client, start_from="earliest"
                 ) as consumer,
                 background_nursery() as nursery,
             ):
