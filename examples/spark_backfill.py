@@ -57,7 +57,7 @@ def main(topic: str, folder: str) -> None:
     spark.stop()
     for share in trio.run(shares, topic):
         role = "the slave" if share.broker_id else "the master"
-        print(f"{role} at {share.addr} gave {share.messages} messages, {share.bytes} bytes")
+        print(f"{role} at {share.address} gave {share.messages} messages, {share.bytes} bytes")
 
 
 if __name__ == "__main__":

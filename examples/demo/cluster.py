@@ -64,7 +64,7 @@ class Demo:
 
     async def statuses(self, admin: Admin) -> dict[int, BrokerStatus]:
         """What `rocketrio cluster status` knows, by broker id."""
-        return {one.id: one for one in await admin.status()}
+        return {one.broker_id: one for one in await admin.status()}
 
     async def wait_level(self, what: str) -> bool:
         """Until the slave has acknowledged every byte of the master's, with a bar of its progress."""

@@ -31,7 +31,7 @@ async def survive_outage(demo: Demo, total: int) -> None:
         async def note(moment: str) -> None:
             moments.append(moment)
             for queue in consumer.assignment:
-                history.setdefault(queue, []).append(await consumer.committed(queue))
+                history.setdefault(queue, []).append(await consumer.committed_offset(queue))
 
         read = await _read_until(consumer, 0, total * 2 // 5)
         await consumer.commit()

@@ -140,7 +140,7 @@ async def _check_backfill(
     for share in shares:
         role = "slave " if share.broker_id == SLAVE_ID else "master"
         gave_it = f"gave {share.messages or 0:,} messages, {gave[share.broker_id]:,} bytes"
-        demo.report.say(f"{role} at {share.addr} {gave_it}")
+        demo.report.say(f"{role} at {share.address} {gave_it}")
     demo.report.check(
         FROM_SLAVE,
         holds=told["value"] == len(table) and gave.get(SLAVE_ID, 0) > 9 * gave.get(MASTER_ID, 0) and live.sent > 0,

@@ -47,7 +47,7 @@ async def receive(consumer: Consumer, count: int) -> list[int]:
 
 
 async def committed(consumer: Consumer) -> dict[int, object]:
-    return {queue.queue_id: await consumer.committed(queue) for queue in consumer.assignment}
+    return {queue.queue_id: await consumer.committed_offset(queue) for queue in consumer.assignment}
 
 
 async def total_committed(consumer: Consumer) -> int:

@@ -57,7 +57,9 @@ def test_asyncio_sends_and_an_asyncio_handler_gets_every_message() -> None:
 
                 async def left() -> int:
                     async with open_consumer("orders", group="g", client=opened) as consumer:
-                        committed = [await consumer.committed(q) for q in consumer.assignment]
+                        committed = [
+                            await consumer.committed_offset(q) for q in consumer.assignment
+                        ]
                         return 40 - sum(o for o in committed if isinstance(o, int))
 
                 assert await side.run(left) <= 1  # The last one was in work.

@@ -161,11 +161,11 @@ async def consume(consumer: Consumer, truth: Truth) -> AsyncGenerator[Awaitable[
     yield receive()
     yield consumer.commit()
     yield consumer.lag()
-    yield consumer.beginning_offsets()
-    yield consumer.end_offsets()
+    yield consumer.min_offsets()
+    yield consumer.max_offsets()
     yield consumer.seek_to_time(datetime(2020, 1, 1, tzinfo=UTC))
     for queue in consumer.assignment:
-        yield consumer.committed(queue)
+        yield consumer.committed_offset(queue)
     yield run()
 
 

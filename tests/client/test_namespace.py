@@ -102,7 +102,7 @@ async def test_messages_stay_in_their_namespace(
         for _ in range(4):
             messages.append((await consumer.receive()).copy())
         await consumer.commit()
-        assert await consumer.committed(sent.queue) == 4
+        assert await consumer.committed_offset(sent.queue) == 4
     assert [message.body for message in messages] == [b"inside", b"oneway", b"batch", b"pipeline"]
     assert {message.topic for message in messages} == {"orders"}
     assert {message.properties.get(PROPERTY_INSTANCE_ID) for message in messages} == {"ns"}

@@ -109,16 +109,16 @@ async def test_story_of_the_split_that_apache_ends_at_0(autojump_clock: MockCloc
     async with story() as (cluster, client, caller):
         async with reader(client) as consumer:
             await read_to(consumer, 32)
-            assert await consumer.committed(QUEUE) == 32
+            assert await consumer.committed_offset(QUEUE) == 32
             await cluster.kill_master()
             await read_to(consumer, 120)
-            assert await consumer.committed(QUEUE) == 120
+            assert await consumer.committed_offset(QUEUE) == 120
             assert await caller.committed(cluster.slaves[0].broker.address) == 120
             master = await cluster.restart_master()
             # The broker's first word, before any client of ours has told it anything again.
             assert await caller.committed(master.address) == 120
             for _ in range(3):
-                assert await consumer.committed(QUEUE) == 120
+                assert await consumer.committed_offset(QUEUE) == 120
                 await trio.sleep(3)
         await stays(cluster, caller, 120)
 

@@ -54,4 +54,4 @@ async def test_a_container_that_is_stopped_commits(tmp_path: Path) -> None:
             assert await process.wait() == 0
             async with open_admin(name_servers=cluster.name_servers) as admin:
                 offsets = await admin.offsets("orders", "billing")
-    assert sum(queue.committed or 0 for queue in offsets) == 1
+    assert sum(queue.committed_offset or 0 for queue in offsets) == 1

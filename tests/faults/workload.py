@@ -135,7 +135,7 @@ class Workload:
                         continue
                     for one in queues:
                         key = group, one.queue.queue_id
-                        now, end = one.committed, one.max_offset
+                        now, end = one.committed_offset, one.max_offset
                         if now is None or end is None:
                             continue
                         samples, time = told.setdefault(key, []), trio.current_time()

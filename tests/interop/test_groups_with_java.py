@@ -145,13 +145,13 @@ async def test_ours_is_told_that_a_group_never_committed(
     async with open_admin(client=client) as admin:
         offsets = await admin.offsets(topic, f"never-{topic}")
     is_old = isinstance(side, OnApache) and side.version.startswith("4.")
-    assert {each.committed for each in offsets} == ({0} if is_old else {None})
+    assert {each.committed_offset for each in offsets} == ({0} if is_old else {None})
     async with open_consumer(
         topic, group=f"never-{topic}", start_from="earliest", client=client
     ) as consumer:
         await eventually(lambda: len(consumer.assignment) == 2, PATIENCE)
         first = MessageQueue(topic, "broker-a", 0)
-        assert await consumer.committed(first) == (0 if is_old else NOT_FOUND)
+        assert await consumer.committed_offset(first) == (0 if is_old else NOT_FOUND)
 
 
 # ---------------------------------------------------------------------- resets
@@ -189,7 +189,7 @@ async def test_members_of_both_follow_a_reset_by_javas_tool(
             # Java waits 10 s before it goes where it is told.
             await java.seen(topic, before[1] + 10, PATIENCE)
         with trio.fail_after(PATIENCE):
-            while await consumer.committed(mine) != 10:  # noqa: ASYNC110
+            while await consumer.committed_offset(mine) != 10:  # noqa: ASYNC110
                 await trio.sleep(0.5)
         nursery.cancel_scope.cancel()
     await java.acall("work_stop", member=topic)
@@ -206,7 +206,7 @@ async def test_a_java_group_is_reset_by_our_admin_and_goes_on_there(
     async with open_admin(client=client) as admin:
         yesterday = datetime.now(UTC) - timedelta(days=1)
         resets = await admin.reset_to_time(topic, group, yesterday)
-    assert {(each.committed, each.target) for each in resets} == {(5, 0)}
+    assert {(each.committed_offset, each.target_offset) for each in resets} == {(5, 0)}
     await java.acall("work_start", member=f"again-{topic}", group=group, topic=topic)
     again = await java.seen(f"again-{topic}", 10, PATIENCE)
     await java.acall("work_stop", member=f"again-{topic}")

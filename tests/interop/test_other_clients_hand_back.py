@@ -111,4 +111,4 @@ async def test_its_pull_consumer_commits_what_it_got(
     assert sorted(int(m["body"]) for m in taken) == list(range(40))
     async with open_admin(client=client) as admin:
         offsets = await admin.offsets(topic, group)
-    assert sum(each.committed or 0 for each in offsets) == 40
+    assert sum(each.committed_offset or 0 for each in offsets) == 40

@@ -68,9 +68,9 @@ async def test_group_is_reset_to_a_time(on_apache: OnApache) -> None:
         yesterday = datetime.now(UTC) - timedelta(days=1)
         looked = await admin.reset_to_time(queue.topic, "managed-times", yesterday, dry_run=True)
         assert looked == [OffsetReset(queue, 2, 0)]
-        assert (await admin.offsets(queue.topic, "managed-times"))[0].committed == 2
+        assert (await admin.offsets(queue.topic, "managed-times"))[0].committed_offset == 2
         assert await admin.reset_to_time(queue.topic, "managed-times", yesterday) == looked
-        assert (await admin.offsets(queue.topic, "managed-times"))[0].committed == 0
+        assert (await admin.offsets(queue.topic, "managed-times"))[0].committed_offset == 0
         async with open_consumer(
             queue.topic, group="managed-members", start_from="earliest", client=client
         ) as consumer:

@@ -195,7 +195,7 @@ async def test_java_sees_our_offsets_and_we_see_its(
         ) as consumer:
             # 4.9 takes a group that never committed for one at the queue's beginning.
             unknown = NOT_FOUND if setting.java.version.startswith("5.") else 0
-            assert await consumer.committed(setting.queue) == unknown
+            assert await consumer.committed_offset(setting.queue) == unknown
             for _ in range(4):
                 await consumer.receive()
             await consumer.commit()
@@ -206,7 +206,7 @@ async def test_java_sees_our_offsets_and_we_see_its(
         async with open_consumer(
             setting.topic, group=group, queues=[setting.queue], start_from="earliest", client=client
         ) as consumer:
-            assert await consumer.committed(setting.queue) == 7
+            assert await consumer.committed_offset(setting.queue) == 7
             assert (await consumer.receive()).body == b"m-7"
 
 

@@ -240,7 +240,7 @@ async def test_offsets_of_who_broadcasts_are_in_one_file_with_javas(
     ) as consumer:
         with trio.fail_after(PATIENCE):
             assert sorted([(await consumer.receive()).body for _ in range(2)]) == [b"0", b"1"]
-        assert set((await consumer.end_offsets()).values()) == {3}
+        assert set((await consumer.max_offsets()).values()) == {3}
         assert {consumer.position(queue) for queue in consumer.assignment} == {3}
     async with open_producer(client=client) as producer:
         await producer.send(Message(topic, b"for java"))

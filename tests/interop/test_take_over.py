@@ -77,7 +77,7 @@ async def test_our_consumer_reads_on_from_the_slave(cluster: OnApache | OnOurs) 
         assert offsets == list(range(end))
 
         async def committed_at_slave() -> bool:
-            return bool(await consumer.committed(queue) == end - 1)
+            return bool(await consumer.committed_offset(queue) == end - 1)
 
         async def committed_at_master() -> bool:
             return bool(await _at_master(cluster, group) == end - 1)

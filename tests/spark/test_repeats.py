@@ -187,6 +187,6 @@ async def test_a_consumer_moves_past_repeats(autojump_clock: object) -> None:
             with trio.move_on_after(60):
                 async for stored in drop_repeats(consumer):
                     found.append(stored.body)
-            committed = [await consumer.committed(queue) for queue in consumer.assignment]
+            committed = [await consumer.committed_offset(queue) for queue in consumer.assignment]
         assert found == [b"0", b"1", b"2"]
         assert 5 in committed

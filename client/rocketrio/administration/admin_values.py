@@ -18,14 +18,14 @@ class QueueOffsets:
     queue: MessageQueue
     min_offset: int | None
     max_offset: int | None
-    committed: int | None
+    committed_offset: int | None
 
     @property
     def lag(self) -> int | None:
         """Messages that are stored and not committed; None unless both ends are known."""
-        if self.max_offset is None or self.committed is None:
+        if self.max_offset is None or self.committed_offset is None:
             return None
-        return max(0, self.max_offset - self.committed)
+        return max(0, self.max_offset - self.committed_offset)
 
 
 @attrs.frozen
@@ -33,9 +33,9 @@ class OffsetReset:
     """Where a group was on a queue, and where it was put, or would be."""
 
     queue: MessageQueue
-    committed: int | None
+    committed_offset: int | None
     """None where nothing was committed, or no broker could tell."""
-    target: int
+    target_offset: int
 
 
 @attrs.frozen
@@ -54,8 +54,8 @@ class BrokerDescription:
     """One registered broker."""
 
     cluster: str
-    name: str
-    id: int
+    broker_name: str
+    broker_id: int
     role: str
     """`master` or `slave`."""
     broker_role: str | None
@@ -71,7 +71,7 @@ class BrokerDescription:
     def of(
         cls,
         cluster: str,
-        name: str,
+        broker_name: str,
         broker_id: int,
         address: str,
         runtime: Mapping[str, str],
@@ -82,8 +82,8 @@ class BrokerDescription:
         ha_host = config.get("brokerIP2") or split_addr(address)[0]
         return cls(
             cluster=cluster,
-            name=name,
-            id=broker_id,
+            broker_name=broker_name,
+            broker_id=broker_id,
             role="master" if broker_id == MASTER_ID else "slave",
             broker_role=config.get("brokerRole"),
             address=address,
@@ -102,7 +102,7 @@ def _number(text: str | None) -> int | None:
 class HandOver:
     """A master and a slave that changed places, or would."""
 
-    name: str
+    broker_name: str
     old_address: str
     new_address: str
     slave_id: int

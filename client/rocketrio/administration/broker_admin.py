@@ -61,7 +61,9 @@ class BrokerAdmin(Live):
             for name, broker in info.broker_addr_table.items():
                 for broker_id, addr in broker.broker_addrs.items():
                     nursery.start_soon(describe, broker.cluster, name, broker_id, addr)
-        return sorted(found, key=lambda broker: (broker.cluster, broker.name, broker.id))
+        return sorted(
+            found, key=lambda broker: (broker.cluster, broker.broker_name, broker.broker_id)
+        )
 
     async def _describe(
         self, cluster: str, name: str, broker_id: int, addr: str
@@ -203,7 +205,7 @@ class BrokerAdmin(Live):
                 remedy="Stop it, and start a slave as master",
             ) from error
         return HandOver(
-            name=name,
+            broker_name=name,
             old_address=addr,
             new_address=done.broker_addr,
             slave_id=done.broker_id,

@@ -49,8 +49,8 @@ class BrokerStatus:
     """One broker among those of its name."""
 
     cluster: str
-    name: str
-    id: int
+    broker_name: str
+    broker_id: int
     role: str
     """`async-master`, `sync-master` or `slave`; `master` where that is all that is known."""
     address: str
@@ -93,7 +93,7 @@ class BrokerStatus:
     @property
     def is_as_configured(self) -> bool:
         """Whether it holds the role of its settings, as far as it says."""
-        return self.configured in (None, f"{self.role} {self.id}")
+        return self.configured in (None, f"{self.role} {self.broker_id}")
 
     @property
     def copied(self) -> float | None:
@@ -118,18 +118,20 @@ def cluster_status(answers: Iterable[BrokerAnswers]) -> list[BrokerStatus]:
     """One status a broker, by cluster, name and id."""
     names: dict[tuple[str, str], list[BrokerAnswers]] = defaultdict(list)
     for one in answers:
-        names[one.broker.cluster, one.broker.name].append(one)
+        names[one.broker.cluster, one.broker.broker_name].append(one)
     found: list[BrokerStatus] = []
     for _, members in sorted(names.items()):
-        members.sort(key=lambda one: one.broker.id)
+        members.sort(key=lambda one: one.broker.broker_id)
         # A second master of a name is listed as what it was before, if at all: it says what it is itself.
         slaves = [one for one in members if _role(one) == "slave"]
         masters = [one for one in members if one not in slaves]
-        listed = [one for one in masters if one.broker.id == MASTER_ID]
+        listed = [one for one in masters if one.broker.broker_id == MASTER_ID]
         master = listed[0] if listed else None
         found += [_master_status(one) for one in masters]
         connections = _connections_by_slave(master, slaves)
-        found += [_slave_status(one, master, connections.get(one.broker.id)) for one in slaves]
+        found += [
+            _slave_status(one, master, connections.get(one.broker.broker_id)) for one in slaves
+        ]
     return found
 
 
@@ -144,11 +146,11 @@ def _connections_by_slave(
     left: dict[str, list[int]] = defaultdict(list)
     for slave in slaves:
         own_end = slave.ha and slave.ha.ha_client_runtime_info.rocketrio_local_addr
-        connection = by_addr.get(own_end or "") or by_id.get(slave.broker.id)
+        connection = by_addr.get(own_end or "") or by_id.get(slave.broker.broker_id)
         if connection is not None and connection.addr in by_addr:
-            found[slave.broker.id] = by_addr.pop(connection.addr)
+            found[slave.broker.broker_id] = by_addr.pop(connection.addr)
         else:
-            left[split_addr(slave.broker.address)[0]].append(slave.broker.id)
+            left[split_addr(slave.broker.address)[0]].append(slave.broker.broker_id)
     for host, ids in left.items():
         there = [one for one in by_addr.values() if split_addr(one.addr)[0] == host]
         if len(ids) == len(there) == 1:
@@ -167,8 +169,8 @@ def _master_status(one: BrokerAnswers) -> BrokerStatus:
         state = None
     return BrokerStatus(
         cluster=one.broker.cluster,
-        name=one.broker.name,
-        id=one.broker.id,
+        broker_name=one.broker.broker_name,
+        broker_id=one.broker.broker_id,
         role=_role(one),
         address=one.broker.address,
         state=state,
@@ -207,8 +209,8 @@ def _slave_status(
         problem = _problem(one, client.rocketrio_last_problem or client.rocketrio_tables_problem)
     return BrokerStatus(
         cluster=one.broker.cluster,
-        name=one.broker.name,
-        id=one.broker.id,
+        broker_name=one.broker.broker_name,
+        broker_id=one.broker.broker_id,
         role=_role(one),
         address=one.broker.address,
         state=_slave_state(one, master, connection),

@@ -39,8 +39,8 @@ class CutFile:
     """One end of a log that was put aside."""
 
     path: Path
-    start: int
-    """The address of its first byte."""
+    physical_offset: int
+    """Where its first byte lay."""
     cut_at: datetime
 
     @property
@@ -52,7 +52,7 @@ class CutFile:
 class CutRecord:
     """One readable record."""
 
-    address: int
+    physical_offset: int
     message: MessageExt
 
     @property
@@ -70,7 +70,7 @@ class CutRecord:
 class CutDamage:
     """Bytes that are no record."""
 
-    address: int
+    physical_offset: int
     size: int
     problem: str
 
@@ -85,7 +85,7 @@ def cut_files(directory: Path) -> list[CutFile]:
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _NAME.fullmatch(path.name))
     ]
-    return sorted(found, key=lambda file: (file.cut_at, file.start))
+    return sorted(found, key=lambda file: (file.cut_at, file.physical_offset))
 
 
 def cut_file(directory: Path, name: str) -> CutFile:
@@ -108,16 +108,19 @@ def read_records(file: CutFile) -> Iterator[CutRecord | CutDamage]:
     at, end = 0, len(data)
     while at < end:
         found = scan_record(data, at, end)
-        if found.status is RecordStatus.RECORD and found.physical_offset == file.start + at:
-            yield CutRecord(file.start + at, MessageExt(data, at, found.size))
+        if (
+            found.status is RecordStatus.RECORD
+            and found.physical_offset == file.physical_offset + at
+        ):
+            yield CutRecord(file.physical_offset + at, MessageExt(data, at, found.size))
             at += found.size
         elif found.status is RecordStatus.PADDING:
             at += found.size
         else:
-            after = _next_record(data, at + 1, file.start)
+            after = _next_record(data, at + 1, file.physical_offset)
             if data[at:after].strip(b"\0"):
                 problem = found.problem or "it is not whole, or of another place of the log"
-                yield CutDamage(file.start + at, after - at, problem)
+                yield CutDamage(file.physical_offset + at, after - at, problem)
             at = after
 
 
@@ -136,7 +139,7 @@ def message_again(file: CutFile, record: CutRecord) -> Message:
     properties = {
         name: value for name, value in message.properties.items() if name not in OF_THE_LAST_TIME
     }
-    properties[PROPERTY_CUT_FROM] = f"{file.path.name}@{record.address}"
+    properties[PROPERTY_CUT_FROM] = f"{file.path.name}@{record.physical_offset}"
     return Message(
         message.topic,
         message.body,

@@ -174,9 +174,9 @@ class GroupAdmin(BrokerAdmin):
                 return await self.client.api.search_offset(broker.addr, queue, when_ms)
 
             target = await self.client.ask_broker(one.queue, search, insist_on_master=True)
-            resets.append(OffsetReset(one.queue, one.committed, target))
+            resets.append(OffsetReset(one.queue, one.committed_offset, target))
         if not dry_run:
-            await self.reset_offsets(group, {reset.queue: reset.target for reset in resets})
+            await self.reset_offsets(group, {reset.queue: reset.target_offset for reset in resets})
         return resets
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:

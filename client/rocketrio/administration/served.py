@@ -27,7 +27,7 @@ class Served:
 
     broker_name: str
     broker_id: int
-    addr: str
+    address: str
     messages: int | None
     bytes: int | None
     """Of stored records. Both are None where the broker could not be asked."""

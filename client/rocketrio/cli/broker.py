@@ -86,7 +86,7 @@ def role(
         if own and own.refusal:
             fail(f"{address} is {role} now, but takes no writes: {own.refusal}")
         if as_json:
-            print_json({"address": address, "role": role, "id": wanted})
+            print_json({"address": address, "role": role, "broker_id": wanted})
         else:
             click.echo(f"{address} is {role} now, with id {wanted}")
 
@@ -228,8 +228,8 @@ def _show_progress(address: str, status: LogCheckStatus) -> None:
 def _check_json(address: str, status: LogCheckStatus) -> dict[str, object]:
     return {
         "address": address,
-        "begin": status.begin,
-        "end": status.end,
+        "min_physical_offset": status.begin,
+        "max_physical_offset": status.end,
         "compared_with": status.master_addr,
         "compared_bytes": status.compared_bytes,
         "problem_count": status.problem_count,

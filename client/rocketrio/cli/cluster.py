@@ -22,8 +22,8 @@ from rocketrio.cli.common import (
 
 _COLUMNS = (
     "cluster",
-    "name",
-    "id",
+    "broker_name",
+    "broker_id",
     "role",
     "address",
     "ha_address",

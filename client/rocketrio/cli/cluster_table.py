@@ -35,8 +35,8 @@ def status_json(statuses: Iterable[BrokerStatus]) -> list[dict[str, Any]]:
     return [
         {
             "cluster": one.cluster,
-            "name": one.name,
-            "id": one.id,
+            "broker_name": one.broker_name,
+            "broker_id": one.broker_id,
             "role": one.role,
             "address": one.address,
             "state": one.state,
@@ -82,8 +82,8 @@ def status_table(statuses: Sequence[BrokerStatus]) -> RenderableType:
 
 def _cells(one: BrokerStatus) -> Iterator[RenderableType]:
     is_slave = one.role == "slave"
-    yield one.name
-    yield str(one.id)
+    yield one.broker_name
+    yield str(one.broker_id)
     yield one.role
     yield one.address
     yield UNKNOWN if one.max_physical_offset is None else f"{one.max_physical_offset:,}"
@@ -95,7 +95,7 @@ def _cells(one: BrokerStatus) -> Iterator[RenderableType]:
 
 def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
     for one in statuses:
-        who = f"{one.name} {one.id}"
+        who = f"{one.broker_name} {one.broker_id}"
         left = one.seconds_left
         if left is not None and left >= _COPYING_LEFT and one.copied is not None:
             rate = _size(one.bytes_per_second)
@@ -103,7 +103,7 @@ def _notes(statuses: Sequence[BrokerStatus]) -> Iterator[tuple[str, str]]:
         if one.problem:
             yield f"{who}: {one.problem}", "yellow"
         if not one.is_as_configured:
-            yield f"{who}: holds {one.role} {one.id}, its settings say {one.configured}", ""
+            yield f"{who}: holds {one.role} {one.broker_id}, its settings say {one.configured}", ""
         if hidden := _hidden(one):
             yield f"{who}: {hidden}", ""
         if one.acknowledges == "disk":

@@ -68,7 +68,7 @@ class _Start(click.ParamType[StartFrom]):
     "--json",
     "as_json",
     is_flag=True,
-    help="Print an object a line: topic, broker, queue_id, queue_offset, keys, tags, body.",
+    help="Print an object a line: topic, broker_name, queue_id, queue_offset, keys, tags, body.",
 )
 @namesrv_option
 def consume(
@@ -154,7 +154,7 @@ def _body_line(message: MessageExt) -> bytes:
 def _json_line(message: MessageExt) -> bytes:
     fields: dict[str, object] = {
         "topic": message.topic,
-        "broker": message.broker_name,
+        "broker_name": message.broker_name,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,
         "keys": message.keys or None,

@@ -20,7 +20,7 @@ from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import ConfigError, Error
 
 _DIRECTORY: Final = click.Path(path_type=Path)
-_SHOWN: Final = ("address", "topic", "queue", "offset", "keys", "stored", "bytes")
+_SHOWN: Final = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "stored", "bytes")
 
 
 @click.group()
@@ -50,7 +50,7 @@ def list_command(directory: Path, as_json: bool) -> None:
         rows.append(
             {
                 "file": file.path.name,
-                "address": file.start,
+                "physical_offset": file.physical_offset,
                 "cut_at": file.cut_at.astimezone().isoformat(timespec="seconds"),
                 "size": file.size,
                 "messages": len(records),
@@ -62,7 +62,7 @@ def list_command(directory: Path, as_json: bool) -> None:
         print_json(rows)
         return
     print_table(
-        ("file", "cut", "bytes", "messages", "damaged", "topics"),
+        ("file", "cut_at", "size", "messages", "damaged", "topics"),
         (
             (
                 row["file"],
@@ -97,7 +97,7 @@ def show_command(directory: Path, file: str, as_json: bool) -> None:
 @click.argument("file")
 @click.option(
     "--from", "first", type=click.IntRange(0), default=0,
-    help="Begin at this address, where an earlier resend ended.",
+    help="Begin at this physical offset, where an earlier resend ended.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
 @namesrv_option
@@ -117,7 +117,7 @@ def resend_command(
     """
     cut_off = _file(directory, file)
     records, damage = _read(cut_off)
-    chosen = [record for record in records if record.address >= first]
+    chosen = [record for record in records if record.physical_offset >= first]
     wanted = [record for record in chosen if not record.is_internal]
     passed_over = len(chosen) - len(wanted)
 
@@ -129,11 +129,13 @@ def resend_command(
                     try:
                         await producer.send(message_again(cut_off, record))
                     except Error as error:
-                        problem = f"the message at {record.address} was not sent again: {error}"
+                        problem = (
+                            f"the message at {record.physical_offset} was not sent again: {error}"
+                        )
                         break
                     sent += 1
         if problem is not None:
-            left = wanted[sent].address
+            left = wanted[sent].physical_offset
             fail(f"sent again: {sent}; {problem}. Go on with --from {left}")
         verb = f"would be sent: {len(wanted)}" if dry_run else f"sent again: {sent}"
         click.echo(f"{verb}; passed over, as they are brokers' own: {passed_over}")
@@ -172,7 +174,7 @@ def _read(file: CutFile) -> tuple[list[CutRecord], list[CutDamage]]:
 
 def _tell_damage(damage: list[CutDamage]) -> None:
     for one in damage:
-        click.echo(f"damaged: {one.size} bytes at {one.address}: {one.problem}", err=True)
+        click.echo(f"damaged: {one.size} bytes at {one.physical_offset}: {one.problem}", err=True)
     if damage:
         fail(f"{sum(one.size for one in damage)} bytes are no messages; all others were read")
 
@@ -188,7 +190,7 @@ def _stored(record: CutRecord) -> str:
 def _row(record: CutRecord) -> tuple[object, ...]:
     message = record.message
     return (
-        record.address,
+        record.physical_offset,
         message.topic,
         message.queue_id,
         message.queue_offset,
@@ -201,7 +203,7 @@ def _row(record: CutRecord) -> tuple[object, ...]:
 def _record_json(record: CutRecord) -> dict[str, Any]:
     message = record.message
     return {
-        "address": record.address,
+        "physical_offset": record.physical_offset,
         "topic": message.topic,
         "queue_id": message.queue_id,
         "queue_offset": message.queue_offset,

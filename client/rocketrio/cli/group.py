@@ -7,9 +7,10 @@ from rocketrio.administration.admin import open_admin
 from rocketrio.administration.group_admin import GroupSettings
 from rocketrio.cli.common import GROUP, json_option, namesrv_option, print_json, print_table, run
 from rocketrio_protocol.errors import ConsumerNotOnline
+from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 
 _SETTINGS = (
-    ("broker", None),
+    ("broker_name", None),
     ("consume", "consume_enable"),
     ("broadcast", "consume_broadcast_enable"),
     ("max_retries", "retry_max_times"),
@@ -87,7 +88,7 @@ def create(
         async with open_admin(name_servers=namesrv) as admin:
             brokers = await admin.create_group(name, cluster=cluster, **settings)
         if as_json:
-            print_json({"group": name, "brokers": brokers})
+            print_json({"group": name, "broker_names": brokers})
         else:
             click.echo(f"created {name} on {', '.join(brokers)}")
 
@@ -119,7 +120,11 @@ def list_groups(
 @json_option
 @namesrv_option
 def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> None:
-    """Show the settings of GROUP on each broker."""
+    """Show the settings of GROUP on each broker.
+
+    The table has the words of `group create`'s options. With --json the settings have the names that RocketMQ gives
+    them, in snake_case, as in Python.
+    """
 
     async def work() -> None:
         async with open_admin(name_servers=namesrv) as admin:
@@ -131,8 +136,8 @@ def show(name: str, as_json: bool, namesrv: tuple[str, ...], verbose: int) -> No
         if as_json:
             print_json(
                 [
-                    {"broker": broker, **msgspec.to_builtins(settings)}
-                    for broker, settings in sorted(found.items())
+                    {"broker_name": broker_name, "group": name, "settings": _as_json(settings)}
+                    for broker_name, settings in sorted(found.items())
                 ]
             )
         else:
@@ -187,9 +192,15 @@ def delete(
             else:
                 brokers = await admin.delete_group(name, with_offsets=not keep_offsets)
         if as_json:
-            print_json({"group": name, "brokers": brokers})
+            print_json({"group": name, "broker_names": brokers})
         else:
             done = f"{name} would be deleted" if dry_run else f"deleted {name}"
             click.echo(f"{done} from {', '.join(brokers)}")
 
     run(work, verbose=verbose)
+
+
+def _as_json(settings: SubscriptionGroupConfig) -> dict[str, object]:
+    shown = msgspec.structs.asdict(settings)
+    del shown["group_name"]
+    return shown

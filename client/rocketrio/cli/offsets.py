@@ -22,7 +22,14 @@ from rocketrio.cli.common import (
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
 
-COLUMNS: tuple[str, ...] = ("broker", "queue", "min", "max", "committed", "lag")
+COLUMNS: tuple[str, ...] = (
+    "broker_name",
+    "queue_id",
+    "min_offset",
+    "max_offset",
+    "committed_offset",
+    "lag",
+)
 
 
 @click.command()
@@ -34,7 +41,7 @@ COLUMNS: tuple[str, ...] = ("broker", "queue", "min", "max", "committed", "lag")
     help="Put the group there first: back to the oldest message, past the newest, to this offset, or to what was"
     f" stored from this time on ({TIME_HELP}).",
 )
-@click.option("--queue", "queue_id", type=int, help="Reset only the queues of this number.")
+@click.option("--queue-id", type=int, help="Reset only the queues of this number.")
 @click.option(
     "--dry-run", is_flag=True, help="Show where --reset-to would put the group; change nothing."
 )
@@ -52,9 +59,9 @@ def offsets(
 ) -> None:
     """Show how far a group has come in each queue of TOPIC, or put it elsewhere.
 
-    `committed` is the next message to consume; `lag` is what lies between it and `max`. What is not known, as the
-    committed offset of a group that never committed, is `unknown`, in JSON null, and never 0. (Brokers before 5.0
-    answer 0 themselves for such a group on a young queue.)
+    `committed_offset` is the next message to consume; `lag` is what lies between it and `max_offset`. What is not
+    known, as the committed offset of a group that never committed, is `unknown`, in JSON null, and never 0. (Brokers
+    before 5.0 answer 0 themselves for such a group on a young queue.)
 
     A reset wins over whatever members committed, on master and slaves. Stop them first: those that run keep their
     position, and commit nothing more of a queue that was set back until they take it over again.
@@ -64,7 +71,7 @@ def offsets(
       rocketrio offsets orders --group billing
       rocketrio offsets orders --group billing --json
       rocketrio offsets orders --group billing --reset-to earliest
-      rocketrio offsets orders --group billing --reset-to 120 --queue 3
+      rocketrio offsets orders --group billing --reset-to 120 --queue-id 3
       rocketrio offsets orders --group billing --reset-to 2026-11-21T08:00+01:00 --dry-run
     """
     if dry_run and reset_to is None:
@@ -85,14 +92,14 @@ def offsets(
                 queue.queue.queue_id,
                 queue.min_offset,
                 queue.max_offset,
-                queue.committed,
+                queue.committed_offset,
                 queue.lag,
             )
             for queue in found
         ]
         columns = COLUMNS
         if dry_run:
-            columns = (*COLUMNS, "reset_to")
+            columns = (*COLUMNS, "target_offset")
             rows = [(*row, targets.get(one.queue)) for row, one in zip(rows, found, strict=True)]
         if as_json:
             print_json([dict(zip(columns, row, strict=True)) for row in rows])
@@ -112,7 +119,7 @@ def offsets(
 def _chosen(found: Sequence[QueueOffsets], queue_id: int | None) -> list[QueueOffsets]:
     chosen = [one for one in found if queue_id in (None, one.queue.queue_id)]
     if not chosen:
-        raise ConfigError(f"--queue {queue_id} is none of {len(found)} queues")
+        raise ConfigError(f"--queue-id {queue_id} is none of {len(found)} queues")
     return chosen
 
 
@@ -123,13 +130,16 @@ async def _targets(
     if reset_to not in ("earliest", "latest") and not reset_to.isdecimal():
         resets = await admin.reset_to_time(topic, group, _time(reset_to), dry_run=True)
         queues = {one.queue for one in chosen}
-        return {reset.queue: reset.target for reset in resets if reset.queue in queues}
+        return {reset.queue: reset.target_offset for reset in resets if reset.queue in queues}
     targets = {}
     for one in chosen:
         if one.min_offset is None or one.max_offset is None:
             raise Error(f"the bounds of {one.queue} are not known, nothing was reset")
         # A group may be ahead of what readers see, after a change of masters.
-        place = {"earliest": one.min_offset, "latest": max(one.max_offset, one.committed or 0)}
+        place = {
+            "earliest": one.min_offset,
+            "latest": max(one.max_offset, one.committed_offset or 0),
+        }
         target = place[reset_to] if reset_to in place else int(reset_to)
         if not one.min_offset <= target <= place["latest"]:
             raise ConfigError(

@@ -196,10 +196,10 @@ def _as_json(described: TopicDescription) -> dict[str, object]:
         ],
         "queues": [
             {
-                "broker": offsets.queue.broker_name,
-                "queue": offsets.queue.queue_id,
-                "min": offsets.min_offset,
-                "max": offsets.max_offset,
+                "broker_name": offsets.queue.broker_name,
+                "queue_id": offsets.queue.queue_id,
+                "min_offset": offsets.min_offset,
+                "max_offset": offsets.max_offset,
             }
             for offsets in described.queues
         ],
@@ -208,7 +208,7 @@ def _as_json(described: TopicDescription) -> dict[str, object]:
 
 def _shape_as_json(data: QueueData, attributes: dict[str, str] | None) -> dict[str, object]:
     return {
-        "broker": data.broker_name,
+        "broker_name": data.broker_name,
         "read_queues": data.read_queue_nums,
         "write_queues": data.write_queue_nums,
         "readable": data.is_readable,
@@ -232,7 +232,7 @@ def _print(described: TopicDescription) -> None:
         (offsets.queue.broker_name, offsets.queue.queue_id, offsets.min_offset, offsets.max_offset)
         for offsets in described.queues
     ]
-    print_table(("broker", "queue", "min", "max"), rows)
+    print_table(("broker_name", "queue_id", "min_offset", "max_offset"), rows)
 
 
 def _shape(data: QueueData, attributes: dict[str, str] | None) -> str:

@@ -98,22 +98,22 @@ class ConsumerPositions(Live):
         """Offset of the message that is handed out next; None until the queue's start is known."""
         return self.hand_out.position(self._process_queue(queue))
 
-    async def committed(self, queue: MessageQueue) -> Offset:
+    async def committed_offset(self, queue: MessageQueue) -> Offset:
         """What is stored for the group, or NOT_FOUND. Raises Error when no broker answers."""
         return (await self._offsets.committed(queue)).offset
 
-    async def beginning_offsets(self) -> dict[MessageQueue, int | None]:
+    async def min_offsets(self) -> dict[MessageQueue, int | None]:
         """Offset of the oldest message of each assigned queue, asked of the brokers; None where unknown."""
         return known(await of_each(self.assignment, lambda queue: begin_offset(self.client, queue)))
 
-    async def end_offsets(self) -> dict[MessageQueue, int | None]:
+    async def max_offsets(self) -> dict[MessageQueue, int | None]:
         """The offset that the next message of each assigned queue gets; None where unknown."""
         return known(await of_each(self.assignment, lambda queue: end_offset(self.client, queue)))
 
     async def lag(self) -> dict[MessageQueue, int | None]:
         """Messages behind the end of each assigned queue, asked of the brokers; None where unknown."""
         found: dict[MessageQueue, int | None] = {}
-        for queue, end in (await self.end_offsets()).items():
+        for queue, end in (await self.max_offsets()).items():
             process_queue = self.assigned.queues.get(queue)
             position = None if process_queue is None else self.hand_out.position(process_queue)
             # A slave may not have got as far as we have.

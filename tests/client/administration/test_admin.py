@@ -138,8 +138,8 @@ async def test_brokers_say_what_they_are(client: ClientInstance, cluster: Embedd
     await trio.sleep(1)
     async with open_admin(client=client) as admin:
         master, slave = await admin.brokers()
-    assert (master.id, master.role, master.broker_role) == (0, "master", "ASYNC_MASTER")
-    assert (slave.id, slave.role, slave.broker_role) == (1, "slave", "SLAVE")
+    assert (master.broker_id, master.role, master.broker_role) == (0, "master", "ASYNC_MASTER")
+    assert (slave.broker_id, slave.role, slave.broker_role) == (1, "slave", "SLAVE")
     assert master.address == cluster.master.broker.address
     assert master.ha_address == cluster.master.broker.ha_address
     assert master.max_physical_offset == slave.max_physical_offset
@@ -157,11 +157,11 @@ async def test_offsets_tell_unknown_from_zero(client: ClientInstance) -> None:
         for _ in range(5):
             await producer.send(Message("orders", b""))
         [before] = await admin.offsets("orders", "g")
-        assert (before.max_offset, before.committed, before.lag) == (5, None, None)
+        assert (before.max_offset, before.committed_offset, before.lag) == (5, None, None)
         async with open_consumer("orders", group="g", client=client) as consumer:
             await consumer.receive_batch(2)
         [after] = await admin.offsets("orders", "g")
-        assert (after.min_offset, after.committed, after.lag) == (0, 2, 3)
+        assert (after.min_offset, after.committed_offset, after.lag) == (0, 2, 3)
 
 
 async def test_offsets_are_unknown_while_nobody_can_tell(
@@ -178,7 +178,7 @@ async def test_offsets_are_unknown_while_nobody_can_tell(
         from rocketrio_protocol.message import MessageQueue
 
         found = await admin._queue_offsets(MessageQueue("orders", "broker-a", 0), "g")
-    assert (found.min_offset, found.max_offset, found.committed, found.lag) == (None,) * 4
+    assert (found.min_offset, found.max_offset, found.committed_offset, found.lag) == (None,) * 4
 
 
 async def test_offsets_of_a_topic_that_may_not_be_read_are_not_an_empty_list(

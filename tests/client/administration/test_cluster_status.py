@@ -37,8 +37,13 @@ def test_where_nobody_knows_the_request_the_ends_of_the_logs_tell() -> None:
     one, other = cluster_status(
         [BrokerAnswers(broker(1, end=700)), BrokerAnswers(broker(0, end=1000))]
     )
-    assert (one.id, one.role, one.state, one.max_physical_offset) == (0, "sync-master", None, 1000)
-    assert (other.id, other.role, other.bytes_behind) == (1, "slave", 300)
+    assert (one.broker_id, one.role, one.state, one.max_physical_offset) == (
+        0,
+        "sync-master",
+        None,
+        1000,
+    )
+    assert (other.broker_id, other.role, other.bytes_behind) == (1, "slave", 300)
     assert (other.state, other.follows, other.seconds_behind, other.seconds_left) == (None,) * 4
 
 
@@ -113,8 +118,8 @@ def test_a_second_master_is_none_though_it_is_listed_as_the_slave_it_was() -> No
     )
     second = BrokerAnswers(broker(1), HARuntimeInfo(master=True, rocketrio=own))
     first, other = cluster_status([second, master_of()])
-    assert (first.id, first.state, first.problem) == (0, None, None)
-    assert (other.id, other.role, other.state, other.problem) == (
+    assert (first.broker_id, first.state, first.problem) == (0, None, None)
+    assert (other.broker_id, other.role, other.state, other.problem) == (
         1,
         "async-master",
         NO_WRITES,

@@ -83,7 +83,7 @@ async def test_deleted_group_has_no_offsets(client: ClientInstance) -> None:
             await admin.reset_offsets("billing", {queue: 0})
             await admin.delete_group("billing", with_offsets=not kept)
             [offsets] = await admin.offsets("orders", "billing")
-            assert offsets.committed == (0 if kept else None)
+            assert offsets.committed_offset == (0 if kept else None)
 
 
 async def test_reset_to_a_time_is_shown_before_it_is_done(
@@ -102,10 +102,10 @@ async def test_reset_to_a_time_is_shown_before_it_is_done(
 
         looked = await admin.reset_to_time("orders", "billing", middle, dry_run=True)
         assert looked == [OffsetReset(queue, 1, 3)]
-        assert (await admin.offsets("orders", "billing"))[0].committed == 1
+        assert (await admin.offsets("orders", "billing"))[0].committed_offset == 1
 
         assert await admin.reset_to_time("orders", "billing", middle) == looked
-        assert (await admin.offsets("orders", "billing"))[0].committed == 3
+        assert (await admin.offsets("orders", "billing"))[0].committed_offset == 3
 
         back = await admin.reset_to_time("orders", "billing", middle - timedelta(days=1))
         assert back == [OffsetReset(queue, 3, 0)]

@@ -43,5 +43,5 @@ async def test_what_the_slave_gave_is_told_of_the_slave(
         found = await served(admin, "orders", "archive")
         assert [one for one in found if one.broker_id == SLAVE_ID] in (
             [],
-            [type(slave)(slave.broker_name, SLAVE_ID, slave.addr, None, None)],
+            [type(slave)(slave.broker_name, SLAVE_ID, slave.address, None, None)],
         )

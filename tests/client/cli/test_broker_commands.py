@@ -152,6 +152,8 @@ async def test_verify_finds_what_a_disk_changed_on_a_slave() -> None:
             assert done.code == 1
             [[told]] = done.json
             assert told["problem_count"] == 2
+            end = slave.store.max_physical_offset
+            assert (told["min_physical_offset"], told["max_physical_offset"]) == (0, end)
             assert told["compared_with"] == cluster.master.broker.address
             assert told["problems"][0]["physical_offset"] == entry[0]
             assert "the record says it is message" in told["problems"][0]["problem"]

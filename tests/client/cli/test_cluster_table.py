@@ -11,8 +11,8 @@ from rocketrio_protocol.ha_status import LastWait
 
 MASTER = BrokerStatus(
     cluster="c",
-    name="broker-a",
-    id=0,
+    broker_name="broker-a",
+    broker_id=0,
     role="sync-master",
     address="10.0.0.1:10911",
     state=TAKES_WRITES,
@@ -32,7 +32,7 @@ MASTER = BrokerStatus(
 )
 SLAVE = attrs.evolve(
     MASTER,
-    id=1,
+    broker_id=1,
     role="slave",
     address="10.0.0.2:10911",
     state="following",

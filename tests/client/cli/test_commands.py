@@ -93,19 +93,26 @@ async def _topics(run: Run) -> None:
     assert done.out == "orders on broker-a: 2 queues, may not be read\n"
     done = await run("topic", "create", "orders", "--perm", "rw", "--json")
     [broker] = done.json[0]["brokers"]
-    assert (broker["broker"], broker["read_queues"], broker["readable"]) == ("broker-a", 2, True)
+    assert (broker["broker_name"], broker["read_queues"], broker["readable"]) == (
+        "broker-a",
+        2,
+        True,
+    )
     done = await run("topic", "list", "--json")
     assert done.json == [[{"topic": "orders"}]]
     done = await run("topic", "show", "orders", "--json")
     [shown] = done.json
-    assert [(q["queue"], q["min"], q["max"]) for q in shown["queues"]] == [(0, 0, 0), (1, 0, 0)]
+    assert [(q["queue_id"], q["min_offset"], q["max_offset"]) for q in shown["queues"]] == [
+        (0, 0, 0),
+        (1, 0, 0),
+    ]
 
 
 async def _messages(run: Run) -> None:
     group = ("--group", "billing")
     done: Done = await run("offsets", "orders", *group, "--json")
     [queues] = done.json
-    assert [queue["committed"] for queue in queues] == [None, None]
+    assert [queue["committed_offset"] for queue in queues] == [None, None]
     done = await run(
         "produce", "orders", "--keys", "k1", "--tags", "paid", stdin=b"one\ntwo\n\nfour"
     )
@@ -115,9 +122,11 @@ async def _messages(run: Run) -> None:
     assert done.json[0]["stored"] == 50
     done = await run("consume", "orders", *group, "--tags", "paid", "--count", "4", "--json")
     assert {message["body"] for message in done.json} == {"one", "two", "", "four"}
-    names = {"topic", "broker", "queue_id", "queue_offset", "keys", "tags", "body"}
+    names = {"topic", "broker_name", "queue_id", "queue_offset", "keys", "tags", "body"}
     assert all(message.keys() == names for message in done.json)
-    assert {(m["keys"], m["tags"], m["broker"]) for m in done.json} == {("k1", "paid", "broker-a")}
+    assert {(m["keys"], m["tags"], m["broker_name"]) for m in done.json} == {
+        ("k1", "paid", "broker-a")
+    }
     await run("produce", "plain", stdin=b"with a carriage return\r\nwithout\r")
     done = await run("consume", "plain", "--group", "g", "--count", "2", "--json")
     told = {(m["body"], m["keys"], m["tags"]) for m in done.json}
@@ -128,28 +137,37 @@ async def _messages(run: Run) -> None:
     assert (done.code, done.out) == (0, "")
     done = await run("offsets", "orders", "--group", "audit", "--json")
     [queues] = done.json
-    assert all(queue["lag"] == 0 and queue["committed"] == queue["max"] for queue in queues)
-    assert sum(queue["max"] for queue in queues) == 54
-    assert set(queues[0]) == {"broker", "queue", "min", "max", "committed", "lag"}
+    assert all(
+        queue["lag"] == 0 and queue["committed_offset"] == queue["max_offset"] for queue in queues
+    )
+    assert sum(queue["max_offset"] for queue in queues) == 54
+    assert set(queues[0]) == {
+        "broker_name",
+        "queue_id",
+        "min_offset",
+        "max_offset",
+        "committed_offset",
+        "lag",
+    }
 
 
 async def _resets(run: Run) -> None:
     audit = ("offsets", "orders", "--group", "audit")
     done: Done = await run(*audit, "--reset-to", "earliest", "--json")
     [queues] = done.json
-    assert all(queue["committed"] == queue["min"] == 0 for queue in queues)
-    done = await run(*audit, "--reset-to", "1", "--queue", "0", "--json")
+    assert all(queue["committed_offset"] == queue["min_offset"] == 0 for queue in queues)
+    done = await run(*audit, "--reset-to", "1", "--queue-id", "0", "--json")
     [queues] = done.json
-    assert [queue["committed"] for queue in queues] == [
-        1 if queue["queue"] == 0 else 0 for queue in queues
+    assert [queue["committed_offset"] for queue in queues] == [
+        1 if queue["queue_id"] == 0 else 0 for queue in queues
     ]
     done = await run(*audit, "--reset-to", "latest", "--json")
     [queues] = done.json
     assert all(queue["lag"] == 0 for queue in queues)
     done = await run(*audit, "--reset-to", "2000-01-01", "--dry-run", "--json")
     [queues] = done.json
-    assert [(queue["reset_to"], queue["lag"]) for queue in queues] == [(0, 0)] * len(queues)
-    done = await run(*audit, "--reset-to", "0", "--queue", "0", "--dry-run")
+    assert [(queue["target_offset"], queue["lag"]) for queue in queues] == [(0, 0)] * len(queues)
+    done = await run(*audit, "--reset-to", "0", "--queue-id", "0", "--dry-run")
     *table, total = done.out.splitlines()
     assert total == "lag in all: 0"
     places = [line.split()[-1] for line in table[1:]]
@@ -157,7 +175,7 @@ async def _resets(run: Run) -> None:
     assert sorted(places) == ["-"] * (len(queues) - 1) + ["0"]
     done = await run(*audit, "--reset-to", "2000-01-01T00:00+01:00", "--json")
     [queues] = done.json
-    assert all(queue["committed"] == 0 and "reset_to" not in queue for queue in queues)
+    assert all(queue["committed_offset"] == 0 and "target_offset" not in queue for queue in queues)
     done = await run(*audit, "--dry-run")
     assert (done.code, done.out) == (2, "")
     for wrong in (
@@ -165,7 +183,7 @@ async def _resets(run: Run) -> None:
         ("--reset-to", "first"),
         ("--reset-to", "0001-01-01T00:00"),
         ("--reset-to", "99999"),
-        ("--reset-to", "0", "--queue", "9999"),
+        ("--reset-to", "0", "--queue-id", "9999"),
     ):
         done = await run(*audit, *wrong)
         assert (done.code, done.out) == (2, "")
@@ -174,12 +192,13 @@ async def _resets(run: Run) -> None:
 
 async def _groups(run: Run) -> None:
     done: Done = await run("group", "create", "billing", "--max-retries", "3", "--json")
-    assert done.json == [{"group": "billing", "brokers": ["broker-a"]}]
+    assert done.json == [{"group": "billing", "broker_names": ["broker-a"]}]
     done = await run("group", "create", "billing", "--reads-from", "1")
     assert (done.code, done.out) == (0, "created billing on broker-a\n")
     done = await run("group", "show", "billing", "--json")
     [[shown]] = done.json
-    assert (shown["retryMaxTimes"], shown["brokerId"]) == (3, 1)
+    assert (shown["broker_name"], shown["group"]) == ("broker-a", "billing")
+    assert (shown["settings"]["retry_max_times"], shown["settings"]["broker_id"]) == (3, 1)
     done = await run("group", "list", "--json")
     assert {"group": "billing"} in done.json[0]
     done = await run("group", "members", "billing", "--json")
@@ -201,12 +220,17 @@ async def _groups(run: Run) -> None:
 async def _cluster(run: Run, cluster: EmbeddedCluster) -> None:
     done: Done = await run("cluster", "list", "--json")
     [[master, slave]] = done.json
-    assert (master["id"], master["role"], slave["id"], slave["role"]) == (0, "master", 1, "slave")
+    assert (master["broker_id"], master["role"], slave["broker_id"], slave["role"]) == (
+        0,
+        "master",
+        1,
+        "slave",
+    )
     assert master["address"] == cluster.master.broker.address
     assert master["ha_address"] == cluster.master.broker.ha_address
     assert master["max_physical_offset"] == slave["max_physical_offset"]
     done = await run("cluster", "list")
-    assert done.out.split("\n")[0].split()[:4] == ["cluster", "name", "id", "role"]
+    assert done.out.split("\n")[0].split()[:4] == ["cluster", "broker_name", "broker_id", "role"]
 
 
 async def _deletion(run: Run) -> None:
@@ -300,7 +324,7 @@ async def test_interrupted_consumer_ends_well_and_has_committed() -> None:
             assert await process.wait() == 0
             done: Done = await run("offsets", "orders", "--group", "g", "--json")
     [queues] = done.json
-    assert sum(queue["committed"] or 0 for queue in queues) == 10
+    assert sum(queue["committed_offset"] or 0 for queue in queues) == 10
 
 
 @pytest.mark.real

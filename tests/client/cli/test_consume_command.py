@@ -31,7 +31,7 @@ async def test_nothing_is_committed_that_standard_output_did_not_take(
                 async with open_admin(name_servers=cluster.name_servers) as admin:
                     offsets = await admin.offsets("orders", group)
                 assert (done.code, done.err) == (1, told)
-                assert [queue.committed or 0 for queue in offsets] == [0] * len(offsets)
+                assert [queue.committed_offset or 0 for queue in offsets] == [0] * len(offsets)
 
 
 @pytest.mark.real
@@ -55,4 +55,4 @@ async def test_streams_that_cannot_be_used_are_one_line() -> None:
                 assert told in done.err.splitlines()[-1]
                 assert "Traceback" not in done.err
             done = await shell(f"{ROCKETRIO} offsets orders --group full --json")
-    assert all(not queue["committed"] for queue in done.json[0])
+    assert all(not queue["committed_offset"] for queue in done.json[0])

@@ -39,7 +39,7 @@ async def cut_away(root: Path, *, count: int = 60) -> tuple[Path, list[bytes]]:
         await store.cut_tail(start, now_ms=1_700_000_000_000)
         assert len(read_all(store, "orders")) == 5
     [file] = cut_files(root)
-    assert file.start == start
+    assert file.physical_offset == start
     return file.path, bodies
 
 
@@ -73,17 +73,17 @@ async def test_damage_hides_nothing_else(autojump_clock: MockClock, tmp_path: Pa
     [file] = cut_files(tmp_path)
     first, second, third = [one for one in read_records(file) if isinstance(one, CutRecord)][:3]
     data = bytearray(path.read_bytes())
-    data[second.address - file.start + 4] ^= 0xFF
+    data[second.physical_offset - file.physical_offset + 4] ^= 0xFF
     path.write_bytes(data[:-10])
     found = list(read_records(file))
     damage = [one for one in found if isinstance(one, CutDamage)]
-    assert damage[0].address == second.address
-    assert damage[0].size == third.address - second.address
+    assert damage[0].physical_offset == second.physical_offset
+    assert damage[0].size == third.physical_offset - second.physical_offset
     assert len(found) - len(damage) == len(bodies) + INTERNAL - 2
-    assert found[0].address == first.address
+    assert found[0].physical_offset == first.physical_offset
     shown = cut("show", tmp_path, path.name, "--json")
     assert shown.exit_code == 1
-    assert f"{damage[0].size} bytes at {second.address}" in shown.stderr
+    assert f"{damage[0].size} bytes at {second.physical_offset}" in shown.stderr
     assert len(shown.stdout.splitlines()) == len(bodies) + INTERNAL - 2
 
 
@@ -110,7 +110,13 @@ async def test_messages_are_sent_again_where_it_ended(tmp_path: Path) -> None:
             [file] = cut_files(tmp_path)
             second = [one for one in read_records(file) if isinstance(one, CutRecord)][1]
             done: Done = await run(
-                "broker", "cut", "resend", str(tmp_path), path.name, "--from", str(second.address)
+                "broker",
+                "cut",
+                "resend",
+                str(tmp_path),
+                path.name,
+                "--from",
+                str(second.physical_offset),
             )
             assert (done.code, done.err) == (0, "")
             assert done.out == "sent again: 3; passed over, as they are brokers' own: 2\n"

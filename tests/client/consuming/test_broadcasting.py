@@ -49,7 +49,7 @@ async def test_member_goes_on_where_its_file_says(client: ClientInstance, tmp_pa
         ) as consumer:  # fmt: skip
             assert await receive(consumer, 4) == expected
             await trio.sleep(6)
-            assert await consumer.committed(QUEUE) == expected[-1]
+            assert await consumer.committed_offset(QUEUE) == expected[-1]
     assert OffsetFile(path).read() == {QUEUE: 8}
     assert path.read_text().startswith('{"offsetTable":{{"brokerName":"broker-a","queueId":0')
 
@@ -65,7 +65,7 @@ async def test_new_member_begins_at_the_end(client: ClientInstance, tmp_path: Pa
         consumer.seek(QUEUE, 3)
         assert await receive(consumer, 1) == [3]
         await consumer.commit()
-        assert await consumer.committed(QUEUE) == 4
+        assert await consumer.committed_offset(QUEUE) == 4
 
 
 async def test_failed_message_is_dropped(client: ClientInstance, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ async def test_disk_that_takes_nothing_is_an_error(client: ClientInstance, tmp_p
         os.mkdir(tmp_path / "o.json.tmp")
         with pytest.raises(Error, match="offsets_path="):
             await consumer.commit()
-        assert await consumer.committed(QUEUE) is NOT_FOUND
+        assert await consumer.committed_offset(QUEUE) is NOT_FOUND
         os.rmdir(tmp_path / "o.json.tmp")
 
 

@@ -67,7 +67,7 @@ async def test_offset_beyond_the_end_is_corrected_by_the_master(client: ClientIn
         await send(client, 1, start=10, queues=1)
         assert await receive(consumer, 1) == [10]
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        assert await consumer.committed(queue) == 11
+        assert await consumer.committed_offset(queue) == 11
 
 
 @pytest.mark.trio(run=run_in_virtual_time)

@@ -109,8 +109,8 @@ async def test_nothing_moves_while_no_master_can_tell(
 async def test_bounds_are_asked_of_the_brokers(client: ClientInstance) -> None:
     await send(client, 9, queues=2)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        assert await consumer.beginning_offsets() == {QUEUES[0]: 0, QUEUES[1]: 0}
-        assert await consumer.end_offsets() == {QUEUES[0]: 5, QUEUES[1]: 4}
+        assert await consumer.min_offsets() == {QUEUES[0]: 0, QUEUES[1]: 0}
+        assert await consumer.max_offsets() == {QUEUES[0]: 5, QUEUES[1]: 4}
 
 
 def test_what_nobody_could_tell_is_none() -> None:

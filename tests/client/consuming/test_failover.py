@@ -18,7 +18,7 @@ async def watch_offsets(consumer: Consumer, seen: dict[int, list[int]]) -> None:
         await trio.sleep(0.5)
         for queue in consumer.assignment:
             try:
-                offset = await consumer.committed(queue)
+                offset = await consumer.committed_offset(queue)
             except Error:
                 continue
             if offset is not NOT_FOUND:

@@ -299,7 +299,7 @@ async def test_leaving_the_block_waits_for_handlers_in_another_task(client: Clie
         await trio.sleep(1)
     assert sorted(handled.done) == [0, 1, 2]
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        assert await consumer.committed(MessageQueue(TOPIC, "broker-a", 0)) == 3
+        assert await consumer.committed_offset(MessageQueue(TOPIC, "broker-a", 0)) == 3
     with pytest.raises(ClosedError):
         await consumer.run(handled)
 

@@ -250,7 +250,7 @@ async def _obey_reset(world: World, name: str, consumer: Consumer) -> None:
     """An operator has put the group elsewhere: go on from there, as the error says."""
     queue = queue_of(MOVABLE_QUEUE)
     try:
-        offset = await consumer.committed(queue)
+        offset = await consumer.committed_offset(queue)
         if isinstance(offset, int) and queue in consumer.assignment:
             consumer.seek(queue, offset)
             world.history.add(Note(at=now(), who=name, text=f"obeys the reset to {offset}"))

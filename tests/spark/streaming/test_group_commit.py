@@ -75,7 +75,9 @@ async def test_without_a_group_nothing_is_committed(autojump_clock: MockClock) -
     async with a_story(queues=1, count=10) as story:
         stream = story.stream(consumerGroup=GROUP, commitOffsets="false")
         await story.latest(stream, {queue(0): 10})
-        assert [found.committed for found in await story.admin.offsets("orders", GROUP)] == [None]
+        assert [found.committed_offset for found in await story.admin.offsets("orders", GROUP)] == [
+            None
+        ]
 
 
 async def test_live_members_of_the_group_are_warned_of(
