@@ -27,7 +27,7 @@ PROPERTIES = (
     "KEYS\x01order-{0:08d}\x02TAGS\x01red\x02UNIQ_KEY\x017F00000100002A139A5505D0{0:08X}\x02"
     "WAIT\x01true\x02CLUSTER\x01DefaultCluster"
 )
-FIXED = ("topic", "queue_id", "queue_offset", "body", "store_timestamp")
+FIXED = ("topic", "queue_id", "queue_offset", "body", "store_time")
 WANTED = {
     "no properties": FIXED,
     "keys and tags": (*FIXED, "keys", "tags"),
@@ -44,9 +44,9 @@ def record(number: int, body: bytes) -> bytes:
         queue_offset=number,
         physical_offset=300 * number,
         sys_flag=0,
-        born_timestamp_ms=1_700_000_000_000,
+        born_time_ms=1_700_000_000_000,
         born_host=HOST,
-        store_timestamp_ms=1_700_000_000_001,
+        store_time_ms=1_700_000_000_001,
         store_host=HOST,
         reconsume_times=0,
         prepared_transaction_offset=0,

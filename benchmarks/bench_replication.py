@@ -50,7 +50,7 @@ def append_some(store: MessageStore, count: int) -> None:
                 topic="bench",
                 queue_id=number % 4,
                 body=body,
-                born_timestamp_ms=1_600_000_000_000,
+                born_time_ms=1_600_000_000_000,
                 born_host=HOST,
                 store_host=HOST,
             )

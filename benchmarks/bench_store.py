@@ -54,7 +54,7 @@ def put_of(body: bytes, queue_id: int = 0, number: int = 0) -> PutMessage:
         queue_id=queue_id,
         body=body,
         properties=PROPERTIES % number,
-        born_timestamp_ms=1_700_000_000_000,
+        born_time_ms=1_700_000_000_000,
         born_host=HOST,
         store_host=HOST,
     )

@@ -27,7 +27,7 @@ import trio
 
 from rocketrio import open_consumer
 
-COLUMNS = ("broker_name", "queue_id", "queue_offset", "store_timestamp", "keys", "tags", "body")
+COLUMNS = ("broker_name", "queue_id", "queue_offset", "store_time", "keys", "tags", "body")
 PULLED_AHEAD = 20_000
 """Messages of a queue, and so about the rows of a file."""
 

@@ -93,8 +93,8 @@ def row_source() -> Any:
                 "topic": lambda m: m.topic, "brokerName": lambda m: "broker-a",
                 "queueId": lambda m: m.queue_id, "queueOffset": lambda m: m.queue_offset,
                 "keys": lambda m: m.keys, "tags": lambda m: m.tags, "body": lambda m: bytes(m.body),
-                "bornTimestamp": lambda m: at(m.born_timestamp_ms),
-                "storeTimestamp": lambda m: at(m.store_timestamp_ms),
+                "bornTimestamp": lambda m: at(m.born_time_ms),
+                "storeTimestamp": lambda m: at(m.store_time_ms),
                 "properties": lambda m: dict(m.properties),
             }  # fmt: skip
             wanted = [getters[name] for name in self.names]

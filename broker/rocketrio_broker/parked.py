@@ -119,7 +119,7 @@ def stored_again(
         properties=properties,
         flag=message.flag,
         sys_flag=message.sys_flag,
-        born_timestamp_ms=message.born_timestamp_ms,
+        born_time_ms=message.born_time_ms,
         born_host=message.packed_born_host,
         store_host=message.packed_store_host,
         reconsume_times=message.reconsume_times,

@@ -130,7 +130,7 @@ class ScheduleMessageService:
 
         Progress comes from an Apache master without the length of the log that it holds for.
         """
-        last_ms = self._store.dispatched.store_timestamp_ms
+        last_ms = self._store.dispatched.store_time_ms
         # Store times that are ahead do not tell what is due: much may be delivered of it.
         is_ahead = last_ms > self._wall_clock.now_ms()
         for queue in self._queues():
@@ -155,7 +155,7 @@ class ScheduleMessageService:
         return [queues[queue_id] for queue_id in sorted(queues)]
 
     def _delay_ms(self, level: int) -> int:
-        return self._levels.deliver_timestamp_ms(level, 0)
+        return self._levels.deliver_time_ms(level, 0)
 
     # ----------------------------------------------------------------------------------- delivering
 
@@ -175,7 +175,7 @@ class ScheduleMessageService:
         before = self._offsets.offset_table.get(level, 0)
         offset = max(min(before, queue.max_offset), queue.min_offset)
         # Store times do not fall when the clock is set back, nor do the times of delivery that come from them.
-        last_ms, delay_ms = self._store.dispatched.store_timestamp_ms, self._delay_ms(level)
+        last_ms, delay_ms = self._store.dispatched.store_time_ms, self._delay_ms(level)
         latest_ms = max(now_ms, last_ms) + delay_ms
         arrivals = self._arrivals[level]
         if last_ms > now_ms:

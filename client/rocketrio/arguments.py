@@ -6,14 +6,17 @@ Python would take `True` for 1 and "orders" for six topics, and fail far away or
 import difflib
 import inspect
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from rocketrio_protocol.errors import ConfigError
 
 T = TypeVar("T")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def whole_number(argument: str, value: object, *, least: int) -> None:
@@ -29,6 +32,13 @@ def seconds(argument: str, value: object, *, may_be_0: bool = False) -> None:
     if not is_one or not (value > 0 or (may_be_0 and value == 0)):  # type: ignore[operator]
         bound = "at least 0" if may_be_0 else "more than 0"
         raise ConfigError(f"{argument}={value!r} must be a number of seconds, {bound}")
+
+
+def epoch_ms(argument: str, value: datetime) -> int:
+    """Return the milliseconds of a time with a zone: without one it would mean another time on the next machine."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise ConfigError(f"{argument}={value!r} must be a datetime with a time zone")
+    return (value - _EPOCH) // timedelta(milliseconds=1)  # Exact, where timestamp() is a float.
 
 
 def flag(argument: str, value: object) -> None:

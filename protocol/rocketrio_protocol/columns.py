@@ -98,9 +98,9 @@ def _from_messages(
 ) -> Any:
     """One column the plain way, which is also what the fast ways are tested against."""
     values: Any
-    if name == "deliver_timestamp":
+    if name == "deliver_time":
         return _times([_delivery_text(message) for message in messages])
-    if name.endswith("_timestamp"):
+    if name.endswith("_time"):
         return _timestamps(np.array([getattr(m, f"{name}_ms") for m in messages], np.int64))
     if name == "body":
         values = _bodies(messages, budget) if inflate else [m.stored_body for m in messages]
@@ -192,10 +192,10 @@ def _behind_hosts(name: str, kind: str, before_body: int) -> _Builder:
     return build
 
 
-def _store_timestamp(block: RecordBlock) -> Any:
+def _store_time(block: RecordBlock) -> Any:
     if block.shifted:
         return _timestamps(block.read(">i8", block.after_born_host))
-    return _timestamps(block.heads["store_timestamp"].astype(np.int64))
+    return _timestamps(block.heads["store_time"].astype(np.int64))
 
 
 def _host(name: str) -> _Builder:
@@ -261,10 +261,10 @@ def _properties(block: RecordBlock) -> Any:
     return _one_by_one("properties")(block) if properties is None else properties.maps()
 
 
-def _deliver_timestamp(block: RecordBlock) -> Any:
+def _deliver_time(block: RecordBlock) -> Any:
     properties = block.properties()
     if properties is None:
-        return _one_by_one("deliver_timestamp")(block)
+        return _one_by_one("deliver_time")(block)
     told = properties.values(PROPERTY_TIMER_OUT_MS)
     if told.null_count:
         told = pc.coalesce(told, properties.values(PROPERTY_TIMER_DELIVER_MS))
@@ -298,11 +298,11 @@ _COLUMNS: Final[dict[str, tuple[Any, _Builder]]] = {
     "keys": (pa.string(), _property("keys", PROPERTY_KEYS)),
     "tags": (pa.string(), _property("tags", PROPERTY_TAGS)),
     "body": (pa.binary(), _body),
-    "born_timestamp": (
+    "born_time": (
         TIMESTAMP_TYPE,
-        lambda block: _timestamps(block.heads["born_timestamp"].astype(np.int64)),
+        lambda block: _timestamps(block.heads["born_time"].astype(np.int64)),
     ),
-    "store_timestamp": (TIMESTAMP_TYPE, _store_timestamp),
+    "store_time": (TIMESTAMP_TYPE, _store_time),
     "properties": (MAP_TYPE, _properties),
     "properties_text": (pa.string(), _properties_text),
     "message_id": (pa.string(), _message_id),
@@ -320,7 +320,7 @@ _COLUMNS: Final[dict[str, tuple[Any, _Builder]]] = {
     "store_host": (pa.string(), _host("store_host")),
     "body_crc": (pa.int32(), _number("body_crc", np.int32)),
     "store_size": (pa.int32(), _number("store_size", np.int32)),
-    "deliver_timestamp": (TIMESTAMP_TYPE, _deliver_timestamp),
+    "deliver_time": (TIMESTAMP_TYPE, _deliver_time),
 }
 _BUILDERS: Final = {name: builder for name, (_, builder) in _COLUMNS.items()}
 

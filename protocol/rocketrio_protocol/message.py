@@ -219,13 +219,13 @@ class MessageExt:
         return self._i32(36)
 
     @property
-    def born_timestamp_ms(self) -> int:
+    def born_time_ms(self) -> int:
         return self._i64(40)
 
     @property
     def born_time(self) -> datetime:
         """When the producer made it, by its clock; the nearest time that a datetime holds."""
-        return _time(self.born_timestamp_ms)
+        return _time(self.born_time_ms)
 
     @property
     def born_host(self) -> tuple[str, int]:
@@ -238,13 +238,13 @@ class MessageExt:
         return self._bytes(self.start + 48, 20 if self.sys_flag & _BORN_HOST_IPV6 else 8)
 
     @property
-    def store_timestamp_ms(self) -> int:
+    def store_time_ms(self) -> int:
         return self._i64(68 if self.sys_flag & _BORN_HOST_IPV6 else 56)
 
     @property
     def store_time(self) -> datetime:
         """When the master stored it, by its clock; the nearest time that a datetime holds."""
-        return _time(self.store_timestamp_ms)
+        return _time(self.store_time_ms)
 
     @property
     def store_host(self) -> tuple[str, int]:

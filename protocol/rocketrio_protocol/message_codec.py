@@ -144,7 +144,7 @@ class RecordHeader:
     queue_offset: int = 0
     physical_offset: int = 0
     sys_flag: int = 0
-    store_timestamp_ms: int = 0
+    store_time_ms: int = 0
     prepared_transaction_offset: int = 0
     topic: str = ""
     properties: bytes = b""

@@ -114,7 +114,7 @@ def put_of(record: MessageExt) -> PutMessage:
         properties=record.stored_properties,
         flag=record.flag,
         sys_flag=record.sys_flag,
-        born_timestamp_ms=record.born_timestamp_ms,
+        born_time_ms=record.born_time_ms,
         born_host=pack_host(*record.born_host),
         store_host=pack_host(*record.store_host),
         reconsume_times=record.reconsume_times,
@@ -207,7 +207,7 @@ class _Replay:
         """Every message is stored when Apache stored the one in its place."""
         place = self._store._appender.counters.messages
         if place < len(self._records):
-            return self._records[place].store_timestamp_ms
+            return self._records[place].store_time_ms
         return self._clock.time_ms
 
     def _next_record(self) -> MessageExt | None:
@@ -259,11 +259,11 @@ class _Replay:
 
     async def _catch_up(self, time_ms: int) -> None:
         """Have stored what Apache had stored by this time without a request that we get."""
-        while (record := self._next_record()) is not None and record.store_timestamp_ms <= time_ms:
+        while (record := self._next_record()) is not None and record.store_time_ms <= time_ms:
             if comes_from_apaches_log(record, self._run):
                 self._store.append(put_of(record))
             elif is_by_our_services(record, self._run):
-                self._clock.time_ms = record.store_timestamp_ms
+                self._clock.time_ms = record.store_time_ms
                 await trio.sleep(LOOK)
                 assert self._next_record() is not record, record.properties
             else:
@@ -278,13 +278,13 @@ class _Replay:
             properties = request.ext_fields["i"]
             key = (record.property_value("UNIQ_KEY") or "").encode()
             if key in properties.encode() or request.code == RequestCode.SEND_BATCH_MESSAGE:
-                self._clock.time_ms = record.store_timestamp_ms
+                self._clock.time_ms = record.store_time_ms
         elif request.code == RequestCode.END_TRANSACTION:
             place = self._store._appender.counters.messages
             (operation, *_) = (
                 each for each in self._records[place:] if each.topic == PARKING_TOPICS[2]
             )
-            self._clock.time_ms = operation.born_timestamp_ms
+            self._clock.time_ms = operation.born_time_ms
 
 
 @asynccontextmanager

@@ -77,7 +77,7 @@ async def test_every_level_is_delivered_at_its_time(autojump_clock: MockClock) -
         found = {int(message.body): message for message in await broker.delivered()}
         assert list(found) == list(range(1, 19))
         for level, seconds in enumerate(DELAYS, start=1):
-            late = found[level].store_timestamp_ms - stored[level] - 1000 * seconds
+            late = found[level].store_time_ms - stored[level] - 1000 * seconds
             assert 0 <= late <= 2, (level, late)
 
 
@@ -112,7 +112,7 @@ async def test_level_beyond_the_last_is_the_last(autojump_clock: MockClock) -> N
         sent_ms = await broker.send(99)
         await trio.sleep(4)
         (message,) = await broker.delivered()
-        assert message.store_timestamp_ms == sent_ms + 3000
+        assert message.store_time_ms == sent_ms + 3000
         assert message.property_value("DELAY") == "2"
 
 
@@ -131,7 +131,7 @@ async def test_delivered_message_is_the_one_that_was_sent(autojump_clock: MockCl
         )
         await trio.sleep(2)
         (message,) = await broker.delivered(queue_id=2)
-        assert (message.body, message.flag, message.born_timestamp_ms) == (b"later", 7, 1234)
+        assert (message.body, message.flag, message.born_time_ms) == (b"later", 7, 1234)
         assert (message.keys, message.tags, message.born_host[0]) == ("k1 k2", "red", "10.0.0.100")
         filtered = await broker.call.pull(broker.addr, 0, queue_id=2, expression="red")
         assert bodies(filtered) == [b"later"]
@@ -461,7 +461,7 @@ async def test_message_that_cannot_be_stored_is_skipped_at_every_start(
                 topic="SCHEDULE_TOPIC_XXXX",
                 queue_id=0,
                 properties=properties.encode(),
-                born_timestamp_ms=0,
+                born_time_ms=0,
                 born_host=host,
                 store_host=host,
             )

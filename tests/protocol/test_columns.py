@@ -76,9 +76,9 @@ def _assert_equal_to_messages(chunk: bytes, *, inflate: bool = True) -> None:
         assert isinstance(array, pa.Array)
         assert array.type == COLUMN_TYPES[name]
         array.validate(full=True)
-        if name == "deliver_timestamp":
+        if name == "deliver_time":
             assert array.cast(pa.int64()).to_pylist() == [_delivery(m) for m in messages]
-        elif name.endswith("_timestamp"):
+        elif name.endswith("_time"):
             numbers = array.cast(pa.int64()).to_pylist()
             times = [getattr(message, f"{name}_ms") for message in messages]
             assert numbers == [
@@ -118,7 +118,7 @@ def test_times_of_delivery_are_those_of_properties(
     ]
     records = [plain_fields(properties=encode_properties(each).encode()) for each in properties]
     chunk = b"".join(encode_record(**fields) for fields in records)
-    times = decode_columns(chunk, ["deliver_timestamp"])["deliver_timestamp"]
+    times = decode_columns(chunk, ["deliver_time"])["deliver_time"]
     assert times.cast(pa.int64()).to_pylist() == [
         None, 1_700_000_000_000_000, 1_700_000_000_001_000, None, None, None, None, None,
     ]  # fmt: skip
@@ -273,10 +273,9 @@ def test_times_beyond_what_a_datetime_can_hold_are_null(
     beyond = (2**63 - 1, -(2**63), 2**53, LAST_TIME_MS + 1, FIRST_TIME_MS - 1)
     inside = (0, LAST_TIME_MS, FIRST_TIME_MS)
     chunk = b"".join(
-        encode_record(**plain_fields(born_timestamp_ms=t, store_timestamp_ms=t))
-        for t in (*inside, *beyond)
+        encode_record(**plain_fields(born_time_ms=t, store_time_ms=t)) for t in (*inside, *beyond)
     )
-    columns = decode_columns(chunk, ["born_timestamp", "store_timestamp"])
+    columns = decode_columns(chunk, ["born_time", "store_time"])
     for array in columns.values():
         assert array.to_pylist() == [*map(_timestamp, inside), *[None] * len(beyond)]
 

@@ -72,7 +72,7 @@ def test_every_property_of_a_stored_message() -> None:
     message = _message()
     assert (message.queue_id, message.flag, message.queue_offset) == (3, 7, 11)
     assert (message.physical_offset, message.sys_flag) == (5000, 0)
-    assert (message.born_timestamp_ms, message.store_timestamp_ms) == (
+    assert (message.born_time_ms, message.store_time_ms) == (
         1_700_000_000_123,
         1_700_000_000_456,
     )
@@ -119,7 +119,7 @@ def test_ipv6_hosts_move_what_follows() -> None:
             ("2001:db8::1", 5) if "born_host" in hosts else ("10.0.0.9", 40000)
         )
         assert message.store_host == (("::1", 6) if "store_host" in hosts else ("127.0.0.1", 10911))
-        assert message.store_timestamp_ms == 1_700_000_000_456
+        assert message.store_time_ms == 1_700_000_000_456
         assert (message.reconsume_times, message.prepared_transaction_offset) == (2, 9)
         assert (message.body, message.topic, message.tags) == (b"hello", "orders", "red")
 
@@ -154,7 +154,7 @@ def test_wrong_checksum_is_noticed() -> None:
 
 
 _PROPERTIES = [
-    "born_host", "store_host", "store_timestamp_ms", "reconsume_times", "prepared_transaction_offset", "body",
+    "born_host", "store_host", "store_time_ms", "reconsume_times", "prepared_transaction_offset", "body",
     "topic", "properties", "keys", "tags", "message_id", "stored_body",
 ]  # fmt: skip
 
@@ -209,7 +209,7 @@ def test_body_of_another_kind_says_where(body: bytes) -> None:
 
 
 def test_times_are_aware() -> None:
-    message = _message(born_timestamp_ms=1_700_000_000_123, store_timestamp_ms=-1)
+    message = _message(born_time_ms=1_700_000_000_123, store_time_ms=-1)
     assert message.born_time == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
     assert message.store_time == datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC)
 
@@ -219,11 +219,11 @@ def test_times_are_aware() -> None:
 def test_a_time_that_no_datetime_holds_is_the_nearest_one(beyond: int, hours: int) -> None:
     """Any producer may write any number, and a handler that looks at it shall not fail."""
     zone = timezone(timedelta(hours=hours))
-    last = _message(born_timestamp_ms=beyond, store_timestamp_ms=beyond)
-    first = _message(born_timestamp_ms=-beyond, store_timestamp_ms=-beyond)
+    last = _message(born_time_ms=beyond, store_time_ms=beyond)
+    first = _message(born_time_ms=-beyond, store_time_ms=-beyond)
     for message, year in ((last, 9999), (first, 1)):
         for time in (message.born_time, message.store_time):
             assert time.year == time.astimezone(zone).year == year
-    assert last.born_timestamp_ms == beyond
-    at_the_end = _message(born_timestamp_ms=LAST_TIME_MS)
+    assert last.born_time_ms == beyond
+    at_the_end = _message(born_time_ms=LAST_TIME_MS)
     assert at_the_end.born_time == last.born_time

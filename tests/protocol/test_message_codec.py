@@ -92,7 +92,7 @@ def test_any_record_is_read_back(fields: dict[str, Any]) -> None:
         "queue_offset",
         "physical_offset",
         "sys_flag",
-        "store_timestamp_ms",
+        "store_time_ms",
     ):
         assert getattr(header, name) == getattr(message, name)
     assert header.prepared_transaction_offset == message.prepared_transaction_offset

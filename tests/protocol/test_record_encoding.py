@@ -16,9 +16,9 @@ def test_a_batch_of_records_is_the_records_one_by_one(
     common = {
         "queue_id": 3,
         "sys_flag": 0x10 | 0x1,
-        "born_timestamp_ms": 1_700_000_000_000,
+        "born_time_ms": 1_700_000_000_000,
         "born_host": hosts[0],
-        "store_timestamp_ms": 1_700_000_000_001,
+        "store_time_ms": 1_700_000_000_001,
         "store_host": hosts[1],
         "reconsume_times": 2,
         "prepared_transaction_offset": 99,

@@ -26,4 +26,4 @@ async def load_timed(cluster: Running) -> int:
         queue = MessageQueue("timed", "broker-a", 1)
         result = await PullAPIWrapper(client, "x").pull_kernel(queue, 49, suspend_timeout=0)
         await load_queue(pool, cluster.master, "timed", 0, numbered(0, 50))
-        return result.messages()[0].store_timestamp_ms + 1
+        return result.messages()[0].store_time_ms + 1

@@ -193,7 +193,7 @@ class ReplyMessageProcessor:
                 properties=(header.properties or "").encode(),
                 flag=header.flag,
                 sys_flag=header.sys_flag & ~TRANSACTION_MASK,
-                born_timestamp_ms=header.born_timestamp,
+                born_time_ms=header.born_timestamp,
                 born_host=pack_host(*split_addr(channel.remote_addr)),
                 store_host=self._store_host,
                 reconsume_times=header.reconsume_times or 0,

@@ -151,7 +151,7 @@ class SendMessageProcessor:
             sys_flag=header.sys_flag | _MULTI_TAGS
             if topic.topic_filter_type == _MULTI_TAG_TOPIC
             else header.sys_flag,
-            born_timestamp_ms=header.born_timestamp,
+            born_time_ms=header.born_timestamp,
             born_host=_packed_addr(channel.remote_addr),
             store_host=self._store_host,
             reconsume_times=header.reconsume_times or 0,

@@ -141,7 +141,7 @@ class SendBackProcessor:
             properties=encode_properties(properties, trailing_separator=False).encode(),
             flag=message.flag,
             sys_flag=message.sys_flag,
-            born_timestamp_ms=message.born_timestamp_ms,
+            born_time_ms=message.born_time_ms,
             born_host=pack_host(*message.born_host),
             store_host=self._store_host,
             reconsume_times=message.reconsume_times + 1,

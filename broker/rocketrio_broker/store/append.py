@@ -145,7 +145,7 @@ class Appender:
             queue_offset,
             physical_offset,
             sys_flag,
-            put.born_timestamp_ms,
+            put.born_time_ms,
             born_host,
             store_ms,
             store_host,
@@ -200,11 +200,11 @@ class Appender:
 
     def _store_ms(self) -> int:
         """Now, but never before the last one: a clock set back must not make times fall along a queue."""
-        now_ms, last_ms = self._now_ms(), self._dispatched.store_timestamp_ms
+        now_ms, last_ms = self._now_ms(), self._dispatched.store_time_ms
         return now_ms if now_ms > last_ms else last_ms
 
     def _mark(self, end: int, store_ms: int, count: int, size: int) -> None:
-        self._dispatched.store_timestamp_ms = store_ms
+        self._dispatched.store_time_ms = store_ms
         self._dispatched.advance(end)
         counters = self.counters
         counters.messages += count

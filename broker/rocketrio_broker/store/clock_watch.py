@@ -74,7 +74,7 @@ class ClockWatch:
     @property
     def ahead_ms(self) -> int:
         """How far the last store time is ahead of the clock; 0 when it is not."""
-        return max(0, self._dispatched.store_timestamp_ms - self._wall_clock.now_ms())
+        return max(0, self._dispatched.store_time_ms - self._wall_clock.now_ms())
 
     def settled_ms(self) -> int:
         """The time by which files are deleted and transactions given up."""
@@ -86,7 +86,7 @@ class ClockWatch:
         now = trio.current_time()
         offset_ms = self._wall_clock.now_ms() - round(1000 * now)
         if self._offset_ms is None:
-            last_ms = self._dispatched.store_timestamp_ms
+            last_ms = self._dispatched.store_time_ms
             self._claims.append(
                 min(offset_ms, last_ms - round(1000 * now)) if last_ms else offset_ms
             )

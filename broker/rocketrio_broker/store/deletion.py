@@ -37,7 +37,7 @@ def deletion_record(topic: str, floor: str, *, host: bytes, now_ms: int) -> PutM
         queue_id=0,
         properties=encode_properties({DELETED_PROPERTY: floor}).encode(),
         sys_flag=_PREPARED,
-        born_timestamp_ms=now_ms,
+        born_time_ms=now_ms,
         born_host=host,
         store_host=host,
     )

@@ -51,21 +51,21 @@ class DelayLevels:
         """`text` is a list such as `1s 5s 10s`."""
         self.delays_ms = [int(part[:-1]) * _UNIT_MS[part[-1]] for part in text.split()]
 
-    def deliver_timestamp_ms(self, level: int, store_timestamp_ms: int) -> int:
+    def deliver_time_ms(self, level: int, store_time_ms: int) -> int:
         """When a message of this level, stored at that time, is due."""
         level = min(level, len(self.delays_ms))
         delay = self.delays_ms[level - 1] if level > 0 else _UNKNOWN_LEVEL_DELAY_MS
-        return store_timestamp_ms + delay
+        return store_time_ms + delay
 
 
 def entry_tags_code(
-    topic: str, properties: bytes | memoryview, store_timestamp_ms: int, levels: DelayLevels
+    topic: str, properties: bytes | memoryview, store_time_ms: int, levels: DelayLevels
 ) -> int:
     """What the third field of the queue entry holds: the hash of the tags, or the time a delayed message is due."""
     if topic == SCHEDULE_TOPIC:
         level = decimal_value(property_value(properties, PROPERTY_DELAY_TIME_LEVEL))
         if level:
-            return levels.deliver_timestamp_ms(level, store_timestamp_ms)
+            return levels.deliver_time_ms(level, store_time_ms)
     return stored_tags_code(bytes(properties))
 
 

@@ -248,7 +248,7 @@ class CheckpointService:
         log, index = self._log, self._index
         truncations = log.truncations
         seen_before = self._gate.end.value
-        position, time_ms = self._dispatched.value, self._dispatched.store_timestamp_ms
+        position, time_ms = self._dispatched.value, self._dispatched.store_time_ms
         await self._flush_service.flush()
         await self.write_queues()
         # What is written in this moment is what the sync covers, and what may be noted after it.
@@ -260,7 +260,7 @@ class CheckpointService:
             await _run_to_the_end(self._disk, self._table.sync_files, paths)
             await self._disk.run(write_bounds, self._disk, self._directory.root, bounds)
             self._noted_removals_and_begin = removals_and_begin
-        index_position, index_time_ms = index.position.value, index.position.store_timestamp_ms
+        index_position, index_time_ms = index.position.value, index.position.store_time_ms
         await _run_to_the_end(self._disk, index.sync, index.take_unsynced())
         if truncations != log.truncations:
             return

@@ -108,7 +108,7 @@ class KeyIndex:
         if not clean or self.end_physical_offset >= start:
             start = self._cut(start, is_synced=positions is not None)
         self.position.reset(max(start, self._log.min_offset))
-        self.position.store_timestamp_ms = self.end_timestamp_ms
+        self.position.store_time_ms = self.end_timestamp_ms
 
     def _load(self, synced_position: int | None, *, clean: bool) -> None:
         """Open the files; after a crash of ours, those that were begun after the last sync are worth nothing."""
@@ -182,7 +182,7 @@ class KeyIndex:
         start = max(self.position.value, self._log.min_offset)
         walk = LogWalk(self._log, start)
         parts: list[_Entries] = []
-        store_ms = self.position.store_timestamp_ms
+        store_ms = self.position.store_time_ms
         try:
             for stretch in stretches(walk, max_bytes):
                 if isinstance(stretch, RecordColumns):
@@ -199,7 +199,7 @@ class KeyIndex:
                 raise
         if walk.position == start or not self._put(parts):
             return False
-        self.position.store_timestamp_ms = store_ms
+        self.position.store_time_ms = store_ms
         self.position.advance(walk.position)
         return True
 

@@ -6,8 +6,8 @@ from rocketrio_broker.watermark import Watermark
 class LogPosition(Watermark):
     """A watermark over log addresses that remembers when what lies before it was stored."""
 
-    __slots__ = ("store_timestamp_ms",)
+    __slots__ = ("store_time_ms",)
 
-    def __init__(self, value: int = 0, store_timestamp_ms: int = 0) -> None:
+    def __init__(self, value: int = 0, store_time_ms: int = 0) -> None:
         super().__init__(value)
-        self.store_timestamp_ms = store_timestamp_ms
+        self.store_time_ms = store_time_ms

@@ -153,7 +153,7 @@ def _as_log_record(record: RecordHeader) -> LogRecord:
         record.queue_id,
         record.queue_offset,
         record.sys_flag,
-        record.store_timestamp_ms,
+        record.store_time_ms,
         record.properties,
     )
 

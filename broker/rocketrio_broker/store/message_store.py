@@ -205,8 +205,8 @@ class MessageStore(StoreLookups):
             keep=self._keep_bytes,
         )
         self.doubtful_end = 0 if clean else found.end
-        last_ms = max(found.last_store_timestamp_ms, checkpoint.physical_timestamp_ms)
-        self.dispatched.store_timestamp_ms = last_ms
+        last_ms = max(found.last_store_time_ms, checkpoint.physical_timestamp_ms)
+        self.dispatched.store_time_ms = last_ms
         self.dispatched.reset(found.end)
         self._reput.replicated.reset(found.end)
         self.key_index.recover(checkpoint, log_end=found.end, clean=clean)

@@ -35,7 +35,7 @@ class PutMessage(msgspec.Struct, kw_only=True, gc=False):
     """Encoded properties; with a batch they are added to those of every message."""
     flag: int = 0
     sys_flag: int = 0
-    born_timestamp_ms: int
+    born_time_ms: int
     born_host: bytes
     store_host: bytes
     reconsume_times: int = 0
@@ -51,7 +51,7 @@ class AppendResult(msgspec.Struct, gc=False):
     size: int = 0
     """Bytes in the log, all messages of a batch together."""
     queue_offset: int = 0
-    store_timestamp_ms: int = 0
+    store_time_ms: int = 0
     message_count: int = 0
     end_offset: int = 0
     """The address after it: what a flush or a slave must reach."""

@@ -89,7 +89,7 @@ def query_message(
         if record is None or physical_offset in found or physical_offset + len(record) > end:
             continue
         header = scan_record(record, 0, len(record), check_crc=False)
-        if begin_ms <= header.store_timestamp_ms <= end_ms and _has_key(header, topic, key):
+        if begin_ms <= header.store_time_ms <= end_ms and _has_key(header, topic, key):
             found[physical_offset] = record
     return QueryResult(list(found.values()), index.end_timestamp_ms, index.end_physical_offset)
 

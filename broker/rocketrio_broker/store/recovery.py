@@ -55,7 +55,7 @@ class Recovered:
     end: int
     message_count: int
     """Records read again."""
-    last_store_timestamp_ms: int
+    last_store_time_ms: int
 
 
 def recover(

@@ -46,7 +46,7 @@ class ReputMessageService:
             # First what lies before the damage, to be read in spite of it; the next call meets it again.
             return self.dispatch_some(walk.position - start)
         if count:
-            self._dispatched.store_timestamp_ms = last_ms
+            self._dispatched.store_time_ms = last_ms
         self._dispatched.advance(walk.position)
         return walk.position > start
 

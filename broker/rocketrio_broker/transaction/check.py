@@ -161,7 +161,7 @@ class TransactionCheckService:
         # A producer whose clock is wrong is asked once all the same.
         is_old = (
             times > 0 or channel is None
-        ) and settled_ms - half.born_timestamp_ms > broker.store.file_reserved_time * _MS_PER_HOUR
+        ) and settled_ms - half.born_time_ms > broker.store.file_reserved_time * _MS_PER_HOUR
         is_deliverable = half.property_value(PROPERTY_REAL_TOPIC) is not None
         if times >= broker.transaction_check_max or is_old or not is_deliverable:
             self.statistics.given_up += 1

@@ -138,7 +138,7 @@ class TransactionLedger:
                 message = self._message(queue, half_offset)
                 if message is None:
                     self.lose(half_offset)
-                elif now_ms - timeout_ms < message.store_timestamp_ms <= now_ms:
+                elif now_ms - timeout_ms < message.store_time_ms <= now_ms:
                     return False
                 elif not self._is_decided_by_another_name(message):
                     due = now + _wait_ms(message, now_ms, timeout_ms) / 1000
@@ -202,5 +202,5 @@ def _wait_ms(message: MessageExt, now_ms: int, timeout_ms: int) -> int:
     own = decimal_value(message.property_value(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
     if own is not None:
         timeout_ms = 1000 * own
-    sent_ms = min(message.born_timestamp_ms, message.store_timestamp_ms, now_ms)
+    sent_ms = min(message.born_time_ms, message.store_time_ms, now_ms)
     return max(0, sent_ms + timeout_ms - now_ms)

@@ -9,6 +9,7 @@ Unlike Java: statistics are asked of a slave where the master is away, and say s
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, Unpack
 
 import attrs
@@ -19,6 +20,7 @@ from rocketrio.administration.admin_values import TopicDescription
 from rocketrio.administration.cluster_questions import registered_brokers
 from rocketrio.administration.dead_letters import DeadLetters
 from rocketrio.administration.group_admin import GroupAdmin
+from rocketrio.arguments import epoch_ms
 from rocketrio.connect import ClientOptions, given_or_own
 from rocketrio.instance import ClientInstance
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
@@ -230,14 +232,17 @@ class Admin(GroupAdmin):
         key: str,
         *,
         max_messages: int = QUERY_MAX_MESSAGES,
-        begin_ms: int = 0,
-        end_ms: int | None = None,
+        begin_time: datetime | None = None,
+        end_time: datetime | None = None,
         is_unique_id: bool = False,
     ) -> list[MessageExt]:
         """Messages with a key, or with a producer's id, in the order they were stored; empty if there are none.
 
-        Times are store times in epoch ms. Raises RouteNotFound, and NotReachable when a broker cannot be asked.
+        With `begin_time` or `end_time`, aware datetimes, only those stored then or later, then or before. Raises
+        RouteNotFound, NotReachable when a broker cannot be asked, and ConfigError for a time without a zone.
         """
+        begin_ms = 0 if begin_time is None else epoch_ms("begin_time", begin_time)
+        end_ms = None if end_time is None else epoch_ms("end_time", end_time)
         route = await self.client.topic_route(topic)
         found: list[MessageExt] = []
         for broker in route.broker_datas:
@@ -259,7 +264,7 @@ class Admin(GroupAdmin):
                 found += await self.client.ask_broker(queue, ask)
             except QueryNotFound:
                 continue
-        found.sort(key=lambda message: (message.store_timestamp_ms, message.physical_offset))
+        found.sort(key=lambda message: (message.store_time_ms, message.physical_offset))
         found = [self.client.namespace.message(message) for message in found]
         # A broker finds keys by their hash.
         if is_unique_id:

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
 
 import click
@@ -96,6 +96,16 @@ def time_of(text: str) -> datetime:
         return time if time.tzinfo else time.astimezone()
     except OverflowError as error:  # Its local time would lie beyond the years that there are.
         raise ValueError(str(error)) from error
+
+
+def local_text(time: datetime, *, timespec: str = "seconds") -> str:
+    """Return a time as tables show it: in the zone of this machine, which it names."""
+    return time.astimezone().isoformat(timespec=timespec)
+
+
+def utc_text(time: datetime) -> str:
+    """Return a time as JSON has it; `time_of` reads it."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 ADDRESS: Final = _Address()

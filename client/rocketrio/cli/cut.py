@@ -15,12 +15,29 @@ from rocketrio.administration.cut_log import (
     message_again,
     read_records,
 )
-from rocketrio.cli.common import fail, json_option, namesrv_option, print_json, print_table, run
+from rocketrio.cli.common import (
+    fail,
+    json_option,
+    local_text,
+    namesrv_option,
+    print_json,
+    print_table,
+    run,
+    utc_text,
+)
 from rocketrio.producing.produce import open_producer
 from rocketrio_protocol.errors import ConfigError, Error
 
 _DIRECTORY: Final = click.Path(path_type=Path)
-_SHOWN: Final = ("physical_offset", "topic", "queue_id", "queue_offset", "keys", "stored", "bytes")
+_SHOWN: Final = (
+    "physical_offset",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "keys",
+    "store_time",
+    "body_size",
+)
 
 
 @click.group()
@@ -43,7 +60,7 @@ def cut() -> None:
 @json_option
 def list_command(directory: Path, as_json: bool) -> None:
     """Show which ends of the log were put aside in DIRECTORY."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for file in _files(directory):
         records, damage = _read(file)
         topics = Counter(record.message.topic for record in records)
@@ -51,7 +68,7 @@ def list_command(directory: Path, as_json: bool) -> None:
             {
                 "file": file.path.name,
                 "physical_offset": file.physical_offset,
-                "cut_at": file.cut_at.astimezone().isoformat(timespec="seconds"),
+                "cut_at": file.cut_at,
                 "size": file.size,
                 "messages": len(records),
                 "damaged": len(damage),
@@ -59,14 +76,14 @@ def list_command(directory: Path, as_json: bool) -> None:
             }
         )
     if as_json:
-        print_json(rows)
+        print_json([{**row, "cut_at": utc_text(row["cut_at"])} for row in rows])
         return
     print_table(
         ("file", "cut_at", "size", "messages", "damaged", "topics"),
         (
             (
                 row["file"],
-                row["cut_at"],
+                local_text(row["cut_at"]),
                 row["size"],
                 row["messages"],
                 row["damaged"],
@@ -183,10 +200,6 @@ def _topics(row: dict[str, Any]) -> list[tuple[str, int]]:
     return list(row["topics"].items())
 
 
-def _stored(record: CutRecord) -> str:
-    return record.message.store_time.astimezone().isoformat(timespec="milliseconds")
-
-
 def _row(record: CutRecord) -> tuple[object, ...]:
     message = record.message
     return (
@@ -195,7 +208,7 @@ def _row(record: CutRecord) -> tuple[object, ...]:
         message.queue_id,
         message.queue_offset,
         message.keys,
-        _stored(record),
+        local_text(message.store_time, timespec="milliseconds"),
         len(message.body),
     )
 
@@ -210,8 +223,8 @@ def _record_json(record: CutRecord) -> dict[str, Any]:
         "message_id": message.message_id,
         "keys": message.keys or None,
         "tags": message.tags,
-        "store_timestamp_ms": message.store_timestamp_ms,
+        "store_time": utc_text(message.store_time),
         "properties": message.properties,
-        "size": len(message.body),
+        "body_size": len(message.body),
         "internal": record.is_internal,
     }

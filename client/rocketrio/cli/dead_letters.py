@@ -14,15 +14,25 @@ from rocketrio.cli.common import (
     TIME_HELP,
     Time,
     json_option,
+    local_text,
     namesrv_option,
     print_json,
     print_table,
     run,
+    utc_text,
 )
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt
 
-COLUMNS: Final = ("message id", "topic", "keys", "tags", "tried", "stored", "bytes")
+COLUMNS: Final = (
+    "message_id",
+    "topic",
+    "keys",
+    "tags",
+    "reconsume_times",
+    "store_time",
+    "body_size",
+)
 
 
 @click.group("dead-letters")
@@ -49,8 +59,8 @@ def list_command(
 ) -> None:
     """Show the dead letters of GROUP; none is taken away.
 
-    `tried` is how often it was delivered. With --json an object a line: message_id, topic, keys, tags, reconsume_times,
-    store_timestamp_ms, size.
+    `reconsume_times` is how often it was handed back, the last time included. With --json an object a line, with the
+    same names.
 
     \b
     Example:
@@ -73,8 +83,8 @@ def list_command(
                     "keys": message.keys or None,
                     "tags": message.tags,
                     "reconsume_times": message.reconsume_times,
-                    "store_timestamp_ms": message.store_timestamp_ms,
-                    "size": len(message.body),
+                    "store_time": utc_text(message.store_time),
+                    "body_size": len(message.body),
                 }
             )
 
@@ -147,6 +157,6 @@ def _row(message: MessageExt) -> tuple[object, ...]:
         message.keys,
         message.tags or "",
         message.reconsume_times,
-        message.store_time.astimezone().isoformat(timespec="seconds"),
+        local_text(message.store_time),
         len(message.body),
     )

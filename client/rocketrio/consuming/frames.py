@@ -39,8 +39,8 @@ COLUMNS: Final = (
     "keys",
     "tags",
     "body",
-    "born_timestamp",
-    "store_timestamp",
+    "born_time",
+    "store_time",
     "properties",
 )
 

@@ -57,7 +57,7 @@ class Outgoing:
     is_batch: bool = False
 
     def header(
-        self, queue: MessageQueue, *, group: str, born_timestamp_ms: int
+        self, queue: MessageQueue, *, group: str, born_time_ms: int
     ) -> SendMessageRequestHeaderV2:
         """The request for one queue."""
         header_class = (
@@ -70,7 +70,7 @@ class Outgoing:
             DEFAULT_TOPIC_QUEUE_NUMS,
             queue.queue_id,
             self.sys_flag,
-            born_timestamp_ms,
+            born_time_ms,
             self.flag,
             self.properties,
             batch=True if self.is_batch else None,

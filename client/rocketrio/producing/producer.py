@@ -141,7 +141,7 @@ class Producer(Live):
             chosen = await self._chosen(outgoing.topic, sharding_key, queue, self.timeout)
         addr = await self.master_of(chosen)
         header = outgoing.header(
-            chosen, group=self.group, born_timestamp_ms=self.client.wall_clock.now_ms()
+            chosen, group=self.group, born_time_ms=self.client.wall_clock.now_ms()
         )
         await self.client.connections.send_oneway(addr, header, outgoing.body, timeout=self.timeout)
 

@@ -164,7 +164,7 @@ async def reply(
                 outgoing.header(
                     queue,
                     group=producer.group,
-                    born_timestamp_ms=producer.client.wall_clock.now_ms(),
+                    born_time_ms=producer.client.wall_clock.now_ms(),
                 )
             )
         )
@@ -219,9 +219,9 @@ def _message(
         queue_offset=0,
         physical_offset=0,
         sys_flag=header.sys_flag,
-        born_timestamp_ms=header.born_timestamp,
+        born_time_ms=header.born_timestamp,
         born_host=_host(header.born_host),
-        store_timestamp_ms=header.store_timestamp,
+        store_time_ms=header.store_timestamp,
         store_host=_host(header.store_host),
         reconsume_times=header.reconsume_times or 0,
         prepared_transaction_offset=0,

@@ -46,7 +46,7 @@ class SendRequest:
     outgoing: Outgoing
     queue: MessageQueue
     group: str
-    born_timestamp_ms: int
+    born_time_ms: int
 
     @property
     def code(self) -> int:
@@ -63,7 +63,7 @@ class SendRequest:
         try:
             header = (
                 f"{_head(code, self.group, outgoing.topic, queue.broker_name, queue.queue_id)}"
-                f'{outgoing.sys_flag}","g":"{self.born_timestamp_ms}","h":"{outgoing.flag}{batch}'
+                f'{outgoing.sys_flag}","g":"{self.born_time_ms}","h":"{outgoing.flag}{batch}'
                 f',"i":{_json(outgoing.properties).decode()}{_AFTER_PROPERTIES}{opaque}{_AFTER_OPAQUE}'
             ).encode()
         except UnicodeEncodeError:
@@ -73,9 +73,7 @@ class SendRequest:
 
     def command(self) -> RemotingCommand:
         """The same request for a connection of another encoding."""
-        header = self.outgoing.header(
-            self.queue, group=self.group, born_timestamp_ms=self.born_timestamp_ms
-        )
+        header = self.outgoing.header(self.queue, group=self.group, born_time_ms=self.born_time_ms)
         return RemotingCommand.request(header, self.outgoing.body)
 
     def _encoded(self, opaque: int) -> bytes:

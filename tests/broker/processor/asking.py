@@ -53,7 +53,7 @@ class Asking:
                     sys_flag=0,
                     body=body,
                     properties=b"",
-                    born_timestamp_ms=at_ms,
+                    born_time_ms=at_ms,
                     born_host=host,
                     store_host=host,
                 )

@@ -77,7 +77,7 @@ async def test_a_dead_letter_keeps_body_and_properties_and_names_its_origin(
         assert (letter.body, letter.flag, letter.tags) == (b"work", 5, "t")
         assert letter.reconsume_times == 1
         assert letter.born_host[0] == "10.0.0.100"
-        assert letter.born_timestamp_ms == 1_700_000_000_000
+        assert letter.born_time_ms == 1_700_000_000_000
         first = back.cluster.master.broker.store.message_at(back.offset)
         assert first is not None
         assert letter.properties == {

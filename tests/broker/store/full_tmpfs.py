@@ -38,7 +38,7 @@ def put(store: MessageStore, count: int) -> int:
                 queue_id=0,
                 body=b"x" * 200,
                 properties=b"KEYS\1k%d" % number,
-                born_timestamp_ms=1,
+                born_time_ms=1,
                 born_host=HOST,
                 store_host=HOST,
             )

@@ -35,7 +35,7 @@ def put_of(
     body: bytes = b"body", topic: str = "orders", queue_id: int = 0, **more: Any
 ) -> PutMessage:
     values: dict[str, Any] = {
-        "born_timestamp_ms": 1_600_000_000_000,
+        "born_time_ms": 1_600_000_000_000,
         "born_host": HOST,
         "store_host": HOST,
         **more,

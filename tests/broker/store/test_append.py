@@ -30,7 +30,7 @@ async def test_message_is_stored_as_given_and_seen_at_once() -> None:
             sys_flag=2,
             reconsume_times=2,
             properties=b"KEYS\1k\2TAGS\1red",
-            born_timestamp_ms=4000,
+            born_time_ms=4000,
         )
         first = stored(store.append(put))
         second = stored(store.append(put))
@@ -44,7 +44,7 @@ async def test_message_is_stored_as_given_and_seen_at_once() -> None:
         assert message.body == b"hello"
         assert (message.topic, message.queue_id, message.queue_offset) == ("orders", 3, 1)
         assert (message.flag, message.sys_flag, message.reconsume_times) == (9, 2, 2)
-        assert (message.born_timestamp_ms, message.store_timestamp_ms) == (4000, 5000)
+        assert (message.born_time_ms, message.store_time_ms) == (4000, 5000)
         assert (message.tags, message.keys) == ("red", "k")
         assert (
             store.get_message(
@@ -89,7 +89,7 @@ async def test_store_times_never_fall() -> None:
     async with opened(MemoryDisk(), clock=clock) as store:
         times = []
         for clock.value_ms in (5000, 4000, 6000):
-            times.append(stored(store.append(put_of())).store_timestamp_ms)
+            times.append(stored(store.append(put_of())).store_time_ms)
         assert times == [5000, 5000, 6000]
 
 
@@ -105,7 +105,7 @@ async def test_batch_lies_together_in_one_file() -> None:
         messages = [message_at(store, offset) for offset in result.physical_offsets]
         assert [message.queue_offset for message in messages] == [1, 2, 3, 4, 5]
         assert [message.flag for message in messages] == [0, 1, 2, 3, 4]
-        assert {message.store_timestamp_ms for message in messages} == {result.store_timestamp_ms}
+        assert {message.store_time_ms for message in messages} == {result.store_time_ms}
         assert [message.properties for message in messages] == [
             {"KEYS": f"k{number}", "WAIT": "true"} for number in range(5)
         ]

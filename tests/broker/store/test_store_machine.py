@@ -28,7 +28,7 @@ class Kept:
 
     body: bytes
     physical_offset: int
-    store_timestamp_ms: int
+    store_time_ms: int
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -56,7 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert result.queue_offset == len(kept)
         offsets = result.physical_offsets or [result.physical_offset]
         for body, offset in zip(bodies, offsets, strict=True):
-            kept.append(Kept(body, offset, result.store_timestamp_ms))
+            kept.append(Kept(body, offset, result.store_time_ms))
 
     @rule(topic=TOPICS, queue_id=QUEUES, body=BODIES, later_ms=st.integers(-5, 2000))
     def put(self, topic: str, queue_id: int, body: bytes, later_ms: int) -> None:
@@ -100,7 +100,7 @@ class StoreMachine(RuleBasedStateMachine):
     def search_by_time(self, topic: str, queue_id: int, later_ms: int) -> None:
         kept = self.model[topic, queue_id]
         time_ms = self.clock.value_ms + later_ms
-        at_or_after = [n for n, message in enumerate(kept) if message.store_timestamp_ms >= time_ms]
+        at_or_after = [n for n, message in enumerate(kept) if message.store_time_ms >= time_ms]
         expected = at_or_after[0] if at_or_after else len(kept)
         assert self.store.offset_by_time(topic, queue_id, time_ms, "LOWER") == expected
 

@@ -39,7 +39,7 @@ class Halves:
             queue_id=0,
             body=b"x",
             properties=properties.encode(),
-            born_timestamp_ms=self.clock.now if born_ms is None else born_ms,
+            born_time_ms=self.clock.now if born_ms is None else born_ms,
             born_host=HOST,
             store_host=HOST,
         )

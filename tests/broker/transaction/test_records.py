@@ -44,7 +44,7 @@ def test_operations_are_apaches(tmp_path: Path) -> None:
     for record in theirs:
         (half_offset,) = half_offsets_of(record)
         host = pack_host(*record.store_host)
-        ours = operation(half_offset, host=host, now_ms=record.born_timestamp_ms)
+        ours = operation(half_offset, host=host, now_ms=record.born_time_ms)
         assert as_put(ours) == as_put(put_of(record))
 
 

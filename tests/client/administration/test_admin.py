@@ -1,5 +1,7 @@
 """Administration of a cluster in memory."""
 
+from datetime import datetime
+
 import pytest
 import trio
 
@@ -199,6 +201,19 @@ async def test_message_is_found_by_key_by_id_and_by_place(client: ClientInstance
         by_place = await admin.view_message(result.offset_message_id)
         assert by_key.body == by_id.body == by_place.body == b"wanted"
         assert await admin.query_message("orders", "k9") == []
+
+
+async def test_message_is_found_by_key_and_time(client: ClientInstance) -> None:
+    async with open_admin(client=client) as admin, open_producer(client=client) as producer:
+        for body in (b"early", b"late"):
+            await producer.send(Message("orders", body, keys="k"))
+            await trio.sleep(10)
+        early, late = await admin.query_message("orders", "k")
+        since = await admin.query_message("orders", "k", begin_time=late.store_time)
+        until = await admin.query_message("orders", "k", end_time=early.store_time)
+        assert ([one.body for one in since], [one.body for one in until]) == ([b"late"], [b"early"])
+        with pytest.raises(ConfigError, match=r"begin_time=.* with a time zone"):
+            await admin.query_message("orders", "k", begin_time=datetime(2026, 1, 31))
 
 
 async def test_group_is_described_by_its_members_and_progress(client: ClientInstance) -> None:

@@ -1,6 +1,7 @@
 """`rocketrio broker cut`: what brokers put aside is shown and sent again, whatever is damaged."""
 
 import json
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,9 @@ async def test_everything_that_was_cut_off_is_shown(
     [row] = json.loads(listed.output)
     assert (row["file"], row["messages"], row["damaged"]) == (path.name, len(bodies) + INTERNAL, 0)
     assert row["topics"]["orders"] == len(bodies)
+    [file] = cut_files(tmp_path)
+    assert row["physical_offset"] == file.physical_offset
+    assert datetime.fromisoformat(row["cut_at"]) == file.cut_at
     assert path.name in cut("list", tmp_path).output
     shown = cut("show", tmp_path, path.name, "--json")
     assert shown.exit_code == 0, shown.output
@@ -64,6 +68,9 @@ async def test_everything_that_was_cut_off_is_shown(
         f"k{body[:3].decode()}" for body in bodies
     ]
     assert lines[0]["queue_offset"] == 5
+    assert lines[0]["physical_offset"] == file.physical_offset
+    assert lines[0]["body_size"] == len(bodies[0])
+    assert datetime.fromisoformat(lines[0]["store_time"]).utcoffset() == timedelta(0)
     assert [line["internal"] for line in lines[-INTERNAL:]] == [True, True]
     assert "k007" in cut("show", tmp_path, path.name).output
 

@@ -7,6 +7,7 @@ from tests.client.cli.test_commands import Done, in_cluster
 
 from rocketrio import ConsumeLater, MessageExt, open_client, open_consumer
 from rocketrio.cli import main
+from rocketrio.cli.dead_letters import COLUMNS
 from rocketrio_broker.embedded import EmbeddedCluster
 
 
@@ -46,10 +47,17 @@ async def test_dead_letters_are_shown_and_sent_again() -> None:
             assert [(line["topic"], line["reconsume_times"]) for line in shown.json] == [
                 ("orders", 1)
             ] * 3
+            assert tuple(shown.json[0]) == COLUMNS
+            assert shown.json[0]["body_size"] == 128
+            stored = shown.json[0]["store_time"]
+            assert stored.endswith("+00:00")
+            since: Done = await run("dead-letters", "list", "billing", "--since", stored, "--json")
+            assert since.json == shown.json
             table: Done = await run("dead-letters", "list", "billing", "--count", "1")
             message_id = shown.json[0]["message_id"]
             assert message_id in table.out
             assert len(table.out.splitlines()) == 2
+            assert tuple(table.out.splitlines()[0].split()) == COLUMNS
             sent: Done = await run("dead-letters", "resend", "billing", message_id)
             assert (sent.code, sent.out) == (0, "sent again: 1\n")
             again: Done = await run("consume", "orders", "--group", "billing", "--count", "1")

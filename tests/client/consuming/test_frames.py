@@ -29,7 +29,7 @@ def stored(count: int, *, topic: bytes = b"orders", size: int = 8) -> bytes:
     return b"".join(
         encode_record(
             queue_id=3, flag=0, queue_offset=number, physical_offset=number * 200, sys_flag=0,
-            born_timestamp_ms=number, born_host=HOST, store_timestamp_ms=number, store_host=HOST,
+            born_time_ms=number, born_host=HOST, store_time_ms=number, store_host=HOST,
             reconsume_times=0, prepared_transaction_offset=0,
             body=b"%0*d" % (size, number), topic=topic, properties=PAIRS,
         )
@@ -40,8 +40,7 @@ def stored(count: int, *, topic: bytes = b"orders", size: int = 8) -> bytes:
 def says(messages: Sequence[MessageExt], name: str) -> list[Any]:
     if name == "properties":
         return [list(message.properties.items()) for message in messages]
-    plain = {"born_timestamp": "born_time", "store_timestamp": "store_time"}.get(name, name)
-    return [getattr(message, plain) for message in messages]
+    return [getattr(message, name) for message in messages]
 
 
 async def test_table_holds_every_message_once_and_in_order_per_queue(
@@ -307,4 +306,4 @@ def test_frames_hold_the_columns_of_default_too() -> None:
     assert list(frame.columns) == list(polars_frame.columns) == list(COLUMNS)
     assert frame["properties"][3] == says(decode_messages(stored(4)), "properties")[3]
     assert polars_frame["body"][3] == frame["body"][3] == b"00000003"
-    assert str(frame["born_timestamp"].dtype) == "datetime64[us, UTC]"
+    assert str(frame["born_time"].dtype) == "datetime64[us, UTC]"

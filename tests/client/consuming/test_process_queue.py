@@ -11,7 +11,7 @@ HOST = pack_host("10.0.0.1", 1)
 def record(queue_offset: int) -> bytes:
     return encode_record(
         queue_id=0, flag=0, queue_offset=queue_offset, physical_offset=0, sys_flag=0,
-        born_timestamp_ms=0, born_host=HOST, store_timestamp_ms=0, store_host=HOST,
+        born_time_ms=0, born_host=HOST, store_time_ms=0, store_host=HOST,
         reconsume_times=0, prepared_transaction_offset=0, body=b"x" * 100, topic=b"t", properties=b"",
     )  # fmt: skip
 

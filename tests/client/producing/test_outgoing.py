@@ -58,7 +58,7 @@ def test_body_is_compressed_only_when_that_makes_it_smaller() -> None:
 def test_header_of_a_batch_says_so_and_names_no_unique_id() -> None:
     entries = [encode_entry(message, f"ID{index}") for index, message in enumerate(MESSAGES[:3])]
     outgoing = batch_outgoing("t", entries, ("ID0", "ID1", "ID2"))
-    header = outgoing.header(MessageQueue("t", "b", 2), group="g", born_timestamp_ms=7)
+    header = outgoing.header(MessageQueue("t", "b", 2), group="g", born_time_ms=7)
     assert header.code == RequestCode.SEND_BATCH_MESSAGE
     fields = header.to_ext_fields()
     assert (fields["e"], fields["g"], fields["m"], fields["i"]) == ("2", "7", "true", "")

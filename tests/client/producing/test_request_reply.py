@@ -68,7 +68,7 @@ async def test_reply_comes_to_who_asked(client: ClientInstance, cluster: Embedde
     assert properties["by"] == "replier"
     assert properties["MSG_TYPE"] == "reply"
     assert int(properties["ARRIVE_TIME"]) >= int(properties["PUSH_REPLY_TIME"]) > 0
-    assert reply.born_timestamp_ms <= reply.store_timestamp_ms
+    assert reply.born_time_ms <= reply.store_time_ms
 
 
 async def test_each_of_many_requests_gets_its_own_reply(

@@ -47,7 +47,7 @@ def test_single_message_means_what_its_header_says(message: Message) -> None:
     expected.opaque = 77
     assert command == decoded(expected.encode())
     header = command.header(SendMessageRequestHeaderV2)
-    assert header == outgoing.header(queue, group="producers", born_timestamp_ms=NOW_MS)
+    assert header == outgoing.header(queue, group="producers", born_time_ms=NOW_MS)
     assert command.code == request.code == header.code
     assert command.body == outgoing.body
 
@@ -58,7 +58,7 @@ def test_batch_means_what_its_header_says() -> None:
     request = request_of(outgoing)
     command = decoded(request.json_frame(1))
     header = command.header(SendBatchMessageRequestHeader)
-    assert header == outgoing.header(QUEUE, group="producers", born_timestamp_ms=NOW_MS)
+    assert header == outgoing.header(QUEUE, group="producers", born_time_ms=NOW_MS)
     assert command.code == request.code == header.code
     assert command.body == outgoing.body
 

@@ -48,7 +48,7 @@ async def receives() -> None:
         assert_type(values, Values[Order])
         async for order in values:
             assert_type(order, Order)
-        assert_type(await anext(consumer.values(lambda message: message.born_timestamp_ms)), int)
+        assert_type(await anext(consumer.values(lambda message: message.born_time_ms)), int)
         frame = await consumer.read_polars(columns=("body",))
         assert_type(frame.height, int)
 

@@ -113,7 +113,7 @@ async def offset_at_time(
     low, high = held.min_offset, held.max_offset
     while low < high:
         middle = (low + high) // 2
-        stored_ms = await _store_timestamp_ms(client, queue, middle)
+        stored_ms = await _store_time_ms(client, queue, middle)
         if stored_ms is None or stored_ms < timestamp_ms:
             low = middle + 1
         else:
@@ -149,9 +149,7 @@ async def is_awaited(client: ClientInstance, queue: MessageQueue, offset: int) -
     return result.status is PullStatus.NO_NEW_MSG and not result.is_from_slave
 
 
-async def _store_timestamp_ms(
-    client: ClientInstance, queue: MessageQueue, offset: int
-) -> int | None:
+async def _store_time_ms(client: ClientInstance, queue: MessageQueue, offset: int) -> int | None:
     """When the message at `offset` was stored; None when it is gone."""
     # Whatever the answer before suggested: a slave may lack what the master has.
     client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
@@ -162,4 +160,4 @@ async def _store_timestamp_ms(
             f"the master of {queue} cannot be reached, and its slave lacks offset {offset}"
         )
     messages = result.messages() if result.status is PullStatus.FOUND else []
-    return messages[0].store_timestamp_ms if messages else None
+    return messages[0].store_time_ms if messages else None

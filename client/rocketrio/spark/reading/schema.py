@@ -58,8 +58,8 @@ _COLUMNS: Final[Mapping[str, Column]] = {
     "keys": Column(_STRING, "keys", may_be_null=True),
     "tags": Column(_STRING, "tags", may_be_null=True),
     "body": Column(_BINARY, "body"),
-    "bornTimestamp": Column(_TIMESTAMP, "born_timestamp", may_be_null=True),
-    "storeTimestamp": Column(_TIMESTAMP, "store_timestamp", may_be_null=True),
+    "bornTimestamp": Column(_TIMESTAMP, "born_time", may_be_null=True),
+    "storeTimestamp": Column(_TIMESTAMP, "store_time", may_be_null=True),
     "properties": Column(MapType(_STRING, _STRING), "properties"),
     # From here on only when asked for.
     "messageId": Column(_STRING, "message_id"),
@@ -74,7 +74,7 @@ _COLUMNS: Final[Mapping[str, Column]] = {
     "storeHost": Column(_STRING, "store_host"),
     "bodyCrc": Column(_INT, "body_crc"),
     "storeSize": Column(_INT, "store_size"),
-    "deliverTimestamp": Column(_TIMESTAMP, "deliver_timestamp", may_be_null=True),
+    "deliverTimestamp": Column(_TIMESTAMP, "deliver_time", may_be_null=True),
 }
 _DEFAULT_COUNT: Final = 10
 
@@ -85,7 +85,7 @@ _KAFKA_COLUMNS: Final[Mapping[str, Column]] = {
     "topic": Column(_STRING, "topic"),
     PARTITION: Column(_INT),
     "offset": Column(_LONG, "queue_offset"),
-    "timestamp": Column(_TIMESTAMP, "store_timestamp", may_be_null=True),
+    "timestamp": Column(_TIMESTAMP, "store_time", may_be_null=True),
     TIMESTAMP_TYPE: Column(_INT),
     HEADERS: Column(ArrayType(_HEADER), "properties"),
 }

@@ -118,7 +118,7 @@ def _stored(world: World, message: MessageExt) -> Stored:
         topic=message.topic,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
-        stored_at=world.time_of(message.store_timestamp_ms),
+        stored_at=world.time_of(message.store_time_ms),
         times=message.reconsume_times,
         body=message.body,
     )
