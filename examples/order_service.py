@@ -13,12 +13,14 @@ member of the group may do it, also after a restart. Handling is at least once: 
 import random
 import sys
 from contextlib import suppress
+from datetime import timedelta
 from math import inf
 
 import attrs
 import trio
 
 from rocketrio import (
+    GIVE_UP,
     BodyUnreadable,
     ConsumeLater,
     Consumer,
@@ -32,7 +34,6 @@ from rocketrio import (
 
 TOPIC, GROUP = "shop-orders", "billing"
 DEAD_LETTERS = f"%DLQ%{GROUP}"
-ONE_SECOND, NEVER_AGAIN = 1, -1  # Delay levels.
 QUIET = 3.0
 """Seconds without a message after which there are no more dead letters."""
 
@@ -70,9 +71,11 @@ async def serve() -> None:
             order = message.json(Order)
             await billing.charge(order, is_first=message.reconsume_times == 0)
         except BodyUnreadable:
-            raise ConsumeLater(NEVER_AGAIN) from None  # It will not be better the next time.
+            raise ConsumeLater(GIVE_UP) from None  # It will not be better the next time.
         except Busy:
-            raise ConsumeLater(ONE_SECOND) from None  # Anything else: later and later, and a log.
+            raise ConsumeLater(
+                timedelta(seconds=1)
+            ) from None  # Anything else: later and later, and a log.
         print(f"billed {order.number} attempt {message.reconsume_times + 1}", flush=True)
 
     print("serving", flush=True)

@@ -26,6 +26,7 @@ from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio.consuming.queue_claim import CommitRefused
 from rocketrio.consuming.rebalance_report import Rebalance
 from rocketrio.consuming.running import ConsumeLater
+from rocketrio.consuming.send_back import GIVE_UP
 from rocketrio.consuming.values import Values
 from rocketrio.instance import ClientInstance
 from rocketrio.live import WrongProcess
@@ -56,6 +57,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DELAY_LEVELS",
+    "GIVE_UP",
     "LATENCIES_4X",
     "LATENCIES_5X",
     "MASTER_ID",

@@ -35,6 +35,7 @@ CONSUMER: list[tuple[str, list[Any]]] = [
     ("orderly", [None, 1, "no"]),
     ("offsets_path", [5, True, b"file", ["file"]]),
     ("max_reconsume_times", [True, "3", 1.5, -1]),
+    ("delay_levels", [5, None, "1s 5s", [1, 5], [], timedelta(1)]),
     ("auto_commit", [None, 0, "no"]),
     ("auto_commit_interval", [None, True, "5", 0, -1, float("nan"), timedelta(seconds=5)]),
     ("pull_batch_size", [None, True, "32", 32.0, 0]),

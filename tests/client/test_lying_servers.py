@@ -17,6 +17,7 @@ from tests.client.liar import Liar, lying
 from trio.testing import MockClock
 
 from rocketrio import (
+    GIVE_UP,
     Admin,
     ClientInstance,
     Consumer,
@@ -67,7 +68,7 @@ async def true_cluster() -> AsyncGenerator[Truth]:
             async with open_consumer(TOPIC, group=GROUP, client=client) as consumer:
                 with trio.fail_after(PATIENCE):
                     message = await consumer.receive()
-                    await consumer.retry(message, -1)
+                    await consumer.retry(message, GIVE_UP)
                     await consumer.commit()
         await trio.sleep(5)
         yield Truth(cluster, message.copy())

@@ -149,7 +149,9 @@ def test_message_that_is_handed_back_into_nothing_is_seen(monkeypatch: pytest.Mo
 def test_message_that_is_given_up_too_soon_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     of = Delivery.of
     monkeypatch.setattr(
-        Delivery, "of", lambda client, member, times: of(client, member, RECONSUME_LIMIT - 1)
+        Delivery,
+        "of",
+        lambda client, member, _, levels: of(client, member, RECONSUME_LIMIT - 1, levels),
     )
     assert broken_promises(using("retries")) == {"dead too soon"}
 

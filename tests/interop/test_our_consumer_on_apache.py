@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -67,7 +68,7 @@ async def test_failed_message_comes_again_and_ends_as_a_dead_letter(
     async def handle(message: MessageExt) -> None:
         seen.append((message.topic, message.body, message.reconsume_times))
         if message.body == b"1":
-            raise ConsumeLater(1)
+            raise ConsumeLater(timedelta(seconds=1))
 
     async with (
         open_admin(client=client) as admin,
@@ -104,7 +105,7 @@ async def test_message_that_we_hand_back_may_go_to_a_java_member(
     async def handle(message: MessageExt) -> None:
         ours.append(message.body.decode())
         if not message.reconsume_times:
-            raise ConsumeLater(1)
+            raise ConsumeLater(timedelta(seconds=1))
 
     async with (
         open_consumer(topic, group=group, start_from="earliest", client=client) as consumer,

@@ -5,6 +5,7 @@ Answers to: the settings of DefaultMQPushConsumer and DefaultLitePullConsumer.
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from os import PathLike
 from typing import Unpack
 
@@ -29,6 +30,7 @@ from rocketrio.consuming.process_queue import (
 from rocketrio.consuming.pull import PULL_BATCH_SIZE
 from rocketrio.consuming.pull_budget import PULL_THRESHOLD_SIZE
 from rocketrio.instance import ClientInstance
+from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio.routing import ReadFrom, ReadPolicy
 from rocketrio_protocol.message import MessageQueue
 
@@ -47,6 +49,7 @@ async def open_consumer(
     orderly: bool = False,
     offsets_path: str | PathLike[str] | None = None,
     max_reconsume_times: int | None = None,
+    delay_levels: Sequence[timedelta] = DELAY_LEVELS,
     auto_commit: bool = True,
     auto_commit_interval: float = AUTO_COMMIT_INTERVAL,
     pull_batch_size: int = PULL_BATCH_SIZE,
@@ -80,7 +83,8 @@ async def open_consumer(
     makes a topic, and so do `create_topic` and `rocketrio topic create`.
 
     What `run` or `retry` hands back comes again later, also from another member, and after `max_reconsume_times` (16)
-    it goes to the group's dead-letter topic.
+    it goes to the group's dead-letter topic. `delay_levels` is what the brokers' delay levels mean, if they were told
+    otherwise than by default.
 
     With `orderly` a queue moves to another member only when its message in work is done, and `run` tries a failed
     message again in place, for ever unless `max_reconsume_times` says otherwise: brokers lock the queues. With
@@ -108,6 +112,7 @@ async def open_consumer(
         orderly=orderly,
         offsets_path=None if offsets_path is None else path("offsets_path", offsets_path),
         max_reconsume_times=max_reconsume_times,
+        delay_levels=delay_levels,
         start_from=start_from,
         wait_for_topic=wait_for_topic,
         auto_commit=auto_commit,

@@ -45,7 +45,7 @@ from rocketrio.consuming.running import (
     Handler,
     HandlerRun,
 )
-from rocketrio.consuming.send_back import check_level
+from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
 from rocketrio.consuming.values import Values
 from rocketrio.instance import ClientInstance
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
@@ -260,6 +260,7 @@ class Consumer(ConsumerPositions):
             handler,
             self._delivery.hand_back,
             max_reconsume_times=self._delivery.max_reconsume_times,
+            delay_levels=self._delivery.delay_levels,
             is_orderly=self.assigned.locks is not None,
             concurrency=concurrency,
             drain_timeout=drain_timeout,
@@ -274,21 +275,23 @@ class Consumer(ConsumerPositions):
             with trio.move_on_after(self._running.drain_timeout + DRAIN_GRACE):
                 await self._running.ended.wait()
 
-    async def retry(self, message: MessageExt, delay_level: int = 0) -> None:
+    async def retry(self, message: MessageExt, delay: RetryDelay = None) -> None:
         """Hand a message back to the group: it comes again later, to any member, while others go on.
 
-        `delay_level` is 1 to 18 of the broker's list of delays (1 s to 2 h), 0 to wait longer each time (10 s, 30 s,
-        1 min ...), -1 for the dead-letter topic at once; there it goes too when it came `max_reconsume_times` again.
-        Returns when it is stored; then it is done here, like any message that was worked on. Raises NotReachable,
-        BrokerError when no broker stored it, ConfigError without a group to hand it to. After a cancel, and after
+        `delay` is a timedelta: brokers have a list of delays (1 s to 2 h), and the shortest one that is not shorter is
+        taken. None waits longer each time (10 s, 30 s, 1 min ...), `GIVE_UP` is for the dead-letter topic at once;
+        there it goes too when it came `max_reconsume_times` again. Returns when it is stored; then it is done here,
+        like any message that was worked on. Raises NotReachable, BrokerError when no broker stored it, ConfigError
+        without a group to hand it to, LocalProtocolError for a delay beyond the longest. After a cancel, and after
         RequestTimeout, nobody knows: it may come again twice.
         """
-        check_level(delay_level)
+        check_delay(delay)
         if self._delivery.send_back is None:
             raise ConfigError(
                 "only a member of a group that shares its queues can hand a message back"
             )
-        await self._delivery.send_back.send_back(message, delay_level)
+        level = retry_level(delay, self._delivery.delay_levels)
+        await self._delivery.send_back.send_back(message, level)
         self._count_handed_back(message)
 
     def _count_handed_back(self, message: MessageExt) -> None:

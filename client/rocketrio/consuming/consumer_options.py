@@ -1,7 +1,7 @@
 """What a consumer is told to do, checked and in one value: the arguments of `open_consumer`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -17,6 +17,7 @@ from rocketrio.consuming.subscription import (
     parse_subscription,
     parse_where,
 )
+from rocketrio.producing.delays import check_levels
 from rocketrio.routing import ReadPolicy
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
@@ -51,6 +52,8 @@ class ConsumerOptions:
     """Where offsets are kept when broadcasting; None for Java's place."""
     max_reconsume_times: int | None
     """None for RocketMQ's rule."""
+    delay_levels: tuple[timedelta, ...] = attrs.field(converter=check_levels)
+    """What the brokers' delay levels mean."""
     start_from: StartFrom
     wait_for_topic: float | None
     """Seconds; None for as long as a broker needs to register a topic that a send has just made."""

@@ -66,7 +66,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
         offsets=offsets,
         pulls=pulls,
         auto_commit=options.auto_commit,
-        delivery=Delivery.of(client, member, options.max_reconsume_times),
+        delivery=Delivery.of(client, member, options.max_reconsume_times, options.delay_levels),
     )
     if member is not None:
         started_ms = client.wall_clock.now_ms()

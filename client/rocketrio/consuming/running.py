@@ -14,6 +14,7 @@ Unlike Java: a handler is awaited; workers take messages when they are free, so 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import Context, copy_context
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -28,9 +29,11 @@ from rocketrio.consuming.hands import HANDLER_TIMEOUT, Hand, watch
 from rocketrio.consuming.in_work import InWork, Unit
 from rocketrio.consuming.inflating import inflated_size
 from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio.consuming.send_back import DEAD_LETTER_LEVEL, check_level
+from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
+from rocketrio.producing.delays import DELAY_LEVELS
+from rocketrio_protocol.commands.consumer import BROKER_DECIDES_LEVEL, DEAD_LETTER_LEVEL
 from rocketrio_protocol.compression import INFLATE_LIMIT
-from rocketrio_protocol.errors import ClosedError, Error
+from rocketrio_protocol.errors import ClosedError, Error, LocalProtocolError
 from rocketrio_protocol.message import MessageExt
 from rocketrio_protocol.remoting.tasks import background_nursery
 
@@ -58,16 +61,17 @@ logger = logging.getLogger("rocketrio.consumer")
 class ConsumeLater(Exception):
     """Raised by a handler: this message again later.
 
-    `delay_level` is 1 to 18 of the broker's list of delays, 0 to wait longer each time, -1 for the dead-letter topic.
-    Where order counts the same message is tried again after a second, whatever the level but -1. A handler of
-    `run_batches` may say that the first `done` messages of its list are done: the others come again.
+    `delay` says after which time: brokers have a list of delays (1 s to 2 h), and the shortest one that is not shorter
+    is taken. None waits longer each time, `GIVE_UP` is for the dead-letter topic. Where order counts the same message
+    is tried again after a second, whatever the delay but for GIVE_UP. A handler of `run_batches` may say that the first
+    `done` messages of its list are done: the others come again.
     """
 
-    def __init__(self, delay_level: int = 0, *, done: int = 0) -> None:
-        check_level(delay_level)
+    def __init__(self, delay: RetryDelay = None, *, done: int = 0) -> None:
+        check_delay(delay)
         whole_number("done", done, least=0)
-        super().__init__(delay_level)
-        self.delay_level = delay_level
+        super().__init__(delay)
+        self.delay = delay
         self.done = done
 
 
@@ -82,6 +86,7 @@ class HandlerRun:
     """None where there is no group to take a message back: then a failure ends the run."""
     max_reconsume_times: int | None = None
     """Where order counts: how often a message is tried again before it is a dead letter; None for no end."""
+    delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
     is_orderly: bool = False
     concurrency: int = CONCURRENCY
     drain_timeout: float = DRAIN_TIMEOUT
@@ -228,20 +233,24 @@ class HandlerRun:
             raise failure
         works = list(unit.works)
         first, counts = works[0].given, works[0].process_queue.counts
-        if not isinstance(failure, ConsumeLater):
-            counts.failed += len(works)
-            logger.warning(
-                "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d%s",
-                first.topic, first.message_id, first.reconsume_times, len(works), _hint(failure),
-                exc_info=failure,
-            )  # fmt: skip
-            return 0, works
-        level = failure.delay_level
-        logger.info("consume later message_id=%s delay_level=%d", first.message_id, level)
-        for work in works[: failure.done]:
-            work.done()
-        counts.failed += len(works[failure.done :])
-        return level, works[failure.done :]
+        if isinstance(failure, ConsumeLater):
+            try:
+                level = retry_level(failure.delay, self.delay_levels)
+            except LocalProtocolError as error:
+                failure = error
+            else:
+                logger.info("consume later message_id=%s delay=%s", first.message_id, failure.delay)
+                for work in works[: failure.done]:
+                    work.done()
+                counts.failed += len(works[failure.done :])
+                return level, works[failure.done :]
+        counts.failed += len(works)
+        logger.warning(
+            "handler failed topic=%s message_id=%s reconsume_times=%d messages=%d%s",
+            first.topic, first.message_id, first.reconsume_times, len(works), _hint(failure),
+            exc_info=failure,
+        )  # fmt: skip
+        return BROKER_DECIDES_LEVEL, works
 
     async def _is_handed_back(self, work: InWork, level: int) -> bool:
         assert self.hand_back is not None

@@ -9,16 +9,21 @@ Unlike Java: all masters of the retry topic are tried, and the delay level count
 """
 
 import logging
-from typing import Final
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import Enum
+from typing import Final, Literal, TypeAlias
 
 import attrs
 
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio.instance import ClientInstance
+from rocketrio.producing.delays import level_for
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.send_result import read_send_result
 from rocketrio_protocol.commands.consumer import (
     BROKER_DECIDES_LEVEL,
+    DEAD_LETTER_LEVEL,
     FIRST_RETRY_LEVEL,
     ConsumerSendMsgBackRequestHeader,
 )
@@ -38,12 +43,24 @@ SEND_BACK_TIMEOUT: Final = 5.0
 """Seconds for one attempt; a broker may wait that long for its slaves (consumerSendMessageBack)."""
 MAX_RECONSUME_TIMES: Final = 16
 """Redeliveries before the dead-letter topic (maxReconsumeTimes)."""
-DEAD_LETTER_LEVEL: Final = -1
-MAX_DELAY_LEVEL: Final = 18  # of a broker's default list
+_SHORTEST: Final = timedelta.resolution
 
 _KEPT_FLAGS: Final = int(SysFlag.COMPRESSED) | COMPRESSION_TYPE_MASK
 
 logger = logging.getLogger("rocketrio.consumer")
+
+
+class GiveUp(Enum):
+    """The type of `GIVE_UP`."""
+
+    GIVE_UP = "give up"
+
+
+GIVE_UP: Final = GiveUp.GIVE_UP
+"""In place of a delay: the message goes to the dead-letter topic and does not come again."""
+
+RetryDelay: TypeAlias = timedelta | Literal[GiveUp.GIVE_UP] | None
+"""When a message comes again; None waits longer each time."""
 
 
 @attrs.define(eq=False)
@@ -56,7 +73,6 @@ class SendBack:
 
     async def send_back(self, message: MessageExt, delay_level: int) -> None:
         """Returns when the message is stored again. Raises Error when no broker stored it; a cancel leaves it open."""
-        check_level(delay_level)
         try:
             await self._to_its_broker(message, delay_level)
         except Error as error:
@@ -138,10 +154,24 @@ class SendBack:
         )
 
 
-def check_level(delay_level: int) -> None:
-    """Raises ConfigError for what is no level: -1 is the dead-letter topic, 0 lets the broker choose."""
-    if not DEAD_LETTER_LEVEL <= delay_level <= MAX_DELAY_LEVEL:
+def check_delay(delay: RetryDelay) -> None:
+    """Raise ConfigError for what says nothing about when a message comes again."""
+    if delay is None or delay is GIVE_UP:
+        return
+    if not isinstance(delay, timedelta) or delay < timedelta(0):
         raise ConfigError(
-            f"delay_level={delay_level} must be 1 to {MAX_DELAY_LEVEL},"
-            f" {BROKER_DECIDES_LEVEL} for a longer wait each time, or {DEAD_LETTER_LEVEL} for the dead-letter topic"
+            f"delay={delay!r} must be a timedelta that is not negative, None for a longer wait each time,"
+            " or GIVE_UP for the dead-letter topic"
         )
+
+
+def retry_level(delay: RetryDelay, levels: Sequence[timedelta]) -> int:
+    """Return the brokers' level for a delay: the shortest one that is not shorter than it.
+
+    Raises LocalProtocolError for a delay beyond the longest level.
+    """
+    if delay is None:
+        return BROKER_DECIDES_LEVEL
+    if delay is GIVE_UP:
+        return DEAD_LETTER_LEVEL
+    return level_for(max(delay, _SHORTEST), levels)  # The level 0 would wait longer each time.

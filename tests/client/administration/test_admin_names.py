@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from rocketrio import (
+    GIVE_UP,
     Admin,
     ClientInstance,
     ConsumeLater,
@@ -51,7 +52,7 @@ async def _fill(tenant: ClientInstance) -> None:
         await producer.send(Message("orders", b"bad", keys="k"), queue=QUEUE)
 
     async def refuse(message: MessageExt) -> None:
-        raise ConsumeLater(-1)
+        raise ConsumeLater(GIVE_UP)
 
     async with open_consumer(
         "orders", group="billing", start_from="earliest", client=tenant

@@ -6,7 +6,7 @@ import pytest
 import trio
 from tests.client.orders import TOPIC, receive, send
 
-from rocketrio import ClientInstance, ConsumeLater, MessageExt, open_admin, open_consumer
+from rocketrio import GIVE_UP, ClientInstance, ConsumeLater, MessageExt, open_admin, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.name_server import NameServer
 from rocketrio_protocol.errors import ConfigError, NotReachable, RouteNotFound
@@ -19,7 +19,7 @@ async def give_up(client: ClientInstance, count: int, *, group: str = "g") -> No
     await send(client, count, queues=1)
 
     async def handle(message: MessageExt) -> None:
-        raise ConsumeLater(-1)
+        raise ConsumeLater(GIVE_UP)
 
     async with open_consumer(TOPIC, group=group, client=client) as consumer:
         with trio.move_on_after(3):

@@ -5,7 +5,7 @@ import trio
 from click.testing import CliRunner
 from tests.client.cli.test_commands import Done, in_cluster
 
-from rocketrio import ConsumeLater, MessageExt, open_client, open_consumer
+from rocketrio import GIVE_UP, ConsumeLater, MessageExt, open_client, open_consumer
 from rocketrio.cli import main
 from rocketrio.cli.dead_letters import COLUMNS
 from rocketrio_broker.embedded import EmbeddedCluster
@@ -20,7 +20,7 @@ async def give_up_all(cluster: EmbeddedCluster, *, count: int) -> None:
         left -= 1
         if not left:
             scope.cancel()
-        raise ConsumeLater(-1)
+        raise ConsumeLater(GIVE_UP)
 
     async with (
         open_client(name_servers=cluster.name_servers) as client,

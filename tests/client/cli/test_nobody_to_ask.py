@@ -6,7 +6,15 @@ import pytest
 import trio
 from tests.client.cli.test_commands import Done, in_cluster, rocketrio
 
-from rocketrio import ConsumeLater, Message, MessageExt, open_client, open_consumer, open_producer
+from rocketrio import (
+    GIVE_UP,
+    ConsumeLater,
+    Message,
+    MessageExt,
+    open_client,
+    open_consumer,
+    open_producer,
+)
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.name_server import NameServer
 from rocketrio_protocol.remoting.tcp import listen_tcp
@@ -75,7 +83,7 @@ async def test_commands_take_the_long_names_that_lists_show() -> None:
 
                 async def refuse(message: MessageExt) -> None:
                     scope.cancel()
-                    raise ConsumeLater(-1)
+                    raise ConsumeLater(GIVE_UP)
 
                 async with open_consumer(
                     "orders", group="billing", start_from="earliest", client=client

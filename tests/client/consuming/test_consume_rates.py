@@ -1,5 +1,6 @@
 """How fast a consumer says it is: by topic, over the last minute, and failed messages over the last hour."""
 
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -152,7 +153,9 @@ async def test_failed_messages_are_no_done_ones(client: ClientInstance) -> None:
 
     async def handle(message: MessageExt) -> None:
         if int(message.body) % 3 == 0:
-            raise ConsumeLater(18) if int(message.body) % 2 else ValueError("no good")
+            raise (
+                ConsumeLater(timedelta(hours=2)) if int(message.body) % 2 else ValueError("no good")
+            )
 
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         with trio.move_on_after(10):
@@ -184,7 +187,7 @@ async def test_what_a_loop_hands_back_has_failed(client: ClientInstance) -> None
     await send(client, 4, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         message = await consumer.receive()
-        await consumer.retry(message, 1)
+        await consumer.retry(message, timedelta(seconds=1))
         await receive(consumer, 3)
         await trio.sleep(10)
         told = status(consumer)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -88,7 +89,7 @@ async def test_handler_runs_once_more_and_no_offset_moves(client: ClientInstance
 @pytest.mark.parametrize(
     ("failure", "result", "remark"),
     [
-        (ConsumeLater(3), "CR_LATER", None),
+        (ConsumeLater(timedelta(seconds=10)), "CR_LATER", None),
         (KeyError("nobody"), "CR_THROW_EXCEPTION", "KeyError: 'nobody'"),
     ],
 )
@@ -156,7 +157,7 @@ async def test_message_of_the_retry_topic_has_its_first_topic(
     async def handle(message: MessageExt) -> None:
         seen.append(message)
         if len(seen) == 1:
-            raise ConsumeLater(1)
+            raise ConsumeLater(timedelta(seconds=1))
 
     async with (
         open_consumer(TOPIC, group="g", start_from="earliest", client=client) as consumer,

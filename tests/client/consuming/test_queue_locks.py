@@ -8,6 +8,7 @@ from tests.client.orders import TOPIC, another_client, committed, receive, send,
 from trio.testing import MockClock
 
 from rocketrio import (
+    GIVE_UP,
     ClientInstance,
     ConsumeLater,
     MessageExt,
@@ -218,7 +219,7 @@ async def test_message_that_fails_too_often_lets_the_others_pass(client: ClientI
         if message.body == b"1":
             raise ValueError("never")
         if message.body == b"2":
-            raise ConsumeLater(-1)
+            raise ConsumeLater(GIVE_UP)
 
     async with open_consumer(
         TOPIC, group="g", orderly=True, max_reconsume_times=2, client=client

@@ -1,6 +1,7 @@
 """Handlers that get lists: what is in a list, and what of it comes again."""
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 import trio
@@ -85,7 +86,7 @@ async def test_handler_may_say_how_many_are_done(client: ClientInstance) -> None
     async def store(messages: list[MessageExt]) -> None:
         seen.append(numbers(messages))
         if len(messages) == 5:
-            raise ConsumeLater(1, done=3)
+            raise ConsumeLater(timedelta(seconds=1), done=3)
 
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
         with trio.move_on_after(30):
@@ -104,7 +105,7 @@ async def test_what_nobody_takes_back_is_handled_here_again(
     async def store(messages: list[MessageExt]) -> None:
         seen.append(numbers(messages))
         if len(seen) == 1:
-            raise ConsumeLater(1)
+            raise ConsumeLater(timedelta(seconds=1))
 
     async def taken_once(_: object, message: MessageExt, delay_level: int) -> None:
         if message.body != b"0":

@@ -1,6 +1,8 @@
 """Handing messages back: to the broker that holds them, or to another one."""
 
 import zlib
+from datetime import timedelta
+from typing import Any
 
 import pytest
 import trio
@@ -8,7 +10,10 @@ from tests.client.conftest import run_in_virtual_time
 from tests.client.orders import TOPIC, send
 
 from rocketrio import (
+    DELAY_LEVELS,
+    GIVE_UP,
     ClientInstance,
+    ConsumeLater,
     Error,
     Message,
     MessageExt,
@@ -19,12 +24,12 @@ from rocketrio import (
 )
 from rocketrio.connections import Connections
 from rocketrio.consuming.redelivered import redelivered
-from rocketrio.consuming.send_back import SendBack
+from rocketrio.consuming.send_back import RetryDelay, SendBack, retry_level
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
-from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.errors import ConfigError, LocalProtocolError, NotReachable
 from rocketrio_protocol.header_fields import RequestHeader
 from rocketrio_protocol.topic_names import dead_letter_topic, retry_topic
 
@@ -95,7 +100,7 @@ async def test_dead_letter_is_one_also_by_way_of_another_broker(
     await send(client, 2, queues=1)
     async with open_consumer(TOPIC, group="g", client=client, max_reconsume_times=0) as consumer:
         await trio.sleep(6)  # Until the retry topic is known.
-        await consumer.retry(await consumer.receive(), delay_level=-1)
+        await consumer.retry(await consumer.receive(), GIVE_UP)
         await consumer.retry(await consumer.receive())
     async with open_admin(client=client) as admin:
         (dead,) = (await admin.topic(dead_letter_topic("g"))).queues
@@ -143,13 +148,74 @@ async def test_handler_gets_a_message_again_that_nobody_took_back(
         assert consumer.position(consumer.assignment[0]) == 1
 
 
-@pytest.mark.parametrize("level", [-2, 19])
-async def test_level_that_no_broker_has_is_refused(client: ClientInstance, level: int) -> None:
+@pytest.mark.parametrize(
+    ("delay", "level"),
+    [
+        (None, 0),
+        (GIVE_UP, -1),
+        (timedelta(0), 1),
+        (timedelta(microseconds=1), 1),
+        (timedelta(seconds=1), 1),
+        (timedelta(seconds=1, microseconds=1), 2),
+        (timedelta(minutes=1), 5),
+        (timedelta(hours=2), 18),
+    ],
+)
+def test_delay_is_the_shortest_level_that_is_not_shorter(delay: RetryDelay, level: int) -> None:
+    assert retry_level(delay, DELAY_LEVELS) == level
+
+
+async def test_delay_counts_by_the_levels_that_the_brokers_have(
+    client: ClientInstance, asked: list[RequestHeader]
+) -> None:
+    await send(client, 1, queues=1)
+    levels = [timedelta(hours=1), timedelta(seconds=2), timedelta(seconds=1)]
+    async with open_consumer(TOPIC, group="g", client=client, delay_levels=levels) as consumer:
+        await trio.sleep(6)  # Until the retry topic is known.
+        await consumer.retry(await consumer.receive(), timedelta(seconds=1.5))
+    header = next(one for one in asked if isinstance(one, ConsumerSendMsgBackRequestHeader))
+    assert header.delay_level == 2
+
+
+@pytest.mark.parametrize("delay", [5, 0, -1, True, "soon", timedelta(seconds=-1)])
+async def test_what_is_no_delay_is_refused_with_what_is(client: ClientInstance, delay: Any) -> None:
+    with pytest.raises(ConfigError, match=r"must be a timedelta .* GIVE_UP"):
+        ConsumeLater(delay)
     await send(client, 1, queues=1)
     async with open_consumer(TOPIC, group="g", client=client) as consumer:
-        message = await consumer.receive()
-        with pytest.raises(ConfigError, match=f"delay_level={level}"):
-            await consumer.retry(message, delay_level=level)
+        with pytest.raises(ConfigError, match=r"must be a timedelta .* GIVE_UP"):
+            await consumer.retry(await consumer.receive(), delay)
+
+
+async def test_delay_beyond_the_longest_is_refused(
+    client: ClientInstance, asked: list[RequestHeader]
+) -> None:
+    await send(client, 1, queues=1)
+    asked.clear()
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with pytest.raises(LocalProtocolError, match="2:00:00 is the longest"):
+            await consumer.retry(await consumer.receive(), timedelta(hours=2, seconds=1))
+    assert not asked
+
+
+async def test_handler_that_asks_for_too_long_a_delay_has_failed(
+    client: ClientInstance, caplog: pytest.LogCaptureFixture
+) -> None:
+    await send(client, 1, queues=1)
+    at: list[float] = []
+
+    async def handle(message: MessageExt) -> None:
+        at.append(trio.current_time())
+        if len(at) == 1:
+            raise ConsumeLater(timedelta(days=1))
+
+    async with open_consumer(TOPIC, group="g", client=client) as consumer:
+        with trio.move_on_after(40):
+            await consumer.run(handle)
+    assert at[1] - at[0] == pytest.approx(10.0, abs=1.5)
+    [failed] = [record for record in caplog.records if "handler failed" in record.message]
+    assert failed.exc_info
+    assert "2:00:00 is the longest" in str(failed.exc_info[1])
 
 
 async def test_copy_of_a_redelivered_message_is_one_too(

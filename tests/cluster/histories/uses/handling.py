@@ -7,7 +7,7 @@ import attrs
 import trio
 from tests.cluster.histories.events import now
 from tests.cluster.histories.uses.events import Began, Finished
-from tests.cluster.histories.uses.names import RECONSUME_LIMIT
+from tests.cluster.histories.uses.names import DELAY_LEVELS, RECONSUME_LIMIT
 from tests.cluster.histories.world import World
 
 from rocketrio import ConsumeLater, MessageExt
@@ -64,7 +64,7 @@ class NotingHandler:
             await trio.sleep(plan.seconds)
             if message.reconsume_times < plan.fails:
                 outcome, level = "failed", plan.level
-                raise ConsumeLater(level) if level else _Failed
+                raise ConsumeLater(DELAY_LEVELS[level - 1]) if level else _Failed
             outcome = "done"
         finally:
             fields = attrs.asdict(began) | {"at": now(), "outcome": outcome, "level": level}

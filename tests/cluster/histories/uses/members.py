@@ -15,6 +15,7 @@ from tests.cluster.histories.uses.events import Noticed
 from tests.cluster.histories.uses.handling import LONGEST, NotingHandler
 from tests.cluster.histories.uses.names import (
     CLERKS,
+    DELAY_LEVELS,
     LEDGER,
     NOTICES,
     READERS,
@@ -120,6 +121,7 @@ async def _handle(
                     client=client,
                     start_from="earliest",
                     max_reconsume_times=RECONSUME_LIMIT,
+                    delay_levels=DELAY_LEVELS,
                     auto_commit_interval=2.0,
                     **options,
                 ) as consumer,

@@ -5,6 +5,7 @@ ledger      read in order, queues locked         tasks      handlers that fail, 
 rounds      read by static members
 """
 
+from datetime import timedelta
 from typing import Final
 
 import attrs
@@ -32,6 +33,7 @@ QUEUES_OF_USE: Final = 4
 
 DELAYS: Final = (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 40)
 """Seconds of the levels 1, 2, ..., in place of hours."""
+DELAY_LEVELS: Final = tuple(timedelta(seconds=seconds) for seconds in DELAYS)
 SENT_LEVELS: Final = 8
 """Levels that reminders are sent with; the others would be due after the run."""
 ROUNDING: Final = 0.002
