@@ -157,7 +157,7 @@ async def run_handlers(client: ClientInstance, topic: str, size: int, count: int
 
 async def measure(name_server: str, count: int) -> None:
     # Imported at the first table, which takes half a second.
-    for module in ("pyarrow.compute", "rocketrio_protocol.columns"):
+    for module in ("pyarrow.compute", "rocketrio_protocol.columns.decode"):
         import_module(module)
     async with open_client(name_servers=[name_server]) as client:
         for size, part in SIZES.items():

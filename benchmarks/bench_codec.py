@@ -14,7 +14,7 @@ from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessa
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.header_codec import decode_header, encode_header
-from rocketrio_protocol.header_fields import Header
+from rocketrio_protocol.headers import Header
 
 ROUNDS = 5
 CALLS = 20_000

@@ -11,15 +11,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from rocketrio_protocol.batch import decode_batch, encode_batch
-from rocketrio_protocol.columns import decode_columns
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import (
-    decode_messages,
-    encode_record,
-    pack_host,
-    scan_record,
-)
+from rocketrio_protocol.columns.decode import decode_columns
+from rocketrio_protocol.message import MessageExt, decode_messages
+from rocketrio_protocol.record.batch import decode_batch, encode_batch
+from rocketrio_protocol.record.decode import scan_record
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import pack_host
 
 ROUNDS = 7
 HOST = pack_host("127.0.0.1", 10911)

@@ -42,7 +42,8 @@ from rocketrio import (
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.store.message_store import open_message_store
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import ClusterInfo, KVTable
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
     GetBrokerRuntimeInfoRequestHeader,
@@ -52,7 +53,6 @@ from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.remoting.pool import ChannelPool, check, open_channel_pool
 from rocketrio_protocol.remoting.ports import SystemWallClock
 from rocketrio_protocol.remoting.tcp import dial_tcp
-from rocketrio_protocol.route import ClusterInfo, KVTable
 
 TOPIC: Final = "bench"
 QUEUE: Final = MessageQueue(TOPIC, "broker-a", 0)

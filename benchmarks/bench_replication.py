@@ -28,7 +28,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import RealDisk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.put_message import PutMessage
-from rocketrio_protocol.message_codec import pack_host
+from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.ports import SystemWallClock
 from rocketrio_protocol.remoting.tcp import dial_tcp, listen_tcp
 

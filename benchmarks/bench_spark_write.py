@@ -26,7 +26,7 @@ from rocketrio.spark.writing.rows import RowEncoder
 from rocketrio.spark.writing.schema import WriteColumns
 from rocketrio.spark.writing.stamps import TaskStamp
 from rocketrio.spark.writing.writer import write_rows
-from rocketrio_protocol.message_id import UniqueIdGenerator
+from rocketrio_protocol.record.message_id import UniqueIdGenerator
 
 PARTS = ("encoder", "task", "job")
 ROWS_PER_BATCH = 10_000  # as Spark hands them over (maxRecordsPerBatch)

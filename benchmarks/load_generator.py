@@ -14,13 +14,13 @@ from pathlib import Path
 import attrs
 from peers.figures import cpu_seconds
 
-from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
+from rocketrio_protocol.record.batch import encode_batch
 
 SCALE = float(os.environ.get("BENCH_SCALE", "1"))
 """Multiplies the number of requests: 0.05 for a quick look."""

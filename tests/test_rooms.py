@@ -42,6 +42,11 @@ ROOMS = (
     Room(f"client/{CLIENT}/producing", (f"{CLIENT}.administration", f"{CLIENT}.consuming")),
     Room(f"broker/{BROKER}", (CLIENT, "pyspark")),
     Room(
+        f"broker/{BROKER}",
+        (f"{BROKER}.testing",),
+        but=(f"broker/{BROKER}/embedded.py", f"broker/{BROKER}/testing"),
+    ),
+    Room(
         f"broker/{BROKER}/store",
         (f"{BROKER}.ha", f"{BROKER}.processor", f"{BROKER}.broker", f"{BROKER}.embedded"),
     ),
@@ -80,7 +85,7 @@ def starts_with(module: str, prefix: str) -> bool:
     return module == prefix or module.startswith(prefix + ".")
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.path)
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: f"{room.path}-{room.forbidden[0]}")
 def test_room_imports_only_what_it_may(room: Room) -> None:
     wrong = []
     for path in source_files(ROOT / room.path):

@@ -77,7 +77,7 @@ def row_source() -> Any:
             from rocketrio.spark.reading.options import parse_read_options
             from rocketrio.spark.reading.plan import ReadTask
             from rocketrio.spark.runtime import process_runtime
-            from rocketrio_protocol.message_codec import decode_messages
+            from rocketrio_protocol.message import decode_messages
 
             options, runtime = parse_read_options(self.options), process_runtime()
             task = ReadTask.from_value(partition.value)

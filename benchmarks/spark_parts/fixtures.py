@@ -11,9 +11,9 @@ from typing import Any
 import trio
 
 from rocketrio import Message, open_producer
-from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.commands.send import SendBatchMessageRequestHeader
+from rocketrio_protocol.record.batch import encode_batch
 from rocketrio_protocol.remoting.pool import ChannelPool, check, open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 

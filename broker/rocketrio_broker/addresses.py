@@ -16,7 +16,7 @@ import trio
 
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.ports import Listen, Listener, join_addr, split_addr
 
 FAST_PORT_DISTANCE: Final = 2

@@ -14,8 +14,8 @@ from typing import Final
 
 import attrs
 
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig, TopicConfig
 
 _LONG: Final = re.compile(r"[+-]?\d{1,19}")
 

@@ -20,8 +20,8 @@ from typing import Final
 import attrs
 import trio
 
+from rocketrio_protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
 from rocketrio_protocol.remoting.tasks import every
-from rocketrio_protocol.stats import BrokerStatsData, BrokerStatsItem
 
 SAMPLING_INTERVAL: Final = 10.0  # samplingInSeconds
 MINUTE_ROUNDS: Final = 6

@@ -15,9 +15,9 @@ from typing import Final, Protocol
 import attrs
 
 from rocketrio_broker.static_members import AwayMembers
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from rocketrio_protocol.codes import LanguageCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.client import ConsumerData, SubscriptionData
 
 logger = logging.getLogger("rocketrio_broker.clients")
 

@@ -14,9 +14,11 @@ from attrs import validators
 
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.bodies.topics import DataVersion
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.ha import TRANSFER_SIZE_LIMIT
+from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
+from rocketrio_protocol.names import topic_name_problem
 from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
 from rocketrio_protocol.remoting.server_limits import (
     CONNECTION_LIMIT,
@@ -25,8 +27,6 @@ from rocketrio_protocol.remoting.server_limits import (
     UNSENT_SIZE_LIMIT,
     ServerLimits,
 )
-from rocketrio_protocol.topic_config import DataVersion
-from rocketrio_protocol.topic_names import topic_name_problem
 
 ROLES: Final = ("async-master", "sync-master", "slave")
 

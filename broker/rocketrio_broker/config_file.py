@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar
 
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.json_tables import loads_table
 from rocketrio_protocol.errors import Error, RemoteProtocolError
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.json_tables import loads_table
 
 logger = logging.getLogger("rocketrio_broker.config_file")
 

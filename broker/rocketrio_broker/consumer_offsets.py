@@ -25,12 +25,15 @@ from rocketrio_broker.offset_journal import OffsetJournal
 from rocketrio_broker.offset_table import OffsetTable, QueueEnd, TopicAndGroup, offsets_by_key
 from rocketrio_broker.offset_version import FIRST, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import (
+    ConsumerOffsetSnapshot,
+    ConsumerOffsetWrapper,
+    VersionedConsumerOffsets,
+)
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.offset_versions import ConsumerOffsetSnapshot, VersionedConsumerOffsets
 from rocketrio_protocol.remoting.tasks import every
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 

@@ -13,7 +13,7 @@ Answers to: ScheduleMessageService's offsetTable, DelayOffsetSerializeWrapper.
 from collections.abc import Callable
 
 from rocketrio_broker.config_file import ConfigFile
-from rocketrio_protocol.topic_config import DelayOffsetWrapper
+from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 
 
 class DelayOffsets:

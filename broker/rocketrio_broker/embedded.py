@@ -29,10 +29,10 @@ from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk, RealDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import ClosedError
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.ports import (
     Dial,
     Listen,

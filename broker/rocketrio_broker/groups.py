@@ -13,22 +13,23 @@ from typing import Final
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError, check_room
 from rocketrio_broker.joined_table import joined_table, newer_version
-from rocketrio_protocol import fastjson, topic_names
-from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol import names
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.topics import (
     DataVersion,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.groups")
 
-_SYSTEM_GROUPS: Final = frozenset(topic_names.SYSTEM_GROUPS)
+_SYSTEM_GROUPS: Final = frozenset(names.SYSTEM_GROUPS)
 
 
 def is_system_group(group: str) -> bool:
     """Belongs to RocketMQ's own tools."""
-    return group in _SYSTEM_GROUPS or group.startswith(topic_names.SYSTEM_GROUP_PREFIX)
+    return group in _SYSTEM_GROUPS or group.startswith(names.SYSTEM_GROUP_PREFIX)
 
 
 class SubscriptionGroupManager:
@@ -41,7 +42,7 @@ class SubscriptionGroupManager:
         self._answer_text = fastjson.KeptText(is_pretty=False)
         self._wall_clock = wall_clock
         self.subscription_group_table: dict[str, SubscriptionGroupConfig] = {
-            group: SubscriptionGroupConfig(group) for group in topic_names.SYSTEM_GROUPS
+            group: SubscriptionGroupConfig(group) for group in names.SYSTEM_GROUPS
         }
         self.data_version = DataVersion(timestamp=wall_clock.now_ms())
 
@@ -79,7 +80,7 @@ class SubscriptionGroupManager:
 
     def _new(self, group: str) -> SubscriptionGroupConfig | None:
         may_create = self._config.broker.auto_create_subscription_group or is_system_group(group)
-        if not may_create or topic_names.group_name_problem(group):
+        if not may_create or names.group_name_problem(group):
             return None
         return SubscriptionGroupConfig(group)
 
@@ -164,7 +165,7 @@ def _possible(table: dict[str, SubscriptionGroupConfig]) -> dict[str, Subscripti
     """Return the table without entries that no group can have."""
     kept = {}
     for name, group in table.items():
-        problem = topic_names.group_name_problem(name)
+        problem = names.group_name_problem(name)
         if problem is None and group.group_name != name:
             problem = f"its settings are those of {group.group_name!r}"
         if problem is None:

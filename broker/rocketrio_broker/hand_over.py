@@ -44,7 +44,7 @@ from rocketrio_broker.queue_locks import KeptLocks
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role import RoleService
 from rocketrio_broker.role_file import PendingHandOver, RoleAndId, RoleFile
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetBrokerHAStatusRequestHeader,
@@ -54,7 +54,7 @@ from rocketrio_protocol.commands.admin import (
 )
 from rocketrio_protocol.errors import BrokerError, Error
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, check
 

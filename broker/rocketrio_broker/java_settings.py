@@ -18,8 +18,8 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import BrokerError, ConfigError
+from rocketrio_protocol.names import TRACE_TOPIC
 from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.topic_names import TRACE_TOPIC
 
 _OWN_NAMES: Final = {
     "cluster_name": "brokerClusterName",

@@ -7,7 +7,7 @@ Unlike Java: there a new master has what it happened to copy last.
 
 from typing import TypeVar
 
-from rocketrio_protocol.topic_config import DataVersion
+from rocketrio_protocol.bodies.topics import DataVersion
 
 Settings = TypeVar("Settings")
 

@@ -17,9 +17,9 @@ import msgspec
 import trio
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.errors import ConfigError, Error
-from rocketrio_protocol.route import KVTable
 
 logger = logging.getLogger("rocketrio_broker.name_server")
 

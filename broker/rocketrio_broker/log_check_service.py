@@ -22,12 +22,12 @@ from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.log_check import Finding, LogCheck, digest
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_protocol.bodies.log_check import LogCheckStatus, LogProblem
 from rocketrio_protocol.commands.admin import (
     GetLogDigestRequestHeader,
     GetLogDigestResponseHeader,
 )
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.log_check import LogCheckStatus, LogProblem
 from rocketrio_protocol.remoting.pool import check
 
 logger = logging.getLogger("rocketrio_broker")

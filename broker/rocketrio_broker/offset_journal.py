@@ -20,8 +20,8 @@ import msgspec
 from rocketrio_broker.offset_table import TopicAndGroup
 from rocketrio_broker.offset_version import Generation, Version
 from rocketrio_broker.store.disk import Disk, DiskFile
+from rocketrio_protocol.bodies.fastjson import Int32, Int64
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.topic_config import Int32, Int64
 
 logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 

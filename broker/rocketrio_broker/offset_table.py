@@ -22,10 +22,13 @@ from rocketrio_broker.offset_version import (
     Version,
     join_commit,
 )
+from rocketrio_protocol.bodies.offsets import (
+    ConsumerOffsetWrapper,
+    OffsetVersions,
+    VersionedConsumerOffsets,
+)
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.offset_versions import OffsetVersions, VersionedConsumerOffsets
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 

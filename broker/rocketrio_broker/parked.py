@@ -19,20 +19,19 @@ from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.java_map_order import java_properties_text
-from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
-from rocketrio_protocol.properties import (
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, topic_name_problem
+from rocketrio_protocol.record.java_hash import java_properties_text
+from rocketrio_protocol.record.layout import TRANSACTION_MASK
+from rocketrio_protocol.record.properties import (
     NAME_VALUE_SEPARATOR,
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
     decimal_value,
     decode_properties,
     property_value,
 )
-from rocketrio_protocol.property_names import (
-    PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_REAL_QUEUE_ID,
-    PROPERTY_REAL_TOPIC,
-)
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, topic_name_problem
 
 _DELAY: Final = (PROPERTY_DELAY_TIME_LEVEL + NAME_VALUE_SEPARATOR).encode()
 HALF_QUEUE_ID: Final = 0

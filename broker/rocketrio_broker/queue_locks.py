@@ -22,7 +22,7 @@ import attrs
 import msgspec
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
-from rocketrio_protocol.commands.consumer import QueueName
+from rocketrio_protocol.bodies.queues import QueueName
 
 logger = logging.getLogger("rocketrio_broker.queue_locks")
 

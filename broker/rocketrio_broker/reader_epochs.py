@@ -21,8 +21,8 @@ from itertools import pairwise
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.ha import LARGEST_OFFSET
-from rocketrio_protocol.ha_exchange import Epoch
+from rocketrio_protocol.ha.exchange import Epoch
+from rocketrio_protocol.ha.stream import LARGEST_OFFSET
 
 
 class ReaderEpochs:

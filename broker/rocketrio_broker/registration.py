@@ -23,15 +23,18 @@ import trio
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_protocol.bodies.registration import (
+    RegisterBrokerBody,
+    body_crc32,
+    encode_register_body,
+)
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import Error, broker_error
-from rocketrio_protocol.register_body import body_crc32, encode_register_body
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.remoting.ports import is_peer_addr
-from rocketrio_protocol.topic_config import RegisterBrokerBody
 
 logger = logging.getLogger("rocketrio_broker.registration")
 

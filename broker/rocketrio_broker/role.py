@@ -39,9 +39,9 @@ from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.registration import BrokerRegistration
 from rocketrio_broker.role_file import PendingHandOver, RoleFile
 from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.errors import ConfigError, Error, RequestCodeNotSupported
-from rocketrio_protocol.topic_config import TopicConfig
 
 logger = logging.getLogger("rocketrio_broker")
 

@@ -25,17 +25,17 @@ import attrs
 
 from rocketrio_broker.share import Share
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.errors import Error
-from rocketrio_protocol.register_body import all_at_once
-from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol.bodies.registration import all_at_once
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
+from rocketrio_protocol.bodies.topics import (
     DataVersion,
     Permission,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketrio_protocol.codes import MASTER_ID
+from rocketrio_protocol.errors import Error
+from rocketrio_protocol.remoting.ports import split_addr
 
 logger = logging.getLogger("rocketrio_broker.name_server")
 

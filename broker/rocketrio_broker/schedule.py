@@ -30,9 +30,9 @@ from rocketrio_broker.store.dispatch import DelayLevels
 from rocketrio_broker.store.errors import StoreError
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
+from rocketrio_protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
 logger = logging.getLogger("rocketrio_broker.schedule")
 

@@ -17,9 +17,9 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFile, check_room
 from rocketrio_broker.joined_table import joined_table, newer_version
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol import fastjson, topic_names
-from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol import names
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
     READ_WRITE,
     DataVersion,
@@ -28,6 +28,7 @@ from rocketrio_protocol.topic_config import (
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.topics")
 
@@ -48,7 +49,7 @@ class TopicConfigManager:
         self.topic_config_table: dict[str, TopicConfig] = {
             topic.topic_name: topic for topic in self._system_topics()
         }
-        self.system_topics: Final = topic_names.SYSTEM_TOPICS | set(self.topic_config_table)
+        self.system_topics: Final = names.SYSTEM_TOPICS | set(self.topic_config_table)
         self.data_version = DataVersion(timestamp=wall_clock.now_ms())
 
     def load(self) -> None:
@@ -64,7 +65,7 @@ class TopicConfigManager:
 
     def is_system_topic(self, topic: str) -> bool:
         """Belongs to the broker itself, so that nobody may create or change it by request."""
-        return topic in self.system_topics or topic.startswith(topic_names.SYSTEM_TOPIC_PREFIX)
+        return topic in self.system_topics or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
 
     def create_in_send(
         self, topic: str, *, default_topic: str, queue_nums: int, sys_flag: int = 0
@@ -114,8 +115,8 @@ class TopicConfigManager:
         """Make the retry topics that these groups lack, in one write of the file."""
         created = {}
         for group in groups:
-            topic = topic_names.retry_topic(group.group_name)
-            if topic in self.topic_config_table or topic_names.topic_name_problem(topic):
+            topic = names.retry_topic(group.group_name)
+            if topic in self.topic_config_table or names.topic_name_problem(topic):
                 continue
             queue_nums = min(group.retry_queue_nums, QUEUE_NUMS_LIMIT)
             created[topic] = TopicConfig(topic, queue_nums, queue_nums, topic_sys_flag=sys_flag)
@@ -230,19 +231,17 @@ class TopicConfigManager:
 
     def _system_topics(self) -> Iterable[TopicConfig]:
         broker = self._config.broker
-        yield _topic(topic_names.SELF_TEST_TOPIC, 1)
+        yield _topic(names.SELF_TEST_TOPIC, 1)
         if broker.auto_create_topic_enable:
-            yield _topic(
-                topic_names.AUTO_CREATE_TOPIC, broker.default_topic_queue_nums, perm=_INHERITED
-            )
-        yield _topic(topic_names.BENCHMARK_TOPIC, 1024)
+            yield _topic(names.AUTO_CREATE_TOPIC, broker.default_topic_queue_nums, perm=_INHERITED)
+        yield _topic(names.BENCHMARK_TOPIC, 1024)
         yield _topic(broker.cluster_name, 16, perm=_INHERITED)
         yield _topic(broker.broker_name, 1, perm=_INHERITED)
-        yield _topic(topic_names.OFFSET_MOVED_TOPIC, 1)
-        yield _topic(topic_names.SCHEDULE_TOPIC, SCHEDULE_QUEUES)
+        yield _topic(names.OFFSET_MOVED_TOPIC, 1)
+        yield _topic(names.SCHEDULE_TOPIC, SCHEDULE_QUEUES)
         if broker.trace_topic_enable:
-            yield _topic(topic_names.TRACE_TOPIC, 1)
-        yield _topic(f"{broker.cluster_name}_{topic_names.REPLY_TOPIC_POSTFIX}", 1)
+            yield _topic(names.TRACE_TOPIC, 1)
+        yield _topic(f"{broker.cluster_name}_{names.REPLY_TOPIC_POSTFIX}", 1)
 
 
 def _topic(name: str, queues: int, *, perm: int = READ_WRITE) -> TopicConfig:
@@ -266,7 +265,7 @@ def _entry_problem(name: str, topic: TopicConfig) -> str | None:
         return f"its settings are those of {topic.topic_name!r}"
     if min(topic.read_queue_nums, topic.write_queue_nums) < 0:
         return "it has less than 0 queues"
-    return topic_names.kept_topic_problem(name)
+    return names.kept_topic_problem(name)
 
 
 def _lowered(topic: TopicConfig) -> TopicConfig:

@@ -12,18 +12,20 @@ import attrs
 
 from rocketrio.connections import Caller
 from rocketrio.consuming.pull_result import PullResult, PullStatus
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerIdList,
+    HeartbeatData,
+    SubscriptionData,
+)
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import (
     CheckClientConfigRequestHeader,
-    CheckClientRequestBody,
-    ConsumerIdList,
     GetConsumerListByGroupRequestHeader,
-    HeartbeatData,
     HeartBeatRequestHeader,
     HeartBeatResponseHeader,
-    SubscriptionData,
     UnregisterClientRequestHeader,
 )
 from rocketrio_protocol.commands.offset import (
@@ -41,7 +43,7 @@ from rocketrio_protocol.commands.offset import (
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullMessageResponseHeader
 from rocketrio_protocol.errors import RemoteProtocolError, broker_error
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.message import MessageQueue
 
 API_TIMEOUT: Final = 3.0

@@ -23,14 +23,14 @@ from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.routing import Router
 from rocketrio.trace import SEND_TIMEOUT, TRACE_GROUP, Traces
 from rocketrio_protocol.codes import MASTER_ID, SerializeType
-from rocketrio_protocol.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.errors import ConfigError, NotReachable
+from rocketrio_protocol.names import TRACE_TOPIC
+from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.ports import Dial, SystemWallClock, WallClock, split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery
 from rocketrio_protocol.remoting.tcp import dial_tcp
-from rocketrio_protocol.topic_names import TRACE_TOPIC
 
 POLL_NAME_SERVER_INTERVAL: Final = 30.0  # pollNameServerInterval
 

@@ -16,7 +16,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest
 from rocketrio_protocol.errors import RequestTimeout
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import ChannelPool
 
 TIMEOUTS_IN_A_ROW: Final = 2

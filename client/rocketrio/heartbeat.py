@@ -19,14 +19,13 @@ import trio
 from rocketrio.api import ClientAPI
 from rocketrio.routing import Router
 from rocketrio.wakeup import Wakeup
-from rocketrio_protocol.commands.client import (
+from rocketrio_protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from rocketrio_protocol.commands.consumer import ConsumeMessageDirectlyResult
-from rocketrio_protocol.commands.running_info import ConsumerRunningInfo
+from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult, ConsumerRunningInfo
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageExt, MessageQueue
 

@@ -28,6 +28,7 @@ from rocketrio.round_trips import RoundTrips
 from rocketrio.routing import FindBrokerResult, Router
 from rocketrio.silence import SilenceWatch
 from rocketrio.topic_routes import TopicRoutes
+from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.errors import (
     ConfigError,
     Error,
@@ -36,13 +37,12 @@ from rocketrio_protocol.errors import (
     ServiceNotAvailable,
 )
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_id import UniqueIdGenerator
+from rocketrio_protocol.names import SELF_TEST_TOPIC
+from rocketrio_protocol.record.message_id import UniqueIdGenerator
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
-from rocketrio_protocol.route import TopicRouteData
-from rocketrio_protocol.topic_names import SELF_TEST_TOPIC
 
 if TYPE_CHECKING:
     from rocketrio.producing.request_reply import Replies

@@ -17,14 +17,14 @@ import attrs
 from rocketrio.heartbeat import ConsumerMembership, MemberAnswers
 from rocketrio.namespace import Namespace
 from rocketrio.stacks import stacks
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import consumer
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import MessageQueue, decode_messages
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -59,7 +59,7 @@ class MemberCalls:
         header = request.header(consumer.ResetConsumerClientOffsetRequestHeader)
         member = self._find(header.group)
         if member is not None and member.follow_reset is not None:
-            told = consumer.ResetOffsetBody.from_json(request.body).offset_table
+            told = ResetOffsetBody.from_json(request.body).offset_table
             short = self.namespace.unwrapped
             member.follow_reset(
                 {
@@ -75,7 +75,7 @@ class MemberCalls:
         table = {}
         if answers is not None:
             table = answers.consumer_offsets(self.namespace.unwrapped(header.topic))
-        body = consumer.ConsumerStatusBody(message_queue_table=table, consumer_table={})
+        body = ConsumerStatusBody(message_queue_table=table, consumer_table={})
         return request.response(body=body.to_json())
 
     def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

@@ -15,6 +15,7 @@ import attrs
 
 from rocketrio.arguments import list_of
 from rocketrio.connections import Caller
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, TopicList, TopicRouteData
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.cluster import (
@@ -33,9 +34,8 @@ from rocketrio_protocol.errors import (
     RouteNotFound,
     broker_error,
 )
-from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.route import BrokerData, ClusterInfo, TopicList, TopicRouteData
 
 NAME_SERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 """The environment variable RocketMQ users know: `host:port`, several separated by semicolons."""

@@ -21,19 +21,18 @@ import msgspec
 
 from rocketrio.connections import Connections
 from rocketrio.producing.send_request import SendRequest
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import HeartbeatData
+from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.client import HeartbeatData
-from rocketrio_protocol.commands.consumer import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.connection import PreparedRequest
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.property_names import PROPERTY_INSTANCE_ID
-from rocketrio_protocol.topic_names import (
+from rocketrio_protocol.names import (
     DEAD_LETTER_PREFIX,
     REPLY_TOPIC_POSTFIX,
     RETRY_PREFIX,
@@ -43,6 +42,7 @@ from rocketrio_protocol.topic_names import (
     SYSTEM_TOPICS,
     topic_name_problem,
 )
+from rocketrio_protocol.record.properties import PROPERTY_INSTANCE_ID
 
 SEPARATOR: Final = "%"
 _NAMES: Final = (

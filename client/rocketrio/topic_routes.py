@@ -14,8 +14,8 @@ import trio
 
 from rocketrio.name_servers import NameServers
 from rocketrio.routing import Router
+from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.route import TopicRouteData
 
 logger = logging.getLogger("rocketrio.instance")
 

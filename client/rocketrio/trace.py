@@ -35,14 +35,16 @@ from rocketrio.wakeup import Wakeup
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message import Message, MessageExt, SysFlag
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, decode_properties
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.message import Message, MessageExt
+from rocketrio_protocol.record.layout import SysFlag
+from rocketrio_protocol.record.properties import (
+    MAX_PROPERTIES_SIZE,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_MSG_REGION,
     PROPERTY_TAGS,
     PROPERTY_TRACE_SWITCH,
+    decode_properties,
 )
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import attrs
 import msgpack
 import msgspec
 
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.frame import Body

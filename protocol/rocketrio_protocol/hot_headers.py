@@ -24,13 +24,7 @@ from rocketrio_protocol.commands.send import (
     SendMessageResponseHeader,
 )
 from rocketrio_protocol.header_codec import Int32
-from rocketrio_protocol.header_fields import (
-    Header,
-    fields_of,
-    is_long,
-    value_type,
-    wire_name,
-)
+from rocketrio_protocol.headers import Header, fields_of, is_long, value_type, wire_name
 
 CODECS_FIELD: Final = "rocketrioCodecs"
 """Ext field by which a requester says which header encodings of ours it reads."""
@@ -71,7 +65,7 @@ def read_hot_header(header: bytes) -> HotHeader | None:
 
 
 def _reader(cls: type[Header], code: int) -> Callable[[bytes], HotHeader]:
-    """Compiled as `header_fields` compiles its decoders, and for the same reason."""
+    """Compiled as `headers` compiles its decoders, and for the same reason."""
     fields = [
         (field.name, _json_type(cls, field), _named(wire_name(field), field.default))
         for field in fields_of(cls)

@@ -6,18 +6,17 @@ Answers to: Message, MessageExt, MessageQueue, MessageSysFlag.
 Unlike Java: a MessageExt is a view that keeps its whole chunk alive; `copy()` detaches it.
 """
 
+import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from enum import IntFlag
 from struct import Struct
 from typing import Any, Final, TypeVar, overload
 
 import attrs
 import msgspec
 
-from rocketrio_protocol.compression import decompress
 from rocketrio_protocol.errors import (
     BodyUnreadable,
     ConfigError,
@@ -25,54 +24,40 @@ from rocketrio_protocol.errors import (
     ProtocolError,
     RemoteProtocolError,
 )
-from rocketrio_protocol.host_address import unpack_host
-from rocketrio_protocol.message_id import offset_message_id
-from rocketrio_protocol.properties import decode_properties, encode_properties, property_value
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.record.compression import decompress
+from rocketrio_protocol.record.layout import (
+    COMPRESSION_TYPE_MASK,
+    COMPRESSION_TYPE_SHIFT,
+    HOSTS_IPV6_MASK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_OVERHEAD,
+    SYS_FLAG_END,
+    SysFlag,
+    unpack_host,
+)
+from rocketrio_protocol.record.message_id import offset_message_id
+from rocketrio_protocol.record.properties import (
     FIELD_PROPERTIES,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
+    decode_properties,
+    encode_properties,
     joined_keys,
+    property_value,
 )
 
-MAGIC_V1: Final = -626843481
-"""0xDAA320A7: the topic length is one byte."""
-MAGIC_V2: Final = -626843477
-"""0xDAA320AB: the topic length is two bytes; 5.x writes it for topics over 127 bytes."""
-
+_SIZE_AND_MAGIC: Final = Struct(">ii")
+_SIZE_MAGIC_AND_SYS_FLAG: Final = Struct(">ii28xi")
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")
 _I64: Final = Struct(">q")
 # Magic, sysFlag and, where both hosts are IPv4, the body's length.
 _SHAPE: Final = Struct(">4xi28xi44xi")
 
-
-class SysFlag(IntFlag):
-    """Bits of a record's sysFlag; the two transaction bits together make `TRANSACTION_MASK`."""
-
-    COMPRESSED = 0x1
-    MULTI_TAGS = 0x2
-    TRANSACTION_PREPARED = 0x4
-    TRANSACTION_COMMIT = 0x8
-    TRANSACTION_ROLLBACK = 0xC
-    BORN_HOST_IPV6 = 0x10
-    STORE_HOST_IPV6 = 0x20
-    NEED_UNWRAP = 0x40
-    INNER_BATCH = 0x80
-    COMPRESSION_LZ4 = 0x100
-    COMPRESSION_ZSTD = 0x200
-    COMPRESSION_ZLIB = 0x300
-
-
-SYS_FLAG_END: Final = 39
-"""Where the last byte of a record's sysFlag lies, which says whether its body is compressed."""
-TRANSACTION_MASK: Final = 0xC
-COMPRESSION_TYPE_MASK: Final = 0x700
-COMPRESSION_TYPE_SHIFT: Final = 8
-HOSTS_IPV6_MASK: Final = 0x30
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -162,7 +147,7 @@ class Message:
 
 @attrs.define(eq=False, repr=False)
 class MessageExt:
-    """One stored record inside a chunk of them; see the reference of the layout in `message_codec`.
+    """One stored record inside a chunk of them; `record/layout.py` draws it.
 
     Reading a property never changes the message, but for the decompressed body, which is kept.
     """
@@ -433,3 +418,46 @@ class MessageExt:
 def _time(milliseconds: int) -> datetime:
     """Any producer may write any number; nobody who only reads it shall fail."""
     return _EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_TIME_MS), LAST_TIME_MS))
+
+
+def decode_messages(
+    buffer: bytes | bytearray | memoryview, broker_name: str = ""
+) -> list[MessageExt]:
+    """The messages of a pull answer's body, as views of it; only sizes and magics are checked here."""
+    return decode_pulled(buffer, broker_name)[0]
+
+
+def decode_pulled(
+    buffer: bytes | bytearray | memoryview, broker_name: str
+) -> tuple[list[MessageExt], bool]:
+    """As `decode_messages`, and whether the body of any is compressed."""
+    messages: list[MessageExt] = []
+    append, unpack = messages.append, _SIZE_MAGIC_AND_SYS_FLAG.unpack_from
+    position, limit = 0, len(buffer)
+    sys_flags = sys_flag = 0
+    while position < limit:
+        try:
+            size, magic, sys_flag = unpack(buffer, position)
+        except struct.error:
+            if position + _SIZE_AND_MAGIC.size > limit:
+                raise _refused(
+                    position, f"{limit - position} bytes are left, too few for a record"
+                ) from None
+            size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)  # It is refused below.
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            raise _refused(position, f"its magic is {magic & 0xFFFFFFFF:#010x}")
+        if size < RECORD_OVERHEAD:
+            raise _refused(position, f"its size is {size}")
+        append(MessageExt(buffer, position, size, broker_name))
+        sys_flags |= sys_flag
+        position += size
+    if position > limit:
+        raise _refused(
+            messages[-1].start,
+            f"its size {messages[-1].size} goes beyond the {limit} bytes received",
+        )
+    return messages, bool(sys_flags & SysFlag.COMPRESSED)
+
+
+def _refused(position: int, why: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"no stored message at byte {position}: {why}")

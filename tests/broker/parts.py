@@ -12,7 +12,7 @@ from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.frame import Frame, FrameDecoder
-from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.headers import RequestHeader
 
 START_MS = 1_700_000_000_000
 

@@ -21,13 +21,13 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.frame import FrameDecoder
-from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import RecordStatus, scan_record
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
+from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.ports import Transport
 
 ANSWER_TIMEOUT = 60.0

@@ -3,8 +3,8 @@
 import pytest
 
 from rocketrio_broker.attributes import group_attributes, topic_attributes
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig, TopicConfig
 
 FIFO = TopicConfig("T", attributes={"message.type": "FIFO"})
 COPIED = TopicConfig("T", attributes={"cleanup.policy": "COMPACTION", "of.later": "x"})

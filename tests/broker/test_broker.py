@@ -12,10 +12,10 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster, fast_address
 from rocketrio_broker.processor import NOT_BUILT_YET
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import PROTOCOL_VERSION, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.ports import split_addr
 
 

@@ -14,7 +14,7 @@ from rocketrio_broker.broker_stats_manager import (
     TOPIC_PUT_SIZE,
     BrokerStatsManager,
 )
-from rocketrio_protocol.stats import BrokerStatsData, BrokerStatsItem
+from rocketrio_protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
 
 
 def manager() -> BrokerStatsManager:

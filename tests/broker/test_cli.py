@@ -17,21 +17,16 @@ import trio
 from click.testing import CliRunner
 
 from rocketrio_broker.cli import main
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
+from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.client import HeartbeatData, ProducerData
 from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
-from rocketrio_protocol.register_body import encode_register_body
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.tcp import dial_tcp
-from rocketrio_protocol.topic_config import (
-    DataVersion,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-)
 
 READY_NAME_SERVER = re.compile(r"ready role=namesrv address=(127\.0\.0\.1:\d+)")
 READY_BROKER = re.compile(

@@ -15,8 +15,8 @@ from rocketrio_broker.clients import (
     ProducerManager,
 )
 from rocketrio_broker.static_members import AWAY_LIMIT
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, SubscriptionData
 from rocketrio_protocol.codes import LanguageCode
-from rocketrio_protocol.commands.client import ConsumerData, SubscriptionData
 
 
 def client(channel: RecordingChannel, client_id: str = "c1") -> ClientChannelInfo:

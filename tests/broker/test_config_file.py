@@ -8,7 +8,7 @@ from rocketrio_broker import config_file
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError, TableFullError
 from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
+from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
 
 MAIN = Path("/data/config/consumerOffset.json")
 BACKUP = Path("/data/config/consumerOffset.json.bak")

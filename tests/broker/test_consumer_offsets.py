@@ -13,11 +13,14 @@ from rocketrio_broker.offset_journal import OffsetJournal
 from rocketrio_broker.offset_version import GENERATION_LIMIT, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk, InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import (
+    ConsumerOffsetWrapper,
+    OffsetVersions,
+    VersionedConsumerOffsets,
+)
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.offset import CommitOutcome
-from rocketrio_protocol.offset_versions import OffsetVersions, VersionedConsumerOffsets
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 FILE = Path("/data/config/consumerOffset.json")
 

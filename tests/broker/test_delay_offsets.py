@@ -5,7 +5,7 @@ from tests.broker.parts import config_file, read
 from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.topic_config import DelayOffsetWrapper
+from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 
 
 def offsets_of(file: ConfigFile, log_end: int = 900) -> DelayOffsets:

@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.processor.refusal import Refused
+from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.cluster import (
     GetBrokerClusterInfoRequestHeader,
@@ -20,7 +21,6 @@ from rocketrio_protocol.commands.cluster import (
 )
 from rocketrio_protocol.errors import ClosedError, NotReachable
 from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.route import ClusterInfo
 
 
 async def test_members_know_each_other(autojump_clock: MockClock) -> None:

@@ -24,10 +24,9 @@ from rocketrio_protocol.commands.consumer import (
 )
 from rocketrio_protocol.commands.query import ViewMessageRequestHeader
 from rocketrio_protocol.commands.transaction import ResumeCheckHalfMessageRequestHeader
-from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message_codec import RECORD_OVERHEAD
-from rocketrio_protocol.message_id import offset_message_id
-from rocketrio_protocol.record_encoding import encode_record
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import RECORD_OVERHEAD, pack_host
+from rocketrio_protocol.record.message_id import offset_message_id
 
 HOST = pack_host("10.0.0.1", 1)
 BODY_AT = 88

@@ -8,13 +8,13 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.topics import (
     DataVersion,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from rocketrio_protocol.codes import RequestCode
 
 
 def manager(disk: MemoryDisk | None = None, **settings: object) -> SubscriptionGroupManager:

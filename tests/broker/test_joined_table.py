@@ -1,5 +1,5 @@
 from rocketrio_broker.joined_table import joined_table, newer_version
-from rocketrio_protocol.topic_config import DataVersion
+from rocketrio_protocol.bodies.topics import DataVersion
 
 OURS = {"only ours": 1, "both": 2}
 THEIRS = {"only theirs": 3, "both": 4}

@@ -14,8 +14,8 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.kept_tables import ConfigSyncService, keep_tables
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.topic_config import ConsumerOffsetWrapper
 
 TOPICS = Path("/data/config/topics.json")
 BACKUP = Path("/data/config/topics.json.bak")

@@ -6,8 +6,8 @@ from trio.testing import MockClock
 
 from rocketrio_broker.kill_switch import KillSwitch
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 
 FOLDER = Path("/data")
 

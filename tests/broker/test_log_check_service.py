@@ -8,12 +8,12 @@ from trio.testing import MockClock
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.log_check_service import DIGEST_LIMIT, FIRST_AFTER, PASS_EVERY
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     CheckLogRequestHeader,
     GetLogDigestRequestHeader,
 )
-from rocketrio_protocol.log_check import LogCheckStatus
 
 
 async def status(

@@ -14,20 +14,15 @@ from rocketrio_broker.kv_config import VALUE_SIZE_LIMIT, KVConfigManager
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.processor.name_server import NameServerProcessor, NameServerSettings
 from rocketrio_broker.route_info_manager import RouteInfoManager
-from rocketrio_protocol import fastjson
+from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
+from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.register_body import encode_register_body
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
-from rocketrio_protocol.topic_config import (
-    DataVersion,
-    RegisterBrokerBody,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-)
 
 ADDR = "10.0.0.9:9876"
 ONLY_IN_5_X = {"enableActingMaster"}

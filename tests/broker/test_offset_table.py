@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rocketrio_broker import offset_table
 from rocketrio_broker.offset_table import OffsetTable
 from rocketrio_broker.offset_version import Commit, Generation, Version
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 
 T, U = ("T", "G"), ("U", "H")
 keys = st.tuples(st.sampled_from(["T", "U"]), st.sampled_from(["G", "H"]))

@@ -13,8 +13,8 @@ from rocketrio_broker.parked import delay_level, released, stored_message
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import pack_host
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.record.properties import decode_properties
 
 PARKED_TOPICS = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC")
 

@@ -14,23 +14,24 @@ from rocketrio_broker.filter.sql92 import compile_sql92
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.stored_properties import stored_properties
 from rocketrio_broker.processor.tag_expression import tags_codes
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.batch import decode_batch
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import HeartbeatData
+from rocketrio_protocol.bodies.java_properties import parse_properties
+from rocketrio_protocol.bodies.registration import decode_register_body
 from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.client import HeartbeatData
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.frame import Frame, FrameDecoder
 from rocketrio_protocol.header_codec import decode_header
-from rocketrio_protocol.java_properties import parse_properties
-from rocketrio_protocol.message_codec import decode_messages, possible_records
-from rocketrio_protocol.properties import (
+from rocketrio_protocol.message import decode_messages
+from rocketrio_protocol.names import topic_name_problem
+from rocketrio_protocol.record.batch import decode_batch
+from rocketrio_protocol.record.decode import possible_records
+from rocketrio_protocol.record.properties import (
     can_be_properties,
     decode_properties,
     property_value,
 )
-from rocketrio_protocol.register_body import decode_register_body
-from rocketrio_protocol.topic_names import topic_name_problem
 
 FEW, MANY = 1 << 16, 1 << 20
 """Bytes of a text, and of one sixteen times as long."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio_broker.queue_locks import LOCK_LIFETIME, QueueLocks
-from rocketrio_protocol.commands.consumer import QueueName
+from rocketrio_protocol.bodies.queues import QueueName
 
 Q0, Q1 = QueueName("T", "broker-a", 0), QueueName("T", "broker-a", 1)
 

@@ -10,15 +10,15 @@ from tests.broker.parts import SettableClock, config_file, live_config
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.registration import BrokerRegistration, MasterAddrs
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
-from rocketrio_protocol.topic_config import TopicConfig
 
 FIRST, SECOND = "10.0.0.9:9876", "10.0.0.8:9876"
 

@@ -16,9 +16,9 @@ from tests.golden.golden import VERSIONS, as_4_9_wrote
 from trio.testing import MockClock
 
 from rocketrio_broker.processor import NOT_BUILT_YET
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import decode_messages
 
 BORN_HOST = slice(48, 56)
 RECORDS = (RequestCode.PULL_MESSAGE, RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID)

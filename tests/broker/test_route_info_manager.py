@@ -21,14 +21,10 @@ from rocketrio_broker.route_info_manager import (
     RegistrationRefusedError,
     RouteInfoManager,
 )
+from rocketrio_protocol.bodies.registration import all_at_once
+from rocketrio_protocol.bodies.route import TopicList
+from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
-from rocketrio_protocol.register_body import all_at_once
-from rocketrio_protocol.route import TopicList
-from rocketrio_protocol.topic_config import (
-    DataVersion,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-)
 
 MASTER = Registration(
     cluster_name="lab",

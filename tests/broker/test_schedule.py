@@ -20,12 +20,12 @@ from rocketrio_broker.config_file import ConfigFile
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
-from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.ports import VirtualWallClock
-from rocketrio_protocol.topic_config import DelayOffsetWrapper
 
 PROGRESS = Path("/master/config/delayOffset.json")
 DELAYS = [1, 5, 10, 30, *(60 * m for m in range(1, 11)), 1200, 1800, 3600, 7200]

@@ -20,10 +20,10 @@ from tests.golden.told_keys import (
 )
 from trio.testing import MockClock
 
+from rocketrio_protocol.bodies.java_properties import parse_properties
+from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands import admin
-from rocketrio_protocol.java_properties import parse_properties
-from rocketrio_protocol.route import KVTable
 
 COMPATIBILITY = Path(__file__).parents[2] / "docs" / "COMPATIBILITY.md"
 

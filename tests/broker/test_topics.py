@@ -8,15 +8,15 @@ from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.store.disk import DiskFile, InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.register_body import decode_register_body
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.registration import decode_register_body
+from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
     DataVersion,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketrio_protocol.codes import RequestCode
 
 
 def manager(disk: MemoryDisk | None = None, **settings: object) -> TopicConfigManager:

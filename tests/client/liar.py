@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from tests.protocol.raw_frames import json_framed, unframed
 
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport

@@ -12,6 +12,8 @@ from functools import partial
 import attrs
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.fastjson import loads
+from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import (
@@ -29,12 +31,10 @@ from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
-from rocketrio_protocol.fastjson import loads
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.tasks import background_nursery
-from rocketrio_protocol.route import TopicRouteData
 
 HOST = "10.0.0.80"
 ADDRESS = f"{HOST}:8080"

@@ -15,8 +15,8 @@ import trio
 from tests.protocol.raw_frames import json_framed, unframed
 
 from rocketrio import ClientInstance, open_client
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.ports import Listener, Transport
 from rocketrio_protocol.remoting.tasks import background_nursery
 

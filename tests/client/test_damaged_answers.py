@@ -15,16 +15,15 @@ from trio.testing import MockClock
 
 from rocketrio import ClientInstance, Message, NotReachable, open_producer
 from rocketrio.connections import TIMEOUTS_IN_A_ROW
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import HeartbeatData
+from rocketrio_protocol.bodies.route import KVTable
+from rocketrio_protocol.bodies.stats import ConsumerConnection, ConsumeStats, TopicStatsTable
+from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketrio_protocol.commands import COMMANDS
-from rocketrio_protocol.commands.client import HeartbeatData
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_codec import decode_messages
-from rocketrio_protocol.route import KVTable
-from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, TopicStatsTable
-from rocketrio_protocol.topic_config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from rocketrio_protocol.message import MessageQueue, decode_messages
 
 PATIENCE = 20.0
 """Virtual seconds for one call, whatever its own timeout."""

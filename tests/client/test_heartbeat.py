@@ -19,7 +19,7 @@ from rocketrio import (
 from rocketrio.consuming.subscription import parse_subscription
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio_broker.embedded import CLIENT_HOST, MASTER_HOST, EmbeddedCluster
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
 
 
 async def test_client_without_groups_says_nothing(

@@ -11,15 +11,15 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.queues import ConsumerStatusBody
+from rocketrio_protocol.bodies.running_info import ConsumerRunningInfo
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.consumer import (
-    ConsumerStatusBody,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
 )
-from rocketrio_protocol.commands.running_info import ConsumerRunningInfo
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.names import retry_topic
 
 
 async def told(cluster: EmbeddedCluster, header: RequestHeader) -> RemotingCommand:

@@ -21,10 +21,10 @@ from rocketrio import (
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.namespace import _BODIES, Namespace, NamespacedConnections
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.property_names import PROPERTY_INSTANCE_ID
+from rocketrio_protocol.record.properties import PROPERTY_INSTANCE_ID
 
 WRAPPED = [
     ("orders", "ns%orders"),

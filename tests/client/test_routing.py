@@ -9,9 +9,9 @@ from rocketrio.routing import (
     publish_queues,
     subscribe_queues,
 )
+from rocketrio_protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
 QUEUE = MessageQueue("orders", "a", 0)

@@ -25,7 +25,7 @@ import msgspec
 
 from rocketrio_broker.ha.epochs import common_boundary, why_kept
 from rocketrio_broker.store.epochs import SYNC
-from rocketrio_protocol.ha_exchange import Epoch
+from rocketrio_protocol.ha.exchange import Epoch
 
 T = TypeVar("T")
 

@@ -14,8 +14,7 @@ from rocketrio_protocol.commands.offset import (
 )
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 
 SUSPEND = 2

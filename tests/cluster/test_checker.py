@@ -40,7 +40,7 @@ from tests.cluster.histories.story import BrokerState, FinalState, Story
 from tests.cluster.histories.violation import Violation
 
 from rocketrio_broker.ha.client import HAClientState
-from rocketrio_protocol.ha_exchange import Epoch
+from rocketrio_protocol.ha.exchange import Epoch
 
 FIRST, SECOND = b"first", b"second"
 MODE = Mode("sync", "sync-master", 1, 0.5, reads_at_slaves=False)

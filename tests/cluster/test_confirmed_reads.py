@@ -18,6 +18,7 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST
 from rocketrio_broker.store.read_gate import EVERYTHING
+from rocketrio_protocol.bodies.stats import ConsumeStats
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -32,9 +33,8 @@ from rocketrio_protocol.commands.offset import (
 )
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.ha_status import HARuntimeInfo
-from rocketrio_protocol.message_id import parse_offset_message_id
-from rocketrio_protocol.stats import ConsumeStats
+from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 
 HELD = SUSPEND | SUBSCRIPTION
 SLAVE_TIMEOUT = 3.0

@@ -19,7 +19,7 @@ from rocketrio_broker.ha.torn_end import Damage, TornEnd
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
-from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo
 
 NAMES = [f"{number:06d}" for number in range(40)]
 

@@ -15,7 +15,7 @@ from rocketrio_broker.ha.torn_end import PeerLog, read_log
 from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
-from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo
 
 OK = ResponseCode.SUCCESS
 

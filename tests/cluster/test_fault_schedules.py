@@ -41,7 +41,7 @@ from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.replicated_log import ReplicatedLog
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.ha_exchange import Welcome
+from rocketrio_protocol.ha.exchange import Welcome
 from rocketrio_protocol.remoting.ports import Transport
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,7 @@ from rocketrio_broker.static_members import AwayMembers
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.transaction.check import TransactionCheckService
 from rocketrio_broker.transaction.decisions import TransactionDecisions
-from rocketrio_protocol.commands.consumer import QueueName
+from rocketrio_protocol.bodies.queues import QueueName
 from rocketrio_protocol.message import MessageExt, MessageQueue
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,9 @@ from rocketrio_broker.broker import open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
-from rocketrio_protocol import fastjson
+from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
     GetAllSubscriptionGroupConfigRequestHeader,
@@ -22,10 +24,8 @@ from rocketrio_protocol.commands.admin import (
 )
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import VirtualWallClock
-from rocketrio_protocol.topic_config import Permission
 
 FOREVER_MS = 2**63 - 1
 MEMBERS_OF_5 = {

@@ -27,7 +27,7 @@ from rocketrio_protocol.commands.admin import (
 )
 from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo
 
 
 @attrs.define

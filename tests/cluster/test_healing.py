@@ -12,13 +12,13 @@ from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.processor.role import RoleProcessor
 from rocketrio_broker.role_file import FILE_NAME
 from rocketrio_broker.route_info_manager import RouteInfoManager
+from rocketrio_protocol.bodies.java_properties import parse_properties
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetBrokerConfigRequestHeader,
     GetBrokerHAStatusRequestHeader,
 )
-from rocketrio_protocol.ha_status import HARuntimeInfo
-from rocketrio_protocol.java_properties import parse_properties
+from rocketrio_protocol.ha.status import HARuntimeInfo
 
 
 def role_of(member: Member) -> tuple[str, int]:

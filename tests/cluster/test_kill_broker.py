@@ -11,10 +11,10 @@ import pytest
 import trio
 from tests.cluster.support import Caller, messages
 
-from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.batch import encode_batch
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 

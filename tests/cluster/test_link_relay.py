@@ -19,12 +19,15 @@ from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.route_info_manager import RouteInfoManager
+from rocketrio_protocol.bodies.registration import (
+    RegisterBrokerBody,
+    body_crc32,
+    encode_register_body,
+)
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.register_body import body_crc32, encode_register_body
 from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, Dial, Transport, join_addr
-from rocketrio_protocol.topic_config import RegisterBrokerBody
 
 SLAVE_HOST, STRANGER = "10.0.0.11", "10.0.0.66"
 STRANGER_HA = f"{STRANGER}:7777"

@@ -9,7 +9,7 @@ from tests.interop.commit_log import wait_caught_up
 from tests.interop.ours import OurBroker, OurNameServer
 
 from rocketrio import open_admin
-from rocketrio_protocol.log_check import LogCheckStatus
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 

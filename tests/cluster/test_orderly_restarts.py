@@ -16,14 +16,10 @@ from trio.testing import MockClock
 from rocketrio import ClientInstance, MessageExt, MessageQueue, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.queue_locks import FORMER_RUN, LOCK_LIFETIME
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.consumer import (
-    LockBatch,
-    LockBatchMqRequestHeader,
-    LockedBatch,
-    QueueName,
-)
+from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
 
 GROUP = "g"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)

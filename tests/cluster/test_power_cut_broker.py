@@ -12,10 +12,10 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
+from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.topic_config import READ_WRITE
 
 STORE = StoreConfig(
     flush_disk_type="sync",

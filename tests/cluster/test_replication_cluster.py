@@ -12,10 +12,10 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.ha.copy_progress import CopyProgress
 from rocketrio_broker.ha.gather_offsets import GATHER_LIMIT
 from rocketrio_broker.ha.missing_tail import ReturnRule
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
-from rocketrio_protocol.route import KVTable
 
 WAIT_LIMIT = 60.0
 """Virtual seconds until something must have happened."""

@@ -15,8 +15,8 @@ from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.ha import ReportDecoder
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_protocol.ha.stream import ReportDecoder
 
 RECORDED_STORE = StoreConfig(
     mapped_file_size_commit_log=1 << 20,

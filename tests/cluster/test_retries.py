@@ -6,9 +6,9 @@ from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, caller_of, mess
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 
 RETRY, DEAD = "%RETRY%billing", "%DLQ%billing"
 

@@ -13,7 +13,8 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.role import OTHER_MASTER_LOOK
 from rocketrio_broker.route_info_manager import RouteInfoManager
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -22,7 +23,6 @@ from rocketrio_protocol.commands.admin import (
 )
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
 from rocketrio_protocol.remoting.ports import join_addr
-from rocketrio_protocol.route import ClusterInfo
 
 RIVAL = "10.0.0.66"
 

@@ -22,8 +22,8 @@ from rocketrio_broker.ha.link_security import secured_dial
 from rocketrio_broker.ha.torn_end import PeerLog, read_log
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.ha_exchange import Greeting
-from rocketrio_protocol.ha_link import LINK_MAGIC
+from rocketrio_protocol.ha.exchange import Greeting
+from rocketrio_protocol.ha.link import LINK_MAGIC
 from rocketrio_protocol.remoting.ports import join_addr
 
 STRANGER = "10.0.0.77"

@@ -31,11 +31,11 @@ from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.reader_epochs import ReaderEpochs
+from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
-from rocketrio_protocol.topic_config import READ_WRITE
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.names import retry_topic
 
 TOPIC, GROUP = "orders", "billing"
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)

@@ -17,7 +17,9 @@ from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio.producing.produce import open_producer
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData
+from rocketrio_protocol.bodies.queues import LockBatch, QueueName
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -25,15 +27,11 @@ from rocketrio_protocol.commands.admin import (
     ResetOffsetRequestHeader,
 )
 from rocketrio_protocol.commands.client import (
-    ConsumerData,
     GetConsumerListByGroupRequestHeader,
-    HeartbeatData,
     HeartBeatRequestHeader,
 )
 from rocketrio_protocol.commands.consumer import (
-    LockBatch,
     LockBatchMqRequestHeader,
-    QueueName,
     UnlockBatchMqRequestHeader,
 )
 from rocketrio_protocol.commands.offset import (
@@ -42,7 +40,7 @@ from rocketrio_protocol.commands.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rocketrio_protocol.commands.transaction import EndTransactionRequestHeader
-from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo
 from rocketrio_protocol.message import MessageExt
 
 TOPIC, GROUP = "orders", "billing"

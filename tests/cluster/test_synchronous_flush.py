@@ -14,8 +14,8 @@ from trio.testing import MockClock
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import VirtualWallClock
 

@@ -12,13 +12,13 @@ from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, bodies, caller_
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import MASTER_HOST, SMALL_STORE, EmbeddedCluster
-from rocketrio_protocol.batch import encode_batch
+from rocketrio_broker.testing.memory_network import MemoryTransport
+from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import GetBrokerRuntimeInfoRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
-from rocketrio_protocol.remoting.memory_network import MemoryTransport
-from rocketrio_protocol.route import KVTable
+from rocketrio_protocol.record.batch import encode_batch
 
 OK = ResponseCode.SUCCESS
 SLAVE_HOST, OTHER_HOST = "10.0.0.11", "10.0.0.12"

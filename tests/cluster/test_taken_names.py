@@ -15,6 +15,9 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
 from rocketrio_broker.ha.exchange import ask_welcome, greeting_of
 from rocketrio_broker.ha.known_slaves import LOOK_PERIOD
+from rocketrio_protocol.bodies.java_properties import format_properties
+from rocketrio_protocol.bodies.registration import RegisterBrokerBody, encode_register_body
+from rocketrio_protocol.bodies.topics import TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
@@ -22,14 +25,11 @@ from rocketrio_protocol.commands.cluster import (
     RegisterBrokerRequestHeader,
     UnregisterBrokerRequestHeader,
 )
-from rocketrio_protocol.ha_exchange import Epoch, Welcome, encode_exchange
-from rocketrio_protocol.ha_status import HARuntimeInfo, OwnStatus
-from rocketrio_protocol.java_properties import format_properties
-from rocketrio_protocol.register_body import encode_register_body
+from rocketrio_protocol.ha.exchange import Epoch, Welcome, encode_exchange
+from rocketrio_protocol.ha.status import HARuntimeInfo, OwnStatus
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
-from rocketrio_protocol.topic_config import RegisterBrokerBody, TopicConfigSerializeWrapper
 
 STRANGER = "10.6.6.6"
 STRANGER_ADDR = f"{STRANGER}:10911"

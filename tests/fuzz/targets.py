@@ -25,22 +25,27 @@ import rocketrio.administration.admin  # noqa: F401  # So that every header and 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.filter.sql92 import compile_sql92
 from rocketrio_broker.processor.tag_expression import tags_codes
-from rocketrio_protocol import compression, fastjson
-from rocketrio_protocol.batch import decode_batch
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.java_properties import parse_properties
+from rocketrio_protocol.bodies.registration import VERSION_3_0_11, decode_register_body
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.columns import COLUMN_TYPES, decode_columns
+from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.frame import FrameDecoder
-from rocketrio_protocol.ha import ReportDecoder, TransferDecoder
-from rocketrio_protocol.ha_exchange import Greeting, Welcome, decode_exchange, exchange_size
-from rocketrio_protocol.header_fields import Header
-from rocketrio_protocol.java_properties import parse_properties
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_messages, possible_records, scan_record
-from rocketrio_protocol.message_id import parse_offset_message_id
-from rocketrio_protocol.properties import can_be_properties, decode_properties, property_value
-from rocketrio_protocol.register_body import VERSION_3_0_11, decode_register_body
+from rocketrio_protocol.ha.exchange import Greeting, Welcome, decode_exchange, exchange_size
+from rocketrio_protocol.ha.stream import ReportDecoder, TransferDecoder
+from rocketrio_protocol.headers import Header
+from rocketrio_protocol.message import MessageExt, decode_messages
+from rocketrio_protocol.record import compression
+from rocketrio_protocol.record.batch import decode_batch
+from rocketrio_protocol.record.decode import possible_records, scan_record
+from rocketrio_protocol.record.message_id import parse_offset_message_id
+from rocketrio_protocol.record.properties import (
+    can_be_properties,
+    decode_properties,
+    property_value,
+)
 from tests.broker.raw_client import raw_client, request
 from tests.golden.golden import recorded_frames
 from tests.golden.mutations import is_whole

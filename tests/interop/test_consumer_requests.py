@@ -10,19 +10,18 @@ import pytest
 import trio
 
 from rocketrio_broker.filter.sql92 import ExpressionError, Matcher, compile_sql92
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
+from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
 from rocketrio_protocol.commands.consumer import (
     ConsumeMessageDirectlyRequestHeader,
-    ConsumeMessageDirectlyResult,
-    ConsumerStatusBody,
     GetConsumerRunningInfoRequestHeader,
     GetConsumerStatusRequestHeader,
-    ResetOffsetBody,
 )
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.properties import encode_properties
+from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.record.properties import encode_properties
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.tcp import dial_tcp
 from tests.interop.conftest import OnOurs

@@ -7,8 +7,8 @@ import trio
 
 from rocketrio import Message, MessageQueue, open_admin, open_client, open_consumer, open_producer
 from rocketrio.administration.admin_values import OffsetReset
+from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 from rocketrio_protocol.errors import ConfigError, GroupNotExist
-from rocketrio_protocol.topic_config import READ_WRITE, Permission
 from tests.interop.conftest import OnApache
 
 pytestmark = pytest.mark.interop

@@ -22,7 +22,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_protocol.codes import SerializeType
-from rocketrio_protocol.message import COMPRESSION_TYPE_MASK, SysFlag
+from rocketrio_protocol.record.layout import COMPRESSION_TYPE_MASK, SysFlag
 from tests.interop.conftest import World
 from tests.interop.java_client import JavaClient
 

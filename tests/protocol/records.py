@@ -4,10 +4,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rocketrio_protocol.compression import compress
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import encode_record, pack_host
-from rocketrio_protocol.properties import encode_properties
+from rocketrio_protocol.record.compression import compress
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.record.properties import encode_properties
 
 _i32 = st.integers(-(2**31), 2**31 - 1)
 _i64 = st.integers(-(2**63), 2**63 - 1)

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.protocol.records import plain_fields, record_fields
 
 from rocketrio_protocol.errors import BodyUnreadable, LocalProtocolError, RemoteProtocolError
-from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message import LAST_TIME_MS, Message, MessageExt, MessageQueue, SysFlag
-from rocketrio_protocol.message_codec import encode_record
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.message import LAST_TIME_MS, Message, MessageExt, MessageQueue
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import SysFlag, pack_host
+from rocketrio_protocol.record.properties import decode_properties
 
 
 def _message(**changes: Any) -> MessageExt:

@@ -6,7 +6,7 @@ from tests.spark.load import Running, channel_pool, create_topic, full_topic, lo
 from rocketrio.connect import open_client
 from rocketrio.consuming.pull import PullAPIWrapper
 from rocketrio_protocol.message import Message, MessageQueue
-from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.record.java_hash import tags_code
 
 
 async def load_twins(cluster: Running) -> None:

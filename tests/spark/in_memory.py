@@ -16,7 +16,7 @@ from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.runtime import first_cause
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.remoting.ports import Dial
 
 COUNT = 300

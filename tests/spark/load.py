@@ -10,11 +10,11 @@ import attrs
 import trio
 from tests.interop.processes import die_with_parent
 
-from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendBatchMessageRequestHeader
 from rocketrio_protocol.message import Message
+from rocketrio_protocol.record.batch import encode_batch
 from rocketrio_protocol.remoting.pool import ChannelPool, check, open_channel_pool
 from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp

@@ -9,7 +9,7 @@ import trio
 from rocketrio.api import ClientAPI
 from rocketrio.consuming.pull_result import PullResult
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import decode_messages
 
 
 @attrs.define

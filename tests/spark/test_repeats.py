@@ -12,7 +12,7 @@ from rocketrio.spark.repeats import Repeats, drop_repeats, handle_once
 from rocketrio.spark.writing.stamps import RowStamp, TaskStamp, row_stamp
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.record.properties import decode_properties
 
 
 @attrs.frozen

@@ -23,7 +23,8 @@ from tests.spark.load import (
 
 from rocketrio.api import ClientAPI
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeader
-from rocketrio_protocol.message import MessageQueue, SysFlag
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.record.layout import SysFlag
 from rocketrio_protocol.remoting.pool import check
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -23,7 +23,7 @@ from rocketrio_broker.filter.values import (
     parse_double,
     parse_whole,
 )
-from rocketrio_protocol.properties import NAME_VALUE_SEPARATOR, stored_value
+from rocketrio_protocol.record.properties import NAME_VALUE_SEPARATOR, stored_value
 
 Evaluate: TypeAlias = Callable[[bytes], Value]
 

@@ -50,8 +50,8 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read_gate import EVERYTHING
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
-from rocketrio_protocol.ha import TransferDecoder, TransferPart, encode_report
-from rocketrio_protocol.ha_exchange import ASK_AGAIN
+from rocketrio_protocol.ha.exchange import ASK_AGAIN
+from rocketrio_protocol.ha.stream import TransferDecoder, TransferPart, encode_report
 from rocketrio_protocol.remoting.ports import Dial, Transport, WallClock
 from rocketrio_protocol.remoting.tasks import background_nursery
 

@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 from attrs import validators
 
-from rocketrio_protocol.ha import TRANSFER_SIZE_LIMIT
+from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
 
 
 @attrs.frozen(kw_only=True)

@@ -45,13 +45,13 @@ from rocketrio_broker.store.epochs import ANONYMOUS
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.errors import Error, NotReachable
-from rocketrio_protocol.ha import (
+from rocketrio_protocol.ha.exchange import ASK_AGAIN, EXCHANGE_MAGIC, Greeting, encode_exchange
+from rocketrio_protocol.ha.stream import (
     REPORT_SIZE,
     ReportDecoder,
     encode_confirming_header,
     encode_transfer_header,
 )
-from rocketrio_protocol.ha_exchange import ASK_AGAIN, EXCHANGE_MAGIC, Greeting, encode_exchange
 from rocketrio_protocol.remoting.ports import Transport, WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")

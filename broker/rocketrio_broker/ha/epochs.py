@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import attrs
 
 from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
-from rocketrio_protocol.ha_exchange import Epoch
+from rocketrio_protocol.ha.exchange import Epoch
 
 
 @attrs.frozen

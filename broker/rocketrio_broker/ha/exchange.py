@@ -15,7 +15,7 @@ from rocketrio_broker.ha.errors import LinkRefusedError, SilentPeerError
 from rocketrio_broker.ha.link_security import receive_exactly
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.ha_exchange import (
+from rocketrio_protocol.ha.exchange import (
     EXCHANGE_HEAD_SIZE,
     Greeting,
     Welcome,

@@ -17,7 +17,7 @@ from typing import Final
 from rocketrio_broker.ha.errors import AskAgainError
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_protocol.message_codec import possible_records
+from rocketrio_protocol.record.decode import possible_records
 
 WINDOWS: Final = (256 << 10, 4 << 20, 64 << 20, 1 << 30)
 """Bytes before the end of the log that are compared on each connect, and how far back to look when all of them differ;

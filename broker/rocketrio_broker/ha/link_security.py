@@ -6,7 +6,7 @@
     both   Apache's reports and transfers, as without all this
 
 Each part is there when it is configured (the hellos with either); with neither the stream is Apache's to the byte.
-`rocketrio_protocol/ha_link.py` has the bytes. Whoever is between the two can cut the connection, and read what TLS does
+`rocketrio_protocol/ha/link.py` has the bytes. Whoever is between the two can cut the connection, and read what TLS does
 not hide, but neither change nor add anything.
 
 Invariant: a peer that proved nothing gets no byte of the log, and counts for nothing.
@@ -31,7 +31,7 @@ import trio
 from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.sealed import SealedTransport
 from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError
-from rocketrio_protocol.ha_link import (
+from rocketrio_protocol.ha.link import (
     LINK_HEAD_SIZE,
     LINK_MAGIC,
     NONCE_SIZE,

@@ -19,8 +19,8 @@ from typing import Final
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.offset_table import OffsetTable, TopicAndGroup, offsets_by_key
 from rocketrio_broker.offset_version import Version
+from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
-from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
 
 TELL_LIMIT: Final = 500
 """Offsets told to the master in one round: ours; they are asked one after the other, and the rest comes next time."""

@@ -31,7 +31,7 @@ from rocketrio_broker.ha.peers import (
 from rocketrio_broker.store.epochs import ANONYMOUS, SYNC
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.ha_exchange import Epoch, Welcome
+from rocketrio_protocol.ha.exchange import Epoch, Welcome
 from rocketrio_protocol.remoting.ports import Dial
 
 logger = logging.getLogger("rocketrio_broker.ha")

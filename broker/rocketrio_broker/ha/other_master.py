@@ -25,7 +25,7 @@ from rocketrio_broker.ha.peers import CALL_TIMEOUT, Peers, ask, ask_settings, re
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.commands.admin import GetBrokerHAStatusRequestHeader
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.ha_status import HARuntimeInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo
 
 ASK_LIMIT: Final = CALL_TIMEOUT
 """Seconds for all name servers and the brokers they name together."""

@@ -18,7 +18,9 @@ import attrs
 import trio
 
 from rocketrio_broker.ha.exchange import REPLICATION_KEY
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.java_properties import parse_properties
+from rocketrio_protocol.bodies.route import ClusterInfo, KVTable
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -29,11 +31,9 @@ from rocketrio_protocol.commands.admin import (
 )
 from rocketrio_protocol.commands.cluster import GetBrokerClusterInfoRequestHeader
 from rocketrio_protocol.errors import Error, RemoteProtocolError
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.java_properties import parse_properties
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
 from rocketrio_protocol.remoting.ports import is_peer_addr, join_addr, split_addr
-from rocketrio_protocol.route import ClusterInfo, KVTable
 
 logger = logging.getLogger("rocketrio_broker.ha")
 

@@ -42,7 +42,7 @@ from rocketrio_broker.ha.errors import (
 from rocketrio_broker.ha.history import WINDOWS, HistoryCheck, last_boundary, window_start
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.ha_exchange import Epoch, Welcome
+from rocketrio_protocol.ha.exchange import Epoch, Welcome
 from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")

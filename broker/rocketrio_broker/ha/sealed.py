@@ -1,4 +1,4 @@
-"""A replication connection on which every byte is proved: frames of `rocketrio_protocol/ha_link.py` over a transport.
+"""A replication connection on which every byte is proved: frames of `rocketrio_protocol/ha/link.py` over a transport.
 
 Invariant: a byte is handed on only after the tag of its frame was checked, in the order in which it was sent.
 Invariant: no more is held than `FRAME_SIZE_LIMIT`, or the size of its reader's buffer, in either direction.
@@ -7,12 +7,7 @@ Invariant: no more is held than `FRAME_SIZE_LIMIT`, or the size of its reader's 
 import trio
 
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.ha_link import (
-    FRAME_OVERHEAD,
-    FRAME_SIZE_LIMIT,
-    FrameOpener,
-    FrameSealer,
-)
+from rocketrio_protocol.ha.link import FRAME_OVERHEAD, FRAME_SIZE_LIMIT, FrameOpener, FrameSealer
 from rocketrio_protocol.remoting.ports import Transport
 
 _NOTHING = memoryview(b"")

@@ -29,6 +29,8 @@ from rocketrio_broker.ha.peers import CALL_TIMEOUT, Caller, ask
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark, wait_any_past
+from rocketrio_protocol.bodies.offsets import DelayOffsetWrapper, VersionedConsumerOffsets
+from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
@@ -38,14 +40,8 @@ from rocketrio_protocol.commands.admin import (
     GetAllTopicConfigRequestHeader,
 )
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.pool import check
-from rocketrio_protocol.topic_config import (
-    DelayOffsetWrapper,
-    SubscriptionGroupWrapper,
-    TopicConfigSerializeWrapper,
-)
 
 logger = logging.getLogger("rocketrio_broker.ha")
 

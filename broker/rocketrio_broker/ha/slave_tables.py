@@ -12,11 +12,11 @@ from rocketrio_broker.config_file import read_table
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.peers import Caller, ask
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from rocketrio_protocol.commands.admin import (
     GetAllSubscriptionGroupConfigRequestHeader,
     GetAllTopicConfigRequestHeader,
 )
-from rocketrio_protocol.topic_config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 
 
 @attrs.frozen

@@ -26,7 +26,7 @@ from rocketrio_broker.ha.peers import Peers, ask_settings, required_replication_
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.ha_exchange import Welcome
+from rocketrio_protocol.ha.exchange import Welcome
 from rocketrio_protocol.remoting.ports import Dial
 
 logger = logging.getLogger("rocketrio_broker.ha")

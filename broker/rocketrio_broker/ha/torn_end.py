@@ -33,14 +33,10 @@ from rocketrio_broker.ha.history import FIRST_ADDRESS, WINDOWS, last_boundary
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.ha import TransferDecoder, encode_report
-from rocketrio_protocol.message_codec import (
-    MAGIC_PADDING,
-    PADDING_HEAD_SIZE,
-    RecordStatus,
-    scan_record,
-)
-from rocketrio_protocol.properties import can_be_properties
+from rocketrio_protocol.ha.stream import TransferDecoder, encode_report
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
+from rocketrio_protocol.record.layout import MAGIC_PADDING, PADDING_HEAD_SIZE
+from rocketrio_protocol.record.properties import can_be_properties
 from rocketrio_protocol.remoting.ports import Dial, WallClock
 
 logger = logging.getLogger("rocketrio_broker.ha")

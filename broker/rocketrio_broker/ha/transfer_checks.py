@@ -7,8 +7,8 @@ import struct
 from typing import Final
 
 from rocketrio_broker.ha.errors import FileSizeMismatchError, NoRecordError
-from rocketrio_protocol.ha import TransferPart
-from rocketrio_protocol.message_codec import (
+from rocketrio_protocol.ha.stream import TransferPart
+from rocketrio_protocol.record.layout import (
     MAGIC_PADDING,
     MAGIC_V1,
     MAGIC_V2,

@@ -21,7 +21,7 @@ from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
 from rocketrio_protocol.frame import Body, FrameDecoder
 from rocketrio_protocol.header_codec import encode_header
-from rocketrio_protocol.message_id import BATCH_ID_SEPARATOR
+from rocketrio_protocol.record.message_id import BATCH_ID_SEPARATOR
 
 _PREFIX: Final = Struct(">iI")
 _OFFSET_SIZE: Final = 8

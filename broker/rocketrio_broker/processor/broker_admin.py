@@ -16,7 +16,9 @@ from rocketrio_broker.java_settings import changed_config, java_properties
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
+from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.codes import (
     PROTOCOL_VERSION,
     PROTOCOL_VERSION_NAME,
@@ -25,12 +27,10 @@ from rocketrio_protocol.codes import (
 )
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
-from rocketrio_protocol.ha_exchange import EXCHANGE_VERSION
-from rocketrio_protocol.java_properties import format_properties, parse_properties
+from rocketrio_protocol.ha.exchange import EXCHANGE_VERSION
+from rocketrio_protocol.names import SCHEDULE_TOPIC
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.route import KVTable
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
 _STATUS_NAMES: Final = {
     ResponseCode.SUCCESS: "PutOk",

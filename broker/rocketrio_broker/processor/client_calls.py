@@ -25,13 +25,14 @@ from rocketrio_broker.processor.steps import JoinedBody, steps_of
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.query import Boundary
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
 from rocketrio_protocol.codes import VERSION_5, LanguageCode, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import consumer
 from rocketrio_protocol.commands.admin import ResetOffsetRequestHeader
 from rocketrio_protocol.errors import Error, LocalProtocolError, RequestTimeout
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -93,8 +94,8 @@ class ClientCallProcessor:
                 f"the client does not support this feature. version={too_old}",
             )
         self._refuse_unknown(header, request.version, has_members=bool(members))
-        body = JoinedBody(consumer.ResetOffsetBody().to_json(), "offsetTable")
-        cpp_body = JoinedBody(consumer.ResetOffsetBody().to_list_json(), "offsetTable")
+        body = JoinedBody(ResetOffsetBody().to_json(), "offsetTable")
+        cpp_body = JoinedBody(ResetOffsetBody().to_list_json(), "offsetTable")
         boundary = usual_boundary(request.version)
         queue_ids = range(self._topics.topic_config_table[header.topic].write_queue_nums)
         if header.queue_id is not None and header.queue_id != _NOT_GIVEN:
@@ -109,7 +110,7 @@ class ClientCallProcessor:
                 ResponseCode.SYSTEM_ERROR, "the table of offsets is full: nothing is reset"
             )
         for some in steps_of(queue_ids):
-            table = consumer.ResetOffsetBody(self._reset_queues(header, some, boundary))
+            table = ResetOffsetBody(self._reset_queues(header, some, boundary))
             body.add(table.to_json())
             cpp_body.add(table.to_list_json())
             await trio.lowlevel.checkpoint()
@@ -199,7 +200,7 @@ class ClientCallProcessor:
                     RemotingCommand.request(question), timeout=STATUS_TIMEOUT
                 )
                 if answer.code == ResponseCode.SUCCESS and answer.body:
-                    status = consumer.ConsumerStatusBody.from_json(answer.body)
+                    status = ConsumerStatusBody.from_json(answer.body)
                     table[member.client_id] = status.message_queue_table or {}
             except Error:
                 pass  # Who does not answer is not in the table; the others are.
@@ -209,7 +210,7 @@ class ClientCallProcessor:
                 is_meant = not header.client_addr or header.client_addr == member.client_id
                 if is_meant and member.version >= RESET_VERSION:
                     nursery.start_soon(ask, member)
-        body = consumer.ConsumerStatusBody(consumer_table=table)
+        body = ConsumerStatusBody(consumer_table=table)
         return request.response(body=body.to_json())
 
     async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

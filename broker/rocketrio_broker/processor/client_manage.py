@@ -28,15 +28,21 @@ from rocketrio_broker.processor.sql_expression import sql_filter
 from rocketrio_broker.processor.tag_expression import is_tag_type
 from rocketrio_broker.route_info_manager import UNIT_SUB
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import (
+    CheckClientRequestBody,
+    ConsumerData,
+    ConsumerIdList,
+    HeartbeatData,
+)
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
 from rocketrio_protocol.errors import BrokerSystemError, Error
+from rocketrio_protocol.names import group_name_problem
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.tasks import every
-from rocketrio_protocol.topic_names import group_name_problem
 
 logger = logging.getLogger("rocketrio_broker.clients")
 
@@ -83,7 +89,7 @@ class ClientManageProcessor:
         size = len(request.body)
         if size > SIZE_LIMIT:
             raise BrokerSystemError(f"A heartbeat has {SIZE_LIMIT} bytes at most, not {size}")
-        heartbeat = fastjson.loads_bounded(request.body, client.HeartbeatData, what="heartbeat")
+        heartbeat = fastjson.loads_bounded(request.body, HeartbeatData, what="heartbeat")
         problem = self._heartbeat_problem(channel, heartbeat, size)
         if problem is not None:
             raise BrokerSystemError(problem)
@@ -108,7 +114,7 @@ class ClientManageProcessor:
         return request.response(client.HeartBeatResponseHeader(int(info.static_grace)))
 
     def _heartbeat_problem(
-        self, channel: Channel, heartbeat: client.HeartbeatData, size: int
+        self, channel: Channel, heartbeat: HeartbeatData, size: int
     ) -> str | None:
         """Return why this connection cannot be known by a heartbeat of this many bytes."""
         consumed = {consumer.group_name for consumer in heartbeat.consumer_data_set}
@@ -151,11 +157,11 @@ class ClientManageProcessor:
                 code=ResponseCode.SYSTEM_ERROR,
                 remark=f"no consumer for this group, {header.consumer_group}",
             )
-        return request.response(body=fastjson.dumps(client.ConsumerIdList(members)))
+        return request.response(body=fastjson.dumps(ConsumerIdList(members)))
 
     def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         body = fastjson.loads_bounded(
-            request.body, client.CheckClientRequestBody, what="subscription to check"
+            request.body, CheckClientRequestBody, what="subscription to check"
         )
         wanted = body.subscription_data
         if wanted is not None and not is_tag_type(wanted.expression_type):
@@ -203,7 +209,7 @@ class ClientManageProcessor:
             channel.close()
         self.notify(groups)
 
-    def _prepare_groups(self, consumers: Sequence[client.ConsumerData]) -> None:
+    def _prepare_groups(self, consumers: Sequence[ConsumerData]) -> None:
         """Create the groups and their retry topics that are new, each table in one write."""
         groups = self._groups.find_all(consumer.group_name for consumer in consumers)
         for sys_flag in (0, UNIT_SUB):

@@ -17,16 +17,8 @@ from rocketrio_broker.processor.steps import JoinedBody, steps_of
 from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import admin
-from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.stats import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.stats import (
     ConsumeStats,
     ConsumeStatsList,
     GroupList,
@@ -36,6 +28,14 @@ from rocketrio_protocol.stats import (
     TopicOffset,
     TopicStatsTable,
 )
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
 
 
 class ConsumeStatsProcessor:

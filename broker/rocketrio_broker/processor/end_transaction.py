@@ -25,11 +25,11 @@ from rocketrio_protocol.commands.transaction import (
     ResumeCheckHalfMessageRequestHeader,
 )
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_id import parse_offset_message_id
-from rocketrio_protocol.property_names import PROPERTY_PRODUCER_GROUP
+from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.record.message_id import parse_offset_message_id
+from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.topic_names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 
 logger = logging.getLogger("rocketrio_broker.transaction")
 

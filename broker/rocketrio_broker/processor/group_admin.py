@@ -19,21 +19,21 @@ from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.topic_admin import refuse_on_slave
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import admin
-from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.stats import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.stats import (
     Connection,
     ConsumerConnection,
     ProducerConnection,
     QueryCorrectionOffsetBody,
 )
-from rocketrio_protocol.topic_config import QUEUE_NUMS_LIMIT, SubscriptionGroupConfig
-from rocketrio_protocol.topic_names import group_name_problem
+from rocketrio_protocol.bodies.topics import QUEUE_NUMS_LIMIT, SubscriptionGroupConfig
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.names import group_name_problem
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
 
 GROUP_SETTINGS_LIMIT: Final = 64 * 1024
 """Bytes of one group's settings in JSON: they are in memory, in a file and in what slaves copy. Usual ones have 400."""

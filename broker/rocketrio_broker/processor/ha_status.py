@@ -2,7 +2,7 @@
 
 Invariant: what is not known is left out, never 0.
 Answers to: AdminBrokerProcessor.getBrokerHAStatus, DefaultHAService.getRuntimeInfo (5.x).
-Unlike Java: a slave's lag also in seconds, and members of our own (`ha_status.py`).
+Unlike Java: a slave's lag also in seconds, and members of our own (`ha/status.py`).
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.record_search import store_timestamp_from
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.ha_status import (
+from rocketrio_protocol.ha.status import (
     BeyondBoundary,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import (
@@ -10,7 +11,6 @@ from rocketrio_protocol.commands.admin import (
     GetLogDigestRequestHeader,
     GetLogDigestResponseHeader,
 )
-from rocketrio_protocol.log_check import LogCheckStatus
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 

@@ -17,14 +17,21 @@ from rocketrio_broker.processor.sql_expression import sql_filter
 from rocketrio_broker.processor.tag_expression import ALL, is_tag_type
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.record_filter import CHOSEN, Entry
+from rocketrio_protocol.bodies.heartbeat import SubscriptionData
+from rocketrio_protocol.bodies.inspection import (
+    ConsumeQueueData,
+    GroupSubscription,
+    ProducerInfo,
+    ProducerTableInfo,
+    QueryConsumeQueueBody,
+)
+from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import looking
-from rocketrio_protocol.commands.client import SubscriptionData
+from rocketrio_protocol.commands import inspection
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.route import TopicList
 
 ENTRIES_LIMIT: Final = 1000
 """Queue entries in one answer: 100 kB of JSON."""
@@ -65,7 +72,7 @@ class LookingProcessor:
         }
 
     def queue_entries(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(looking.QueryConsumeQueueRequestHeader)
+        header = request.header(inspection.QueryConsumeQueueRequestHeader)
         bounds = self._store.queue_bounds(header.topic, header.queue_id)
         if bounds is None:
             raise Refused(
@@ -77,16 +84,14 @@ class LookingProcessor:
             max(header.queue_offset, bounds[0]),
             max(0, min(header.count, ENTRIES_LIMIT)),
         )
-        body = looking.QueryConsumeQueueBody(
-            [looking.ConsumeQueueData(*entry) for entry in entries], *bounds
-        )
+        body = QueryConsumeQueueBody([ConsumeQueueData(*entry) for entry in entries], *bounds)
         if header.consumer_group is not None:
             self._judge(body, header.consumer_group, header.topic, entries)
         return request.response(body=body.to_classic_json())
 
     def _judge(
         self,
-        body: looking.QueryConsumeQueueBody,
+        body: QueryConsumeQueueBody,
         group: str,
         topic: str,
         entries: list[Entry],
@@ -116,10 +121,10 @@ class LookingProcessor:
 
     def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         now_ms, now = self._wall_clock.now_ms(), trio.current_time()
-        table = looking.ProducerTableInfo(
+        table = ProducerTableInfo(
             {
                 group: [
-                    looking.ProducerInfo(
+                    ProducerInfo(
                         client.client_id,
                         f"/{client.channel.remote_addr}",
                         client.language.name,
@@ -134,12 +139,12 @@ class LookingProcessor:
         return request.response(body=table.to_classic_json())
 
     def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(looking.QueryTopicsByConsumerRequestHeader)
+        header = request.header(inspection.QueryTopicsByConsumerRequestHeader)
         topics = TopicList(self._offsets.topics_of_group(header.group), self._broker_addr)
         return request.response(body=topics.to_classic_json())
 
     def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        header = request.header(looking.QuerySubscriptionByConsumerRequestHeader)
+        header = request.header(inspection.QuerySubscriptionByConsumerRequestHeader)
         known = self._consumers.subscription(header.group, header.topic)
-        body = looking.GroupSubscription(header.group, header.topic, known)
+        body = GroupSubscription(header.group, header.topic, known)
         return request.response(body=body.to_classic_json())

@@ -23,30 +23,30 @@ from rocketrio_broker.route_info_manager import (
     RouteInfoManager,
 )
 from rocketrio_broker.share import Share
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import cluster
-from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.java_properties import format_properties, parse_properties
-from rocketrio_protocol.register_body import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
+from rocketrio_protocol.bodies.registration import (
     INFLATION_LIMIT,
     all_at_once,
     body_crc32,
     read_register_body,
 )
-from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Answer, Processor
-from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
-from rocketrio_protocol.remoting.rare_log import RareLog
-from rocketrio_protocol.route import STANDARD_JSON_VERSION, TopicList
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol.bodies.route import STANDARD_JSON_VERSION, TopicList
+from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
     DataVersion,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from rocketrio_protocol.topic_names import registered_name_problem
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import cluster
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.names import registered_name_problem
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Answer, Processor
+from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
+from rocketrio_protocol.remoting.rare_log import RareLog
 
 T = TypeVar("T")
 

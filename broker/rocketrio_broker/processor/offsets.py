@@ -27,9 +27,9 @@ from rocketrio_protocol.codes import VERSION_5, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
 from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.names import RETRY_PREFIX, group_name_problem, kept_topic_problem
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.topic_names import RETRY_PREFIX, group_name_problem, kept_topic_problem
 
 _BOUNDARIES: Final[dict[str | None, Boundary]] = {"LOWER": "LOWER", "UPPER": "UPPER"}
 

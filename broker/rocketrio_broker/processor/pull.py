@@ -47,6 +47,7 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GetResult, GetStatus
 from rocketrio_broker.store.record_filter import PropertiesFilter
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig
 from rocketrio_protocol.codes import MASTER_ID, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import (
@@ -57,7 +58,6 @@ from rocketrio_protocol.commands.pull import (
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import answer_of
-from rocketrio_protocol.topic_config import Permission, SubscriptionGroupConfig
 
 logger = logging.getLogger("rocketrio_broker.pull")
 

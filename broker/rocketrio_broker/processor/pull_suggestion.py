@@ -26,8 +26,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 
 ANY_SLAVE: Final = SubscriptionGroupConfig("").which_broker_when_consume_slowly
 """What a group names that has left memory, unless somebody named another one."""

@@ -12,10 +12,11 @@ import trio
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.queue_locks import FORMER_RUN, QueueLocks
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.consumer import LockBatch, LockBatchMqRequestHeader, LockedBatch
+from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 

@@ -23,6 +23,7 @@ from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import (
@@ -32,16 +33,18 @@ from rocketrio_protocol.commands.send import (
     SendReplyMessageRequestHeaderV2,
 )
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.host_address import pack_host, unpack_host
-from rocketrio_protocol.message import TRANSACTION_MASK
-from rocketrio_protocol.message_id import offset_message_id
-from rocketrio_protocol.properties import decode_properties, encode_properties
-from rocketrio_protocol.property_names import PROPERTY_PUSH_REPLY_TIME, PROPERTY_REPLY_TO_CLIENT
+from rocketrio_protocol.names import NOT_SENDABLE_TOPICS
+from rocketrio_protocol.record.layout import TRANSACTION_MASK, pack_host, unpack_host
+from rocketrio_protocol.record.message_id import offset_message_id
+from rocketrio_protocol.record.properties import (
+    PROPERTY_PUSH_REPLY_TIME,
+    PROPERTY_REPLY_TO_CLIENT,
+    decode_properties,
+    encode_properties,
+)
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.ports import WallClock, join_addr, split_addr
-from rocketrio_protocol.topic_config import Permission, TopicConfig
-from rocketrio_protocol.topic_names import NOT_SENDABLE_TOPICS
 
 logger = logging.getLogger("rocketrio_broker.reply")
 

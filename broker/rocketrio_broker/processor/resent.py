@@ -17,12 +17,15 @@ from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
-from rocketrio_protocol.properties import decode_properties, encode_properties
-from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL
-from rocketrio_protocol.topic_config import TopicConfig
-from rocketrio_protocol.topic_names import RETRY_PREFIX, dead_letter_topic
+from rocketrio_protocol.names import RETRY_PREFIX, dead_letter_topic
+from rocketrio_protocol.record.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    decode_properties,
+    encode_properties,
+)
 
 MAX_RECONSUME_TIMES_VERSION = 121
 """3.4.9: from this version on a sender's own limit of redeliveries counts (MQVersion.V3_4_9)."""

@@ -33,20 +33,15 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_batch import MixedEntries, UniformEntries, entries_of
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import FLAG_ONEWAY, RemotingCommand
 from rocketrio_protocol.commands.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message import TRANSACTION_MASK, SysFlag
+from rocketrio_protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
+from rocketrio_protocol.record.layout import TRANSACTION_MASK, SysFlag, pack_host
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.topic_config import Permission, TopicConfig
-from rocketrio_protocol.topic_names import (
-    NOT_SENDABLE_TOPICS,
-    RETRY_PREFIX,
-    topic_name_problem,
-)
 
 _CLIENT_ADDR_CACHE: Final = 4096  # connections whose packed address is kept
 # Plain names where every send passes: a member of an enumeration costs as much as a call.

@@ -30,25 +30,25 @@ from rocketrio_broker.route_info_manager import UNIT_SUB
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.topics import Permission, SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.consumer import (
     FIRST_RETRY_LEVEL,
     ConsumerSendMsgBackRequestHeader,
 )
-from rocketrio_protocol.host_address import pack_host
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.properties import encode_properties
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.names import dead_letter_topic, retry_topic
+from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_WAIT_STORE_MSG_OK,
+    encode_properties,
 )
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.topic_config import Permission, SubscriptionGroupConfig, TopicConfig
-from rocketrio_protocol.topic_names import dead_letter_topic, retry_topic
 
 logger = logging.getLogger("rocketrio_broker.send_back")
 

@@ -21,15 +21,15 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.message import TRANSACTION_MASK
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from rocketrio_protocol.record.layout import TRANSACTION_MASK
+from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_TIMER_DELAY_MS,
     PROPERTY_TIMER_DELAY_SEC,
     PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_TRANSACTION_PREPARED,
 )
-from rocketrio_protocol.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 
 _TIMERS: Final = (PROPERTY_TIMER_DELAY_MS, PROPERTY_TIMER_DELAY_SEC, PROPERTY_TIMER_DELIVER_MS)
 

@@ -16,16 +16,14 @@ Answers to: SendMessageProcessor's handling of origProps, MessageDecoder.message
 
 from typing import Final
 
-from rocketrio_protocol.properties import (
+from rocketrio_protocol.record.properties import (
     NAME_VALUE_SEPARATOR,
-    PROPERTY_SEPARATOR,
-    decode_properties,
-)
-from rocketrio_protocol.property_names import (
+    PAIR_SEPARATOR,
     PROPERTY_CLUSTER,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
+    decode_properties,
 )
 
 _WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
@@ -42,20 +40,20 @@ def stored_properties(text: str | None, cluster_name: str, *, is_batch: bool) ->
     cluster = _CLUSTER + cluster_name
     if not text:
         return cluster, True
-    if text[-1] == PROPERTY_SEPARATOR:
+    if text[-1] == PAIR_SEPARATOR:
         text = text[:-1]
     start = text.find(_WAIT)
     if start < 0 and _CLUSTER not in text:
-        return f"{cluster}{PROPERTY_SEPARATOR}{text}", True
-    is_whole_name = start == 0 or (start > 0 and text[start - 1] == PROPERTY_SEPARATOR)
+        return f"{cluster}{PAIR_SEPARATOR}{text}", True
+    is_whole_name = start == 0 or (start > 0 and text[start - 1] == PAIR_SEPARATOR)
     if not is_whole_name or text.find(_WAIT, start + 1) >= 0 or _CLUSTER in text:
         return _rewritten(text, cluster_name, is_batch=is_batch)
-    end = text.find(PROPERTY_SEPARATOR, start)
+    end = text.find(PAIR_SEPARATOR, start)
     if end < 0:
         end = len(text)
     waits = is_true(text[start + len(_WAIT) : end])
     if is_batch:
-        return f"{text[:start]}{cluster}{PROPERTY_SEPARATOR}{text[start:]}", waits
+        return f"{text[:start]}{cluster}{PAIR_SEPARATOR}{text[start:]}", waits
     return f"{text[:start]}{cluster}{text[end:]}", waits
 
 
@@ -66,9 +64,9 @@ def unique_key(text: str | None) -> str | None:
     before, found, rest = text.rpartition(_UNIQUE_KEY)
     if not found:
         return None
-    if before and before[-1] != PROPERTY_SEPARATOR:  # The end of a longer name.
+    if before and before[-1] != PAIR_SEPARATOR:  # The end of a longer name.
         return decode_properties(text).get(PROPERTY_UNIQUE_KEY)
-    return rest.partition(PROPERTY_SEPARATOR)[0]
+    return rest.partition(PAIR_SEPARATOR)[0]
 
 
 def property_map(text: str, cluster_name: str) -> dict[str, str]:
@@ -88,7 +86,7 @@ def _rewritten(text: str, cluster_name: str, *, is_batch: bool) -> tuple[str, bo
     if not is_batch:
         properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
     properties[PROPERTY_CLUSTER] = cluster_name
-    joined = PROPERTY_SEPARATOR.join(
+    joined = PAIR_SEPARATOR.join(
         f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in properties.items()
     )
     return joined, wait is None or is_true(wait)

@@ -9,7 +9,7 @@ from typing import Final
 
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.record.java_hash import tags_code
 
 TAG: Final = "TAG"
 ALL: Final = "*"

@@ -20,22 +20,22 @@ from rocketrio_broker.store.deletion import deletion_record
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import VERSION_5, VERSION_5_3_3, RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import admin
-from rocketrio_protocol.errors import BrokerSystemError
-from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.route import TopicList
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import TopicList
+from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
     TopicConfig,
     TopicConfigSerializeWrapper,
     with_mappings,
 )
-from rocketrio_protocol.topic_names import topic_name_problem
+from rocketrio_protocol.codes import VERSION_5, VERSION_5_3_3, RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import admin
+from rocketrio_protocol.errors import BrokerSystemError
+from rocketrio_protocol.names import topic_name_problem
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.dispatch import Processor
+from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.topics")
 

@@ -24,13 +24,12 @@ from rocketrio_broker.store.dispatch import (
 from rocketrio_broker.store.log_position import LogPosition
 from rocketrio_broker.store.put_batch import Batch, MixedEntries, UniformEntries, batch_of
 from rocketrio_broker.store.put_message import UNKNOWN_TAGS, AppendResult, PutMessage, PutStatus
-from rocketrio_protocol.message_codec import (
-    PADDING_HEAD_SIZE,
-    record_shape,
-)
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, tags_code
+from rocketrio_protocol.names import SCHEDULE_TOPIC
+from rocketrio_protocol.record.encode import record_shape
+from rocketrio_protocol.record.java_hash import tags_code
+from rocketrio_protocol.record.layout import PADDING_HEAD_SIZE
+from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
 
 NO_ROOM_TOLD_EVERY: Final = 60.0
 """Seconds between lines of the log about a disk that stays full."""

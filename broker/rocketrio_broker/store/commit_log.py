@@ -18,13 +18,13 @@ from rocketrio_broker.store.errors import StoreDamagedError
 from rocketrio_broker.store.mapped_file import RESERVE_SIZE, MappedFile
 from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.message import SysFlag
-from rocketrio_protocol.message_codec import (
+from rocketrio_protocol.record.encode import encode_padding
+from rocketrio_protocol.record.layout import (
     MAGIC_V1,
     MAGIC_V2,
     PADDING_HEAD_SIZE,
     RECORD_OVERHEAD,
-    encode_padding,
+    SysFlag,
 )
 
 _SIZE_AND_MAGIC: Final = Struct(">ii")

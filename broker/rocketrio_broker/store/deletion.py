@@ -14,8 +14,8 @@ Answers to: nothing; on Apache's brokers a slave never hears of it, and rebuilt 
 from typing import Final, NamedTuple
 
 from rocketrio_broker.store.put_message import PutMessage
-from rocketrio_protocol.message import SysFlag
-from rocketrio_protocol.properties import encode_properties, stored_value
+from rocketrio_protocol.record.layout import SysFlag
+from rocketrio_protocol.record.properties import encode_properties, stored_value
 
 DELETED_PROPERTY: Final = "rocketrioDeleted"
 _LABEL: Final = f"{DELETED_PROPERTY}\x01".encode()

@@ -22,9 +22,15 @@ from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
 from rocketrio_broker.store.record_columns import LEAST_STRETCH, RecordColumns, stretches
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.properties import decimal_value, property_value, stored_value, tags_code
-from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
+from rocketrio_protocol.names import SCHEDULE_TOPIC
+from rocketrio_protocol.record.java_hash import tags_code
+from rocketrio_protocol.record.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_TAGS,
+    decimal_value,
+    property_value,
+    stored_value,
+)
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 

@@ -18,8 +18,13 @@ from rocketrio_broker.store.property_columns import (
     Values,
     power_of_31,
 )
-from rocketrio_protocol.properties import index_key_hash, java_string_hash, stored_value
-from rocketrio_protocol.property_names import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQUE_KEY
+from rocketrio_protocol.record.java_hash import index_key_hash, java_string_hash
+from rocketrio_protocol.record.properties import (
+    KEY_SEPARATOR,
+    PROPERTY_KEYS,
+    PROPERTY_UNIQUE_KEY,
+    stored_value,
+)
 
 _UNIQUE_LABEL: Final = f"{PROPERTY_UNIQUE_KEY}\x01".encode()
 _KEYS_LABEL: Final = f"{PROPERTY_KEYS}\x01".encode()

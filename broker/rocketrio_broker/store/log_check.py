@@ -23,7 +23,7 @@ from rocketrio_broker.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueu
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.message_codec import RecordStatus, possible_records, scan_record
+from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
 
 PIECE: Final = 256 << 10
 """Bytes of the log that are checked at a time: some milliseconds of a worker thread."""

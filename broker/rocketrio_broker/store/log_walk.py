@@ -18,14 +18,12 @@ from zlib import crc32
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.mapped_file import MappedFile
-from rocketrio_protocol.message import HOSTS_IPV6_MASK
-from rocketrio_protocol.message_codec import (
+from rocketrio_protocol.record.decode import RecordHeader, RecordStatus, scan_record
+from rocketrio_protocol.record.layout import (
+    HOSTS_IPV6_MASK,
     MAGIC_V1,
     PADDING_HEAD_SIZE,
     RECORD_OVERHEAD,
-    RecordHeader,
-    RecordStatus,
-    scan_record,
 )
 
 LogRecord: TypeAlias = tuple[int, int, bytes, int, int, int, int, bytes]

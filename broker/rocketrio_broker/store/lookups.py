@@ -15,7 +15,7 @@ from rocketrio_broker.store.key_index import KeyIndex
 from rocketrio_broker.store.query import Boundary, QueryResult, offset_by_time, query_message
 from rocketrio_broker.store.read_gate import EVERYTHING, ReadGate
 from rocketrio_broker.store.record_filter import Entry, PropertiesFilter, judged
-from rocketrio_protocol.message_codec import RecordStatus, scan_record
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
 
 
 class StoreLookups:

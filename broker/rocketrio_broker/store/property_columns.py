@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from rocketrio_protocol.properties import java_string_hash
+from rocketrio_protocol.record.java_hash import java_string_hash
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]

@@ -24,10 +24,13 @@ from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.dispatch import stored_tags_code
 from rocketrio_broker.store.property_columns import Int64s
 from rocketrio_broker.store.put_message import PutMessage
-from rocketrio_protocol.batch import ENTRY_OVERHEAD, decode_batch
-from rocketrio_protocol.properties import stored_value
-from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS
-from rocketrio_protocol.record_encoding import RecordShape
+from rocketrio_protocol.record.batch import ENTRY_OVERHEAD, decode_batch
+from rocketrio_protocol.record.encode import RecordShape
+from rocketrio_protocol.record.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_TAGS,
+    stored_value,
+)
 
 UNIFORM_LEAST: Final = 16
 """Entries from which on the table is faster: it costs some 40 us by itself."""

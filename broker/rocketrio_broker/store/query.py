@@ -12,8 +12,8 @@ import attrs
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.consume_queue import ConsumeQueue
 from rocketrio_broker.store.key_index import KeyIndex
-from rocketrio_protocol.message_codec import RecordHeader, RecordStatus, scan_record
-from rocketrio_protocol.property_names import KEY_SEPARATOR
+from rocketrio_protocol.record.decode import RecordHeader, RecordStatus, scan_record
+from rocketrio_protocol.record.properties import KEY_SEPARATOR
 
 Boundary = Literal["4.x", "LOWER", "UPPER"]
 """Which message a time means: the nearest one, the first at or after it, the last at or before it."""

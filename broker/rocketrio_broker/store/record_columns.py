@@ -20,8 +20,7 @@ import numpy as np
 
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk, is_torn
 from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
-from rocketrio_protocol.message import HOSTS_IPV6_MASK
-from rocketrio_protocol.message_codec import MAGIC_V1, RECORD_OVERHEAD
+from rocketrio_protocol.record.layout import HOSTS_IPV6_MASK, MAGIC_V1, RECORD_OVERHEAD
 
 STRETCH_SIZE: Final = 512 << 10
 """Bytes of log taken apart together: enough to make the cost of the calls small, and still in the cache."""

@@ -11,7 +11,8 @@ from typing import Final, TypeAlias
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.message import HOSTS_IPV6_MASK, MAGIC_V1, MessageExt
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.layout import HOSTS_IPV6_MASK, MAGIC_V1
 
 PropertiesFilter: TypeAlias = Callable[[bytes], bool]
 """Whether a message is wanted, by its properties as they are stored."""

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final
 
 from rocketrio_broker.store.commit_log import store_timestamp
-from rocketrio_protocol.message_codec import possible_records
+from rocketrio_protocol.record.decode import possible_records
 
 SEARCH_LIMIT: Final = 8 << 20
 """Bytes looked at: twice the largest message."""

@@ -29,8 +29,8 @@ from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable
 from rocketrio_broker.store.dispatch import QueueDispatcher, QueueGapError
 from rocketrio_broker.store.log_walk import LogWalk
-from rocketrio_protocol.message_codec import RecordStatus, scan_record
-from rocketrio_protocol.properties import can_be_properties
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
+from rocketrio_protocol.record.properties import can_be_properties
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 

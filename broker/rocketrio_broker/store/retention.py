@@ -29,7 +29,7 @@ from rocketrio_broker.store.data_directory import DataDirectory
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.flush import CheckpointService
 from rocketrio_broker.store.key_index import KeyIndex
-from rocketrio_protocol.message_codec import RecordStatus, scan_record
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
 from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
 

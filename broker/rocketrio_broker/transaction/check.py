@@ -30,18 +30,14 @@ from rocketrio_broker.transaction.records import check_request
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, NotReachable, TooManyRequests
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.properties import decimal_value
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANSACTION_GROUP
+from rocketrio_protocol.record.properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TRANSACTION_CHECK_TIMES,
+    decimal_value,
 )
 from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.topic_names import (
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
-    TRANSACTION_GROUP,
-)
 
 logger = logging.getLogger("rocketrio_broker.transaction")
 

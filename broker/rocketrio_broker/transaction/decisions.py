@@ -24,15 +24,15 @@ from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import committed, copied, given_up, operation
 from rocketrio_protocol.commands.transaction import TRANSACTION_COMMIT
-from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
-from rocketrio_protocol.properties import property_value
-from rocketrio_protocol.property_names import PROPERTY_REAL_TOPIC, PROPERTY_UNIQUE_KEY
-from rocketrio_protocol.remoting.ports import WallClock
-from rocketrio_protocol.topic_names import (
-    SCHEDULE_TOPIC,
-    TRANS_CHECK_MAX_TIME_TOPIC,
-    TRANS_HALF_TOPIC,
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.record.layout import TRANSACTION_MASK
+from rocketrio_protocol.record.properties import (
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_UNIQUE_KEY,
+    property_value,
 )
+from rocketrio_protocol.remoting.ports import WallClock
 
 logger = logging.getLogger("rocketrio_broker.transaction")
 

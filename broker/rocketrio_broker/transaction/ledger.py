@@ -22,12 +22,12 @@ from rocketrio_broker.store.consume_queue import FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.transaction.records import OPERATION_QUEUE_ID, half_offsets_of
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.properties import decimal_value
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from rocketrio_protocol.record.properties import (
     PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    decimal_value,
 )
-from rocketrio_protocol.topic_names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 
 logger = logging.getLogger("rocketrio_broker.transaction")
 

@@ -16,21 +16,23 @@ from rocketrio_protocol.commands.transaction import (
     TRANSACTION_COMMIT,
     CheckTransactionStateRequestHeader,
 )
-from rocketrio_protocol.java_map_order import java_properties_text
-from rocketrio_protocol.message import TRANSACTION_MASK, MessageExt
-from rocketrio_protocol.message_id import offset_message_id
-from rocketrio_protocol.properties import decimal_value, decode_properties
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.names import (
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+)
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.java_hash import java_properties_text
+from rocketrio_protocol.record.layout import TRANSACTION_MASK
+from rocketrio_protocol.record.message_id import offset_message_id
+from rocketrio_protocol.record.properties import (
     PROPERTY_TAGS,
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
-)
-from rocketrio_protocol.record_encoding import encode_record
-from rocketrio_protocol.topic_names import (
-    TRANS_CHECK_MAX_TIME_TOPIC,
-    TRANS_HALF_TOPIC,
-    TRANS_OP_HALF_TOPIC,
+    decimal_value,
+    decode_properties,
 )
 
 OPERATION_QUEUE_ID: Final = 0

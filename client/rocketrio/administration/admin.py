@@ -26,6 +26,7 @@ from rocketrio.instance import ClientInstance
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.routing import FindBrokerResult, subscribe_queues
 from rocketrio.routing.queues import broker_names
+from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
@@ -39,16 +40,15 @@ from rocketrio_protocol.errors import (
     RouteNotFound,
 )
 from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.message_id import parse_offset_message_id
-from rocketrio_protocol.remoting.ports import join_addr
-from rocketrio_protocol.topic_config import TopicConfig
-from rocketrio_protocol.topic_names import (
+from rocketrio_protocol.names import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
     topic_name_problem,
 )
+from rocketrio_protocol.record.message_id import parse_offset_message_id
+from rocketrio_protocol.remoting.ports import join_addr
 
 QUERY_MAX_MESSAGES: Final = 32  # defaultQueryMaxNum
 MAX_QUEUES: Final = 65_535

@@ -10,7 +10,18 @@ import attrs
 import msgspec
 
 from rocketrio.api import ClientAPI
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
+from rocketrio_protocol.bodies.route import KVTable
+from rocketrio_protocol.bodies.stats import (
+    ConsumerConnection,
+    ConsumeStats,
+    GroupList,
+    ProducerConnection,
+    TopicStatsTable,
+)
+from rocketrio_protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
     CheckLogRequestHeader,
@@ -36,20 +47,8 @@ from rocketrio_protocol.commands.admin import (
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
 from rocketrio_protocol.errors import RemoteProtocolError, RequestCodeNotSupported
-from rocketrio_protocol.ha_status import HARuntimeInfo
-from rocketrio_protocol.java_properties import format_properties, parse_properties
-from rocketrio_protocol.log_check import LogCheckStatus
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_messages
-from rocketrio_protocol.route import KVTable
-from rocketrio_protocol.stats import (
-    ConsumerConnection,
-    ConsumeStats,
-    GroupList,
-    ProducerConnection,
-    TopicStatsTable,
-)
-from rocketrio_protocol.topic_config import TopicConfig, TopicConfigSerializeWrapper
+from rocketrio_protocol.ha.status import HARuntimeInfo
+from rocketrio_protocol.message import MessageExt, decode_messages
 
 ADMIN_TIMEOUT: Final = 5.0  # timeoutMillis of DefaultMQAdminExt
 HAND_OVER_TIMEOUT: Final = 20.0

@@ -5,10 +5,10 @@ from typing import Self
 
 import attrs
 
+from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.ports import join_addr, split_addr
-from rocketrio_protocol.route import TopicRouteData
 
 
 @attrs.frozen

@@ -18,6 +18,8 @@ from rocketrio.administration.cluster_questions import registered_brokers
 from rocketrio.administration.cluster_status import BrokerAnswers, BrokerStatus, cluster_status
 from rocketrio.instance import ClientInstance
 from rocketrio.live import Live
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
+from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import (
     BrokerError,
@@ -27,9 +29,7 @@ from rocketrio_protocol.errors import (
     RequestCodeNotSupported,
     RouteNotFound,
 )
-from rocketrio_protocol.ha_status import HARuntimeInfo
-from rocketrio_protocol.log_check import LogCheckStatus
-from rocketrio_protocol.route import ClusterInfo
+from rocketrio_protocol.ha.status import HARuntimeInfo
 
 logger = logging.getLogger("rocketrio.admin")
 

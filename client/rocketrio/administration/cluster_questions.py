@@ -5,9 +5,9 @@ Invariant: nobody to ask is an error, never an empty answer.
 
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import subscribe_queues
+from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.errors import ConfigError, NoBrokerRegistered
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.route import ClusterInfo
 
 
 async def registered_brokers(client: ClientInstance) -> ClusterInfo:

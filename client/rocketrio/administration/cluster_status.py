@@ -15,7 +15,7 @@ import attrs
 
 from rocketrio.administration.admin_values import BrokerDescription
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.ha_status import (
+from rocketrio_protocol.ha.status import (
     BeyondBoundary,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,

@@ -18,14 +18,14 @@ import attrs
 from rocketrio.administration.dead_letters import OF_THE_LAST_TIME
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import Message, MessageExt
-from rocketrio_protocol.message_codec import RecordStatus, possible_records, scan_record
-from rocketrio_protocol.topic_names import (
+from rocketrio_protocol.names import (
     DEAD_LETTER_PREFIX,
     NOT_SENDABLE_TOPICS,
     RETRY_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
 )
+from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
 
 CUT_FOLDER: Final = "cut"
 PROPERTY_CUT_FROM: Final = "rocketrioCutFrom"

@@ -24,7 +24,8 @@ from rocketrio.producing.produce import open_producer
 from rocketrio.producing.send_result import SendResult
 from rocketrio_protocol.errors import RouteNotFound
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.names import dead_letter_topic, retry_topic
+from rocketrio_protocol.record.properties import (
     FIELD_PROPERTIES,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_REAL_QUEUE_ID,
@@ -32,7 +33,6 @@ from rocketrio_protocol.property_names import (
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
 )
-from rocketrio_protocol.topic_names import dead_letter_topic, retry_topic
 
 ResendTo: TypeAlias = Literal["group", "topic"]
 

@@ -22,15 +22,11 @@ from rocketrio.administration.cluster_questions import readable_queues
 from rocketrio.api import NOT_FOUND
 from rocketrio.consuming.offset_store import check_offset
 from rocketrio.routing import FindBrokerResult
+from rocketrio_protocol.bodies.stats import ConsumerConnection, ConsumeStats, ProducerConnection
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.errors import BrokerError, ConfigError, Error, GroupNotExist, NotReachable
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.stats import ConsumerConnection, ConsumeStats, ProducerConnection
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
-from rocketrio_protocol.topic_names import (
-    SYSTEM_GROUP_PREFIX,
-    SYSTEM_GROUPS,
-    group_name_problem,
-)
+from rocketrio_protocol.names import SYSTEM_GROUP_PREFIX, SYSTEM_GROUPS, group_name_problem
 
 _HIDDEN_GROUPS: Final = frozenset(SYSTEM_GROUPS)
 

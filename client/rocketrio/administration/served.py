@@ -10,9 +10,9 @@ import attrs
 import trio
 
 from rocketrio.administration.admin import Admin
+from rocketrio_protocol.bodies.stats import BrokerStatsData
 from rocketrio_protocol.commands.admin import ViewBrokerStatsDataRequestHeader
 from rocketrio_protocol.errors import BrokerError, NotReachable
-from rocketrio_protocol.stats import BrokerStatsData
 
 _UNKNOWN_KEY: Final = "not exist"
 """In the remark of a broker that has given the group nothing lately."""

@@ -17,8 +17,8 @@ from rocketrio.cli.common import (
     run,
 )
 from rocketrio.cli.cut import cut
+from rocketrio_protocol.bodies.log_check import LogCheckStatus
 from rocketrio_protocol.codes import MASTER_ID
-from rocketrio_protocol.log_check import LogCheckStatus
 
 ROLES = ("async-master", "sync-master", "slave")
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rocketrio.administration.cluster_status import TAKES_WRITES, BrokerStatus
 from rocketrio.cli.common import UNKNOWN
-from rocketrio_protocol.ha_status import LastWait
+from rocketrio_protocol.ha.status import LastWait
 
 _COLUMNS: Final = (
     *("broker", "id", "role", "address", "log end", "follows"),

@@ -21,9 +21,9 @@ from rich.table import Table
 from rocketrio.name_servers import DEFAULT_NAME_SERVER, NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.log_lines import log_to
+from rocketrio_protocol.names import group_name_problem, topic_name_problem
 from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
-from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
 
 UNKNOWN: Final = "unknown"
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

@@ -8,8 +8,8 @@ from rocketrio.administration.admin import MAX_QUEUES, open_admin
 from rocketrio.administration.admin_values import TopicDescription
 from rocketrio.cli.common import TOPIC, json_option, namesrv_option, print_json, print_table, run
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
-from rocketrio_protocol.route import QueueData
-from rocketrio_protocol.topic_config import READ_WRITE, Permission
+from rocketrio_protocol.bodies.route import QueueData
+from rocketrio_protocol.bodies.topics import READ_WRITE, Permission
 
 _PERMISSIONS: Final = {"r": Permission.READ, "w": Permission.WRITE, "rw": READ_WRITE}
 

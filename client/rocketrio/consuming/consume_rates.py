@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio_protocol.commands.running_info import ConsumeStatus
+from rocketrio_protocol.bodies.running_info import ConsumeStatus
 from rocketrio_protocol.message import MessageQueue
 
 MINUTE: Final = 60.0

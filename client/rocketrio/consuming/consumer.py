@@ -50,7 +50,7 @@ from rocketrio.consuming.values import Values
 from rocketrio.instance import ClientInstance
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.names import retry_topic
 
 if TYPE_CHECKING:
     import pandas

@@ -21,7 +21,7 @@ from rocketrio.producing.delays import check_levels
 from rocketrio.routing import ReadPolicy
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.topic_names import group_name_problem, topic_name_problem
+from rocketrio_protocol.names import group_name_problem, topic_name_problem
 
 Tags: TypeAlias = str | Iterable[str] | None
 Where: TypeAlias = str | Mapping[str, str] | None

@@ -33,8 +33,8 @@ from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.errors import BrokerError, ConfigError, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.names import retry_topic
 from rocketrio_protocol.remoting.tasks import background_nursery
-from rocketrio_protocol.topic_names import retry_topic
 
 logger = logging.getLogger("rocketrio.consumer")
 

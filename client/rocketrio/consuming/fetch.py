@@ -33,7 +33,7 @@ from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError, SystemBusy
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.topic_names import RETRY_PREFIX
+from rocketrio_protocol.names import RETRY_PREFIX
 
 PULL_ERROR_PAUSE: Final = 1.0  # pullTimeDelayMillsWhenException
 PULL_BUSY_PAUSE: Final = 0.02  # pullTimeDelayMillsWhenBrokerFlowControl

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from rocketrio.arguments import list_of
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
-from rocketrio_protocol.compression import InflateBudget, TooMuchToInflate
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
 
 if TYPE_CHECKING:
     import pandas
@@ -117,7 +117,7 @@ def table_of(lists: Iterable[Sequence[MessageExt]], columns: Columns) -> "pyarro
 
 def _known_columns() -> dict[str, Any]:
     arrow = _library("pyarrow")
-    columns = import_module("rocketrio_protocol.columns")
+    columns = import_module("rocketrio_protocol.columns.decode")
     return {BROKER_NAME: arrow.string(), **columns.COLUMN_TYPES}
 
 
@@ -206,8 +206,8 @@ def _pieces(messages: Sequence[MessageExt]) -> Iterator[Piece]:
 def _decoded(
     block: list[Sequence[MessageExt]], columns: Collection[str], budget: InflateBudget
 ) -> dict[str, Any]:
-    from rocketrio_protocol.arrow_arrays import runs
-    from rocketrio_protocol.columns import decode_columns
+    from rocketrio_protocol.columns.arrays import runs
+    from rocketrio_protocol.columns.decode import decode_columns
 
     if not _is_record(block[0]):
         return _one_by_one(block[0], columns, budget)
@@ -225,8 +225,8 @@ def _decoded(
 def _one_by_one(
     messages: Sequence[MessageExt], columns: Collection[str], budget: InflateBudget
 ) -> dict[str, Any]:
-    from rocketrio_protocol.arrow_arrays import runs
-    from rocketrio_protocol.columns import columns_of
+    from rocketrio_protocol.columns.arrays import runs
+    from rocketrio_protocol.columns.decode import columns_of
 
     arrays = columns_of(messages, [n for n in columns if n != BROKER_NAME], budget=budget)
     if BROKER_NAME in columns:

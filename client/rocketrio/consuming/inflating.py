@@ -9,8 +9,8 @@ Unlike Java: it inflates all that a pull brought at once, whatever it grows to (
 
 from collections.abc import Iterable, Sequence
 
-from rocketrio_protocol.compression import INFLATE_LIMIT
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.compression import INFLATE_LIMIT
 
 
 def inflated_size(messages: Iterable[MessageExt]) -> int:

@@ -22,10 +22,10 @@ from typing import Final
 import attrs
 import msgspec
 
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import by_queue
 from rocketrio_protocol.errors import ConfigError, Error, ProtocolError
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.queue_tables import by_queue
 
 OFFSETS_FOLDER: Final = ".rocketmq_offsets"
 JAVA_INSTANCE: Final = "DEFAULT"

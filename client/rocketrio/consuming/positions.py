@@ -24,7 +24,7 @@ from rocketrio.instance import ClientInstance
 from rocketrio.live import Live
 from rocketrio_protocol.errors import ConfigError, Error
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.names import retry_topic
 
 
 class ConsumerPositions(Live):

@@ -26,9 +26,9 @@ from rocketrio.consuming.pull_result import PullResult
 from rocketrio.consuming.queue_counts import QueueCounts
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio.wakeup import Wakeup
-from rocketrio_protocol.compression import INFLATE_LIMIT
 from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.topic_names import RETRY_PREFIX
+from rocketrio_protocol.names import RETRY_PREFIX
+from rocketrio_protocol.record.compression import INFLATE_LIMIT
 
 PULL_THRESHOLD_FOR_QUEUE: Final = 1000  # messages; pullThresholdForQueue
 PULL_THRESHOLD_SIZE_FOR_QUEUE: Final = 100 * 1024 * 1024  # bytes; pullThresholdSizeForQueue

@@ -12,8 +12,7 @@ from rocketrio.consuming.pulled_messages import PulledMessages
 from rocketrio.namespace import Namespace
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_pulled
+from rocketrio_protocol.message import MessageExt, decode_pulled
 
 
 class PullStatus(Enum):

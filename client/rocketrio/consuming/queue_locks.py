@@ -26,12 +26,10 @@ from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull import ROUTE_MAX_AGE
 from rocketrio.instance import ClientInstance
 from rocketrio.wakeup import Wakeup
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.commands.consumer import (
-    LockBatch,
     LockBatchMqRequestHeader,
-    LockedBatch,
-    QueueName,
     UnlockBatchMqRequestHeader,
 )
 from rocketrio_protocol.errors import Error, NotReachable

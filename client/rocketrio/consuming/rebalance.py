@@ -30,7 +30,7 @@ from rocketrio_protocol.errors import (
     ServiceNotAvailable,
 )
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.names import retry_topic
 
 REBALANCE_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.waitInterval
 UNBALANCED_INTERVAL: Final = 1.0

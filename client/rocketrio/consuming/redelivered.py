@@ -7,7 +7,7 @@ import attrs
 
 from rocketrio.namespace import NO_NAMESPACE, Namespace
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.property_names import PROPERTY_RETRY_TOPIC
+from rocketrio_protocol.record.properties import PROPERTY_RETRY_TOPIC
 
 
 @attrs.define(eq=False, repr=False)

@@ -32,9 +32,9 @@ from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.send_back import RetryDelay, check_delay, retry_level
 from rocketrio.producing.delays import DELAY_LEVELS
 from rocketrio_protocol.commands.consumer import BROKER_DECIDES_LEVEL, DEAD_LETTER_LEVEL
-from rocketrio_protocol.compression import INFLATE_LIMIT
 from rocketrio_protocol.errors import ClosedError, Error, LocalProtocolError
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.compression import INFLATE_LIMIT
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 CONCURRENCY: Final = 20  # consumeThreadMin and consumeThreadMax

@@ -28,13 +28,17 @@ from rocketrio.consuming.redelivered import redelivered
 from rocketrio.consuming.running import SUSPEND_PAUSE, ConsumeLater
 from rocketrio.heartbeat import CONSUME_PASSIVELY, ConsumerMembership
 from rocketrio.instance import ClientInstance
+from rocketrio_protocol.bodies import running_info as told
+from rocketrio_protocol.bodies.running_info import (
+    ConsumeMessageDirectlyResult,
+    ConsumeResult,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+)
 from rocketrio_protocol.codes import PROTOCOL_VERSION_NAME, LanguageCode
-from rocketrio_protocol.commands import running_info as told
-from rocketrio_protocol.commands.consumer import ConsumeMessageDirectlyResult, ConsumeResult
-from rocketrio_protocol.commands.running_info import ConsumerRunningInfo, ProcessQueueInfo
 from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt, MessageQueue
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.names import retry_topic
 
 MIB: Final = 1024 * 1024
 UNKNOWN: Final = -1

@@ -29,15 +29,16 @@ from rocketrio_protocol.commands.consumer import (
 )
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeaderV2
 from rocketrio_protocol.errors import ConfigError, Error, NotReachable, RouteNotFound
-from rocketrio_protocol.message import COMPRESSION_TYPE_MASK, MessageExt, MessageQueue, SysFlag
-from rocketrio_protocol.properties import encode_properties
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.message import MessageExt, MessageQueue
+from rocketrio_protocol.names import CLIENT_INNER_PRODUCER, retry_topic
+from rocketrio_protocol.record.layout import COMPRESSION_TYPE_MASK, SysFlag
+from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
     PROPERTY_TRANSACTION_PREPARED,
+    encode_properties,
 )
-from rocketrio_protocol.topic_names import CLIENT_INNER_PRODUCER, retry_topic
 
 SEND_BACK_TIMEOUT: Final = 5.0
 """Seconds for one attempt; a broker may wait that long for its slaves (consumerSendMessageBack)."""

@@ -12,9 +12,9 @@ from typing import Final
 import attrs
 
 from rocketrio.arguments import list_of, text
-from rocketrio_protocol.commands.client import SubscriptionData
+from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.record.java_hash import tags_code
 
 ALL_EXPRESSION: Final = "*"
 TAG_EXPRESSION_TYPE: Final = "TAG"

@@ -11,18 +11,18 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.commands.send import (
     AUTO_CREATE_TOPIC_KEY,
     SendBatchMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
-from rocketrio_protocol.compression import COMPRESS_BODY_OVER, compress
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.message import Message, MessageQueue, SysFlag
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE
-from rocketrio_protocol.property_names import PROPERTY_UNIQUE_KEY
-from rocketrio_protocol.topic_names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
+from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.names import NOT_SENDABLE_TOPICS, RETRY_PREFIX, topic_name_problem
+from rocketrio_protocol.record.batch import encode_batch
+from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER, compress
+from rocketrio_protocol.record.layout import SysFlag
+from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE, PROPERTY_UNIQUE_KEY
 
 MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
 """Bytes of a body before compression, and of a whole batch (maxMessageSize of producer and broker)."""

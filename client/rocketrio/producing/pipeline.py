@@ -29,10 +29,10 @@ from rocketrio.producing.outgoing import (
 from rocketrio.producing.pipeline_lines import Line, Topic, Waiting, Worker
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.producing.send_result import SendStatus, is_worth_another_broker
-from rocketrio_protocol.batch import ENTRY_OVERHEAD
 from rocketrio_protocol.errors import ClosedError, ConfigError, Error
 from rocketrio_protocol.message import Message, MessageQueue
-from rocketrio_protocol.topic_names import RETRY_PREFIX
+from rocketrio_protocol.names import RETRY_PREFIX
+from rocketrio_protocol.record.batch import ENTRY_OVERHEAD
 
 if TYPE_CHECKING:
     from rocketrio.producing.producer import Producer

@@ -20,9 +20,9 @@ from rocketrio.producing.producer import SEND_RETRIES, Producer
 from rocketrio.producing.publish_route import PublishRoutes
 from rocketrio.producing.slow_brokers import LATENCIES_5X, LatencyTable, SlowBrokers
 from rocketrio.producing.transaction_checks import CheckTransaction, checking_transactions
-from rocketrio_protocol.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.topic_names import group_name_problem
+from rocketrio_protocol.names import group_name_problem
+from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
 
 DEFAULT_PRODUCER_GROUP: Final = "rocketrio"
 SEND_TIMEOUT: Final = 3.0  # sendMsgTimeout: all attempts together

@@ -16,6 +16,7 @@ from rocketrio.instance import ClientInstance
 from rocketrio.producing.outgoing import DEFAULT_TOPIC_QUEUE_NUMS
 from rocketrio.producing.slow_brokers import SlowBrokers
 from rocketrio.routing import ordered_publish_queues, publish_queues
+from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
 from rocketrio_protocol.errors import (
     ConfigError,
@@ -24,8 +25,7 @@ from rocketrio_protocol.errors import (
     RouteNotFound,
 )
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.properties import java_string_hash
-from rocketrio_protocol.route import TopicRouteData
+from rocketrio_protocol.record.java_hash import java_string_hash
 
 _KEY_CACHE_SIZE = 4096  # keys of orders, users, ...: the busy ones come again and again
 TEMPLATE_MAX_AGE = 1.0

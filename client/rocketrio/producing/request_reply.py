@@ -36,9 +36,10 @@ from rocketrio_protocol.errors import (
     broker_error,
 )
 from rocketrio_protocol.message import Message, MessageExt, MessageQueue
-from rocketrio_protocol.message_codec import encode_record, pack_host
-from rocketrio_protocol.properties import decode_properties, encode_properties
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.names import REPLY_TOPIC_POSTFIX
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.record.properties import (
     PROPERTY_CLUSTER,
     PROPERTY_CORRELATION_ID,
     PROPERTY_MESSAGE_TYPE,
@@ -46,10 +47,11 @@ from rocketrio_protocol.property_names import (
     PROPERTY_REPLY_TO_CLIENT,
     PROPERTY_TTL,
     REPLY_MESSAGE_TYPE,
+    decode_properties,
+    encode_properties,
 )
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.ports import split_addr
-from rocketrio_protocol.topic_names import REPLY_TOPIC_POSTFIX
 
 if TYPE_CHECKING:
     from rocketrio.producing.producer import Producer

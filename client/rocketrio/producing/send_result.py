@@ -13,7 +13,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
 from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound, broker_error
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_id import split_message_ids
+from rocketrio_protocol.record.message_id import split_message_ids
 
 RETRY_CODES: Final = frozenset(
     {

@@ -40,9 +40,10 @@ from rocketrio_protocol.errors import (
     RouteNotFound,
     broker_error,
 )
-from rocketrio_protocol.message import Message, MessageQueue, SysFlag
-from rocketrio_protocol.message_id import parse_offset_message_id
-from rocketrio_protocol.property_names import (
+from rocketrio_protocol.message import Message, MessageQueue
+from rocketrio_protocol.record.layout import SysFlag
+from rocketrio_protocol.record.message_id import parse_offset_message_id
+from rocketrio_protocol.record.properties import (
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_PREPARED,
 )

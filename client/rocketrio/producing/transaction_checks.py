@@ -28,9 +28,8 @@ from rocketrio_protocol.commands.transaction import (
     EndTransactionRequestHeader,
 )
 from rocketrio_protocol.errors import ConfigError, Error, RemoteProtocolError
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_messages
-from rocketrio_protocol.property_names import PROPERTY_PRODUCER_GROUP
+from rocketrio_protocol.message import MessageExt, decode_messages
+from rocketrio_protocol.record.properties import PROPERTY_PRODUCER_GROUP
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.tasks import background_nursery
 

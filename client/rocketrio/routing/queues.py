@@ -8,10 +8,10 @@ a send to one of these fails instead of going to another queue and breaking the 
 
 from typing import Final
 
+from rocketrio_protocol.bodies.route import QueueData, TopicRouteData
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.route import QueueData, TopicRouteData
 
 QUEUES_PER_TOPIC_LIMIT: Final = 65_536
 """More queues than this in one route are taken for nonsense: Apache allows 65,535 a broker."""

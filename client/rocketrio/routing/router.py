@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import attrs
 
+from rocketrio_protocol.bodies.route import TopicRouteData
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.route import TopicRouteData
 
 
 @attrs.frozen

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from rocketrio.name_servers import NAME_SERVERS_VARIABLE, name_server_addresses
 from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.topic_names import group_name_problem
+from rocketrio_protocol.names import group_name_problem
 
 _MAX_LONG: Final = 2**63 - 1  # What a JVM calls a long: offsets, times and counts of it fit.
 _TEXT_SHOWN: Final = 80  # characters of a wrong value in its error

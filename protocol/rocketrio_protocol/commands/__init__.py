@@ -8,14 +8,14 @@ from rocketrio_protocol.commands import (
     client,
     cluster,
     consumer,
-    looking,
+    inspection,
     offset,
     pull,
     query,
     send,
     transaction,
 )
-from rocketrio_protocol.header_fields import EmptyHeader, Header, RequestHeader
+from rocketrio_protocol.headers import EmptyHeader, Header, RequestHeader
 
 _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     send.SendMessageRequestHeader: send.SendMessageResponseHeader,
@@ -47,10 +47,10 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
     consumer.GetConsumerStatusRequestHeader: EmptyHeader,
     consumer.GetConsumerRunningInfoRequestHeader: EmptyHeader,
     consumer.ConsumeMessageDirectlyRequestHeader: EmptyHeader,
-    looking.QueryConsumeQueueRequestHeader: EmptyHeader,
-    looking.GetAllProducerInfoRequestHeader: EmptyHeader,
-    looking.QueryTopicsByConsumerRequestHeader: EmptyHeader,
-    looking.QuerySubscriptionByConsumerRequestHeader: EmptyHeader,
+    inspection.QueryConsumeQueueRequestHeader: EmptyHeader,
+    inspection.GetAllProducerInfoRequestHeader: EmptyHeader,
+    inspection.QueryTopicsByConsumerRequestHeader: EmptyHeader,
+    inspection.QuerySubscriptionByConsumerRequestHeader: EmptyHeader,
     transaction.EndTransactionRequestHeader: EmptyHeader,
     transaction.CheckTransactionStateRequestHeader: EmptyHeader,
     transaction.ResumeCheckHalfMessageRequestHeader: EmptyHeader,

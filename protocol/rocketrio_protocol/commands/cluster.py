@@ -1,6 +1,6 @@
 """The name server: registration (103, 104, 322), routes (105), cluster and topic lists, KV configuration.
 
-Answers to: RocketMQ reference, section 2.12. Bodies are in `route.py` and `topic_config.py`.
+Answers to: RocketMQ reference, section 2.12. Bodies are in `bodies/route.py` and `bodies/topics.py`.
 """
 
 from typing import ClassVar
@@ -8,7 +8,7 @@ from typing import ClassVar
 import attrs
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.header_fields import Header, RequestHeader
+from rocketrio_protocol.headers import Header, RequestHeader
 
 
 @attrs.define

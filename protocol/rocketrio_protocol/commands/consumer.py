@@ -1,27 +1,18 @@
-"""What consumers ask about single messages and queues (36, 41, 42), and what is asked of them (220, 221, 307, 309).
+"""Headers of requests about a consumer's messages and queues (36, 41, 42), and to a consumer (220, 221, 307, 309).
 
-Requests that a console sends to a broker, and that the broker puts to a client, have one header for both ways:
-222 becomes 220, 223 becomes 221; 307 and 309 keep their number.
+A console sends some of these to a broker, which forwards them to the client: 222 becomes 220, 223 becomes 221, and 307
+and 309 keep their number.
 
-    {"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":0,"topic":"t"}],"onlyThisBroker":false}
-    {"lockOKMQSet":[...]}     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:12}}
-
-Answers to: ConsumerSendMsgBackRequestHeader, LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody,
-ResetOffsetBody, ResetOffsetBodyForC, GetConsumerStatusBody, ConsumeMessageDirectlyResult; RocketMQ reference,
-sections 2.7, 2.8 and 2.10.
+Answers to: ConsumerSendMsgBackRequestHeader and its neighbours; RocketMQ reference, sections 2.7, 2.8 and 2.10.
+Bodies are in `bodies/queues.py` and `bodies/running_info.py`.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar
 
 import attrs
-import msgspec
 
-from rocketrio_protocol import fastjson
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.frame import Body
-from rocketrio_protocol.header_fields import RequestHeader, wire
-from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.queue_tables import by_queue
+from rocketrio_protocol.headers import RequestHeader, wire
 
 DEAD_LETTER_LEVEL = -1
 """The delay level of a message that shall not come again; any below 0 means it."""
@@ -120,118 +111,3 @@ class ConsumeMessageDirectlyRequestHeader(RequestHeader):
     topic: str | None = None
     topic_sys_flag: int | None = None
     group_sys_flag: int | None = None
-
-
-class QueueName(msgspec.Struct, rename="camel", frozen=True):
-    """A message queue as JSON."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    @classmethod
-    def of(cls, queue: MessageQueue) -> Self:
-        return cls(queue.topic, queue.broker_name, queue.queue_id)
-
-    @property
-    def queue(self) -> MessageQueue:
-        return MessageQueue(self.topic, self.broker_name, self.queue_id)
-
-
-class LockBatch(msgspec.Struct, rename="camel"):
-    """Body of 41 and 42: the queues that one member of a group wants for itself, or gives up."""
-
-    consumer_group: str
-    client_id: str
-    mq_set: list[QueueName] = []
-    only_this_broker: bool = False
-
-
-class LockedBatch(msgspec.Struct):
-    """Body of the answer to 41: those that it holds now."""
-
-    lock_ok_mq_set: list[QueueName] = msgspec.field(name="lockOKMQSet", default_factory=list)
-
-
-class _OffsetOfQueue(msgspec.Struct, rename="camel"):
-    topic: str
-    broker_name: str
-    queue_id: int
-    offset: int
-
-
-class _OffsetList(msgspec.Struct, rename="camel"):
-    offset_table: list[_OffsetOfQueue] = []
-
-
-class _RawOffsets(msgspec.Struct, rename="camel"):
-    offset_table: dict[str, int] | list[_OffsetOfQueue] = {}
-
-
-class ResetOffsetBody(msgspec.Struct, rename="camel"):
-    """Body of 220 and of the answer to 222: where each queue goes on."""
-
-    offset_table: dict[MessageQueue, int] = {}
-
-    @classmethod
-    def from_json(cls, body: Body) -> Self:
-        """Read either form. Raises RemoteProtocolError."""
-        table = fastjson.loads(body, _RawOffsets, what=cls.__name__).offset_table
-        if isinstance(table, dict):
-            return cls(by_queue(table))
-        return cls({MessageQueue(q.topic, q.broker_name, q.queue_id): q.offset for q in table})
-
-    def to_json(self) -> bytes:
-        """As Java writes and reads it."""
-        return fastjson.dumps(self)
-
-    def to_list_json(self) -> bytes:
-        """As C++ clients read it."""
-        return fastjson.dumps(
-            _OffsetList(
-                [
-                    _OffsetOfQueue(queue.topic, queue.broker_name, queue.queue_id, offset)
-                    for queue, offset in self.offset_table.items()
-                ]
-            )
-        )
-
-
-class _RawStatus(msgspec.Struct, rename="camel"):
-    message_queue_table: dict[str, int] = {}
-    consumer_table: dict[str, dict[str, int]] = {}
-
-
-class ConsumerStatusBody(msgspec.Struct, rename="camel"):
-    """Body of the answers to 221 (one client's offsets) and 223 (those of all, by client id)."""
-
-    message_queue_table: dict[MessageQueue, int] | None = None
-    consumer_table: dict[str, dict[MessageQueue, int]] | None = None
-
-    @classmethod
-    def from_json(cls, body: Body) -> Self:
-        """Read a body. Raises RemoteProtocolError."""
-        raw = fastjson.loads(body, _RawStatus, what=cls.__name__)
-        return cls(
-            by_queue(raw.message_queue_table),
-            {client_id: by_queue(table) for client_id, table in raw.consumer_table.items()},
-        )
-
-    def to_json(self) -> bytes:
-        """As fastjson writes it."""
-        return fastjson.dumps(self)
-
-
-ConsumeResult = Literal[
-    "CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT", "CR_THROW_EXCEPTION", "CR_RETURN_NULL"
-]
-
-
-class ConsumeMessageDirectlyResult(msgspec.Struct, rename="camel"):
-    """Body of the answer to 309; `spent_time_mills` is Java's spelling."""
-
-    order: bool = False
-    auto_commit: bool = True
-    consume_result: ConsumeResult | None = None
-    remark: str | None = None
-    spent_time_mills: int = 0

@@ -8,7 +8,7 @@ from typing import ClassVar
 import attrs
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.header_fields import Header, RequestHeader, wire
+from rocketrio_protocol.headers import Header, RequestHeader, wire
 
 
 @attrs.define

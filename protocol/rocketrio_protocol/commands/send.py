@@ -9,7 +9,7 @@ from typing import ClassVar
 import attrs
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.header_fields import Header, RequestHeader, wire
+from rocketrio_protocol.headers import Header, RequestHeader, wire
 
 AUTO_CREATE_TOPIC_KEY = "TBW102"
 """The template topic whose settings an unknown topic is created with (MixAll)."""
@@ -59,7 +59,7 @@ class SendMessageRequestHeaderV2(RequestHeader):
 
 @attrs.define
 class SendBatchMessageRequestHeader(SendMessageRequestHeaderV2):
-    """A V2 header whose body is a batch (`batch.py`)."""
+    """A V2 header whose body is a batch (`record/batch.py`)."""
 
     code: ClassVar = RequestCode.SEND_BATCH_MESSAGE
 

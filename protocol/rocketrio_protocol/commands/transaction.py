@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 import attrs
 
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.header_fields import RequestHeader, wire
+from rocketrio_protocol.headers import RequestHeader, wire
 
 TRANSACTION_UNKNOWN: Final = 0
 TRANSACTION_COMMIT: Final = 8

@@ -17,7 +17,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.connection import PreparedRequest, RemotingConnection
 from rocketrio_protocol.errors import ClosedError, NotReachable, broker_error
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.headers import RequestHeader
 from rocketrio_protocol.remoting.channel import (
     IDLE_TIMEOUT,
     LAST_WORDS_TIMEOUT,

@@ -14,7 +14,7 @@ from rocketrio_broker.filter.sql92 import (
     ExpressionError,
     compile_sql92,
 )
-from rocketrio_protocol.properties import encode_properties
+from rocketrio_protocol.record.properties import encode_properties
 
 
 def chooses(text: str, **properties: str) -> bool:

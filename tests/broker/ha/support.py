@@ -17,8 +17,8 @@ from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.ha.resync import HistoryRules
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.tasks import background_nursery
 

@@ -28,8 +28,8 @@ from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.config import HAConfig
 from rocketrio_broker.ha.history import FIRST_ADDRESS
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.ha import TRANSFER_SIZE_LIMIT
-from rocketrio_protocol.remoting.memory_network import MemoryListener, MemoryNetwork
+from rocketrio_broker.testing.memory_network import MemoryListener, MemoryNetwork
+from rocketrio_protocol.ha.stream import TRANSFER_SIZE_LIMIT
 
 TEST_LIMIT = 7200.0
 """Virtual seconds: a client tries for ever."""

@@ -10,11 +10,11 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from rocketrio_broker.ha.client_state import HAClientState
 from rocketrio_broker.ha.copy_progress import LOOK_INTERVAL, TELL_INTERVAL, CopyMeter, CopyWatch
 from rocketrio_broker.ha.master_address import MasterAddress
+from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_protocol.bodies.route import KVTable
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
-from rocketrio_protocol.route import KVTable
+from rocketrio_protocol.headers import RequestHeader
 
 MB = 1_000_000
 END = 19_733

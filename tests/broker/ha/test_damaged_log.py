@@ -23,7 +23,7 @@ from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.history import FIRST_ADDRESS
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 
 RECORDS = 40
 

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from rocketrio_broker.ha.errors import BeyondBoundaryError
 from rocketrio_broker.ha.resync import HistoryRules, Resync
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.ha_exchange import Epoch, Welcome
+from rocketrio_protocol.ha.exchange import Epoch, Welcome
 
 CUT = ROOT / "cut"
 

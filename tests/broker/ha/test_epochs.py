@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio_broker.ha.epochs import common_boundary, why_kept
-from rocketrio_protocol.ha_exchange import Epoch
+from rocketrio_protocol.ha.exchange import Epoch
 
 ME, SLAVE, OTHER = "me", "slave", "other"
 

@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rocketrio_broker.ha.exchange import ANNOUNCED_AHEAD_LIMIT, ANSWERED_AHEAD_LIMIT, ask_welcome
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.ha_exchange import (
+from rocketrio_protocol.ha.exchange import (
     EXCHANGE_HEAD_SIZE,
     EXCHANGE_MAGIC,
     Epoch,

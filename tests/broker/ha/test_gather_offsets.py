@@ -15,17 +15,14 @@ from rocketrio_broker.offset_table import OffsetTable
 from rocketrio_broker.offset_version import Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.topics import TopicConfigManager
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.route import BrokerData, ClusterInfo
-from rocketrio_protocol.topic_config import (
-    ConsumerOffsetWrapper,
-    SubscriptionGroupConfig,
-    TopicConfig,
-)
+from rocketrio_protocol.headers import RequestHeader
 
 NAME_SERVER, OTHER_NAME_SERVER = "10.0.0.9:9876", "10.0.0.8:9876"
 OWN, SLAVE, OTHER_SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"

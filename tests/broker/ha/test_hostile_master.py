@@ -10,15 +10,15 @@ from trio.testing import MockClock
 from rocketrio_broker.ha.client import HAClient
 from rocketrio_broker.ha.master_address import MasterAddress
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import Error
-from rocketrio_protocol.ha_exchange import (
+from rocketrio_protocol.ha.exchange import (
     EXCHANGE_HEAD_SIZE,
     Epoch,
     Welcome,
     encode_exchange,
     exchange_size,
 )
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 ANSWERS = 300

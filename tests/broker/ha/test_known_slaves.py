@@ -11,10 +11,10 @@ from trio.testing import MockClock
 from rocketrio_broker.ha.known_slaves import LOOK_PERIOD, SETTLE_TIME, KnownSlaves
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.route import BrokerData, ClusterInfo
+from rocketrio_protocol.headers import RequestHeader
 
 SERVERS = ("10.0.0.8:9876", "10.0.0.9:9876")
 MASTER, FIRST, SECOND = (f"10.0.0.{host}:10911" for host in (10, 11, 12))

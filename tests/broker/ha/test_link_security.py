@@ -26,9 +26,9 @@ from trio.testing import MockClock
 from rocketrio_broker.ha.errors import LinkRefusedError
 from rocketrio_broker.ha.link_files import load_link_security
 from rocketrio_broker.ha.link_security import HANDSHAKE_LIMIT, LinkSecurity, secured_dial
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.errors import Error, NotReachable, RemoteProtocolError
-from rocketrio_protocol.ha import ReportDecoder
-from rocketrio_protocol.ha_link import (
+from rocketrio_protocol.ha.link import (
     LINK_HEAD_SIZE,
     LINK_HELLO_SIZE_LIMIT,
     LINK_MAGIC,
@@ -41,7 +41,7 @@ from rocketrio_protocol.ha_link import (
     encode_hello,
     hello_size,
 )
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
+from rocketrio_protocol.ha.stream import ReportDecoder
 from rocketrio_protocol.remoting.ports import Transport
 
 SECRET = b"correct horse battery staple"

@@ -7,16 +7,20 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.ha.live_slaves import NAMES_LIMIT, LiveSlaves
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.registration import (
+    RegisterBrokerBody,
+    body_crc32,
+    encode_register_body,
+)
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.admin import (
     GetAllConsumerOffsetRequestHeader,
     UpdateAndCreateSubscriptionGroupRequestHeader,
 )
 from rocketrio_protocol.commands.cluster import RegisterBrokerRequestHeader
-from rocketrio_protocol.ha import encode_report
-from rocketrio_protocol.register_body import body_crc32, encode_register_body
-from rocketrio_protocol.topic_config import RegisterBrokerBody, SubscriptionGroupConfig
+from rocketrio_protocol.ha.stream import encode_report
 
 NAMED = 9
 

@@ -6,8 +6,8 @@ from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.offset_copy import TELL_LIMIT, OffsetCopy
 from rocketrio_broker.offset_version import FIRST, Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
-from rocketrio_protocol.offset_versions import VersionedConsumerOffsets
 
 
 def manager(offset: int | None = None) -> ConsumerOffsetManager:

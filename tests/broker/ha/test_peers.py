@@ -15,11 +15,11 @@ from rocketrio_broker.ha.peers import (
     ask_settings,
     replication_addr,
 )
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import BrokerError, RemoteProtocolError
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.route import BrokerData, ClusterInfo
+from rocketrio_protocol.headers import RequestHeader
 
 PEER = "10.0.0.2:10911"
 

@@ -7,10 +7,9 @@ import trio
 from trio.testing import MockClock
 
 from rocketrio_broker.ha.sealed import SealedTransport
+from rocketrio_broker.testing.memory_network import PIPE_SIZE, MemoryNetwork
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.ha_link import FRAME_OVERHEAD, FRAME_SIZE_LIMIT, FrameOpener, FrameSealer
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
-from rocketrio_protocol.remoting.memory_pipe import PIPE_SIZE
+from rocketrio_protocol.ha.link import FRAME_OVERHEAD, FRAME_SIZE_LIMIT, FrameOpener, FrameSealer
 from rocketrio_protocol.remoting.ports import Transport
 
 KEYS = (b"a" * 32, b"b" * 32)

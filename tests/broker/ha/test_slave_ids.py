@@ -5,12 +5,12 @@ from trio.testing import MockClock
 
 from rocketrio_broker.ha.peers import Peers
 from rocketrio_broker.ha.slave_ids import GIVEN_LIMIT, SlaveIds
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.route import BrokerData, ClusterInfo
+from rocketrio_protocol.headers import RequestHeader
 
 
 def ids(listed: dict[int, str] | None, *introduced: int) -> SlaveIds:

@@ -19,20 +19,23 @@ from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.read_gate import ReadGate
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.errors import NotReachable, RemoteProtocolError
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.offset_versions import OffsetVersions, VersionedConsumerOffsets
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import (
     ConsumerOffsetWrapper,
+    OffsetVersions,
+    VersionedConsumerOffsets,
+)
+from rocketrio_protocol.bodies.topics import (
     DataVersion,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.errors import NotReachable, RemoteProtocolError
+from rocketrio_protocol.headers import RequestHeader
 
 MASTER = "10.0.0.1:10911"
 ROUND = [

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketrio_broker.ha.torn_end import Damage, Judgement, judge, records_of
-from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message_codec import encode_padding
-from rocketrio_protocol.record_encoding import encode_record
+from rocketrio_protocol.record.encode import encode_padding, encode_record
+from rocketrio_protocol.record.layout import pack_host
 
 FILE_SIZE = 4096
 START = 3 * FILE_SIZE

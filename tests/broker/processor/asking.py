@@ -10,8 +10,8 @@ from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import CLIENT_HOST, EmbeddedCluster
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.host_address import pack_host
+from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.dispatch import Processor
 from rocketrio_protocol.remoting.pool import ChannelPool, open_channel_pool
 

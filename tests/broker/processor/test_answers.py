@@ -7,8 +7,8 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
 from rocketrio_protocol.frame import FrameDecoder
-from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message_id import join_message_ids, offset_message_id
+from rocketrio_protocol.record.layout import pack_host
+from rocketrio_protocol.record.message_id import join_message_ids, offset_message_id
 
 
 def decoded(frame: bytes) -> RemotingCommand:

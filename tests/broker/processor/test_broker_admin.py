@@ -8,13 +8,13 @@ from tests.broker.processor.asking import asking
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.java_properties import parse_properties
+from rocketrio_protocol.bodies.route import KVTable, TopicRouteData
+from rocketrio_protocol.bodies.topics import DataVersion
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin, cluster
-from rocketrio_protocol.java_properties import parse_properties
-from rocketrio_protocol.route import KVTable, TopicRouteData
-from rocketrio_protocol.topic_config import DataVersion
 
 UPDATE = admin.UpdateBrokerConfigRequestHeader()
 

@@ -8,16 +8,16 @@ from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
 from rocketrio_broker import consumer_offsets
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from rocketrio_protocol.bodies.queues import ConsumerStatusBody, ResetOffsetBody
 from rocketrio_protocol.codes import LanguageCode, RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client, consumer
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader, ResetOffsetRequestHeader
-from rocketrio_protocol.commands.client import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
-from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_codec import decode_messages
-from rocketrio_protocol.message_id import offset_message_id
+from rocketrio_protocol.message import MessageQueue, decode_messages
+from rocketrio_protocol.record.message_id import offset_message_id
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
 
@@ -87,7 +87,7 @@ async def test_a_reset_without_members_is_stored_at_once(autojump_clock: MockClo
     async with asking() as one:
         await two_queues(one)
         answer = await one.ask(reset(0))
-        body = consumer.ResetOffsetBody.from_json(answer.body)
+        body = ResetOffsetBody.from_json(answer.body)
         assert body.offset_table == dict.fromkeys(QUEUES, 0)
         assert offsets(one) == {0: 0, 1: 0}
         await one.ask(reset(consumer.TO_THE_END))
@@ -126,7 +126,7 @@ async def test_members_are_told_where_to_go_on(autojump_clock: MockClock) -> Non
             assert told.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET
             assert told.is_oneway
             assert told.ext_fields["timestamp"] == "0"
-            body = consumer.ResetOffsetBody.from_json(told.body)
+            body = ResetOffsetBody.from_json(told.body)
             assert body.offset_table == dict.fromkeys(QUEUES, 0)
         assert b"[" not in bytes(java.asked[0].body)
         assert bytes(cpp.asked[0].body).startswith(b'{"offsetTable":[')
@@ -217,7 +217,7 @@ async def test_a_group_with_a_member_that_cannot_be_told_is_not_reset(
 async def test_the_recorded_reset_is_answered_as_5_3_3_answered(autojump_clock: MockClock) -> None:
     (exchange,) = exchanges_of("5.3.3", "broker", RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
     assert exchange.answer is not None
-    theirs = consumer.ResetOffsetBody.from_json(exchange.answer.body)
+    theirs = ResetOffsetBody.from_json(exchange.answer.body)
     async with asking() as one:
         queues = len(theirs.offset_table)
         await one.ask(
@@ -227,12 +227,12 @@ async def test_the_recorded_reset_is_answered_as_5_3_3_answered(autojump_clock: 
         one.broker.parts.groups.find("pushers")
         answer = await one.ask(exchange.request)
         assert answer.code == exchange.answer.code
-        assert consumer.ResetOffsetBody.from_json(answer.body) == theirs
+        assert ResetOffsetBody.from_json(answer.body) == theirs
 
 
 async def test_offsets_in_memory_are_asked_of_all_members(autojump_clock: MockClock) -> None:
-    first = Member(body=consumer.ConsumerStatusBody({QUEUES[0]: 5}).to_json())
-    second = Member(body=consumer.ConsumerStatusBody({QUEUES[1]: 6}).to_json())
+    first = Member(body=ConsumerStatusBody({QUEUES[0]: 5}).to_json())
+    second = Member(body=ConsumerStatusBody({QUEUES[1]: 6}).to_json())
     silent = Member(delay=60.0)
     header = consumer.GetConsumerStatusRequestHeader("T", "G")
     async with (
@@ -247,10 +247,10 @@ async def test_offsets_in_memory_are_asked_of_all_members(autojump_clock: MockCl
         begin = trio.current_time()
         answer = await one.ask(header, timeout=30)
         assert trio.current_time() - begin == 5.0  # all at once, the silent one's limit
-        table = consumer.ConsumerStatusBody.from_json(answer.body).consumer_table
+        table = ConsumerStatusBody.from_json(answer.body).consumer_table
         assert table == {"c1": {QUEUES[0]: 5}, "c2": {QUEUES[1]: 6}}
         answer = await one.ask(attrs.evolve(header, client_addr="c2"))
-        table = consumer.ConsumerStatusBody.from_json(answer.body).consumer_table
+        table = ConsumerStatusBody.from_json(answer.body).consumer_table
         assert table == {"c2": {QUEUES[1]: 6}}
 
 

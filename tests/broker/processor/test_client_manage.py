@@ -10,21 +10,22 @@ from rocketrio_broker.processor.client_manage import (
     SUBSCRIPTIONS_LIMIT,
 )
 from rocketrio_broker.route_info_manager import UNIT_SUB
-from rocketrio_protocol import fastjson, topic_names
-from rocketrio_protocol.codes import RequestCode, ResponseCode
-from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands import client
-from rocketrio_protocol.commands.client import (
+from rocketrio_protocol import names
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import (
     ConsumerData,
     ConsumerIdList,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from rocketrio_protocol.command import RemotingCommand
+from rocketrio_protocol.commands import client
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.remoting.channel import Channel
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
 
 
 class Notified:
@@ -329,7 +330,7 @@ async def test_full_tables_refuse_new_topics_and_serve_new_groups(
 ) -> None:
     async with asking(topics_limit=1, groups_limit=1) as one:
         parts = one.broker.parts
-        topics, groups = dict(parts.topics.topic_config_table), len(topic_names.SYSTEM_GROUPS)
+        topics, groups = dict(parts.topics.topic_config_table), len(names.SYSTEM_GROUPS)
         assert (await beat(one, "c1", "BenchmarkTest")).code == ResponseCode.SUCCESS
         assert await members(one) == ["c1"]
         send = SendMessageRequestHeaderV2("P", "new", "TBW102", 4, 0, 0, 0, 0)

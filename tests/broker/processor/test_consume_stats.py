@@ -10,14 +10,9 @@ from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.processor import steps
 from rocketrio_broker.processor.steps import STEP_QUEUES
 from rocketrio_broker.pull_offsets import PullOffsets
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands import admin, client
-from rocketrio_protocol.commands.client import ConsumerData, HeartbeatData, SubscriptionData
-from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.stats import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from rocketrio_protocol.bodies.stats import (
     BrokerStatsData,
     BrokerStatsItem,
     ConsumeStats,
@@ -27,7 +22,12 @@ from rocketrio_protocol.stats import (
     TopicOffset,
     TopicStatsTable,
 )
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig, TopicConfig
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands import admin, client
+from rocketrio_protocol.commands.pull import PullMessageRequestHeader, PullSysFlag
+from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.message import MessageQueue
 
 FIRST, SECOND = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 

@@ -18,9 +18,9 @@ from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.transaction import decisions
-from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.transaction import ResumeCheckHalfMessageRequestHeader
+from rocketrio_protocol.record.batch import encode_batch
 
 
 async def test_committed_message_is_the_one_that_was_sent(autojump_clock: MockClock) -> None:

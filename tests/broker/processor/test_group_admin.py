@@ -7,28 +7,27 @@ from trio.testing import MockClock
 
 from rocketrio_broker import consumer_offsets
 from rocketrio_broker.processor.group_admin import GROUP_SETTINGS_LIMIT
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands import admin, client
-from rocketrio_protocol.commands.client import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
-from rocketrio_protocol.stats import (
+from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper, DelayOffsetWrapper
+from rocketrio_protocol.bodies.stats import (
     ConsumerConnection,
     ProducerConnection,
     QueryCorrectionOffsetBody,
 )
-from rocketrio_protocol.topic_config import (
+from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
-    ConsumerOffsetWrapper,
-    DelayOffsetWrapper,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
     TopicConfig,
 )
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands import admin, client
 
 UPDATE = admin.UpdateAndCreateSubscriptionGroupRequestHeader()
 

@@ -14,8 +14,8 @@ from rocketrio_protocol.commands.admin import (
     ChangeBrokerRoleRequestHeader,
     GetBrokerHAStatusRequestHeader,
 )
-from rocketrio_protocol.ha import encode_report
-from rocketrio_protocol.ha_status import HARuntimeInfo, OwnStatus
+from rocketrio_protocol.ha.status import HARuntimeInfo, OwnStatus
+from rocketrio_protocol.ha.stream import encode_report
 
 SLAVE_HOST = "10.0.0.11"
 LIMIT = 60.0

@@ -5,18 +5,23 @@ from tests.broker.processor.asking import Asking, asking
 from tests.cluster.support import Caller
 from trio.testing import MockClock
 
-from rocketrio_protocol import fastjson
-from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands import client, looking
-from rocketrio_protocol.commands.client import (
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import (
     ConsumerData,
     HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
+from rocketrio_protocol.bodies.inspection import (
+    GroupSubscription,
+    ProducerTableInfo,
+    QueryConsumeQueueBody,
+)
+from rocketrio_protocol.bodies.route import TopicList
+from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.commands import client, inspection
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
-from rocketrio_protocol.properties import tags_code
-from rocketrio_protocol.route import TopicList
+from rocketrio_protocol.record.java_hash import tags_code
 
 
 async def send(one: Asking, *tags: str) -> None:
@@ -36,15 +41,13 @@ async def beat(one: Asking, subscription: SubscriptionData) -> None:
     await one.ask(client.HeartBeatRequestHeader(), fastjson.dumps(data))
 
 
-async def entries(
-    one: Asking, group: str | None = "G", **fields: int
-) -> looking.QueryConsumeQueueBody:
-    header = looking.QueryConsumeQueueRequestHeader(
+async def entries(one: Asking, group: str | None = "G", **fields: int) -> QueryConsumeQueueBody:
+    header = inspection.QueryConsumeQueueRequestHeader(
         "T", 0, fields.get("count", 10), fields.get("at", 0), group
     )
     answer = await one.ask(header)
     assert answer.code == ResponseCode.SUCCESS
-    return looking.QueryConsumeQueueBody.from_json(answer.body)
+    return QueryConsumeQueueBody.from_json(answer.body)
 
 
 async def test_entries_of_a_queue_are_shown_as_they_are(autojump_clock: MockClock) -> None:
@@ -56,7 +59,7 @@ async def test_entries_of_a_queue_are_shown_as_they_are(autojump_clock: MockCloc
         assert one.broker.store.message_at(entry.physic_offset) is not None
         assert (body.min_queue_index, body.max_queue_index) == (0, 3)
         assert (await entries(one)).filter_data == "G@T is not online!"
-        unknown = looking.QueryConsumeQueueRequestHeader("T", 7, 1, 0)
+        unknown = inspection.QueryConsumeQueueRequestHeader("T", 7, 1, 0)
         assert (await one.ask(unknown)).code == ResponseCode.SYSTEM_ERROR
 
 
@@ -78,8 +81,8 @@ async def test_producers_are_listed_by_group(autojump_clock: MockClock) -> None:
     async with asking() as one:
         await beat(one, SubscriptionData("T"))
         await trio.sleep(7)
-        answer = await one.ask(looking.GetAllProducerInfoRequestHeader())
-        ((group, (producer,)),) = looking.ProducerTableInfo.from_json(answer.body).data.items()
+        answer = await one.ask(inspection.GetAllProducerInfoRequestHeader())
+        ((group, (producer,)),) = ProducerTableInfo.from_json(answer.body).data.items()
         (member,) = one.broker.parts.producers.group_channel_table["P"].values()
         address = f"/{member.channel.remote_addr}"
         assert address.startswith("/10.0.0.100:")
@@ -92,14 +95,14 @@ async def test_topics_and_subscription_of_a_group(autojump_clock: MockClock) -> 
     async with asking() as one:
         one.put("T", b"a")
         await one.ask(UpdateConsumerOffsetRequestHeader("G", "T", 0, 3))
-        answer = await one.ask(looking.QueryTopicsByConsumerRequestHeader("G"))
+        answer = await one.ask(inspection.QueryTopicsByConsumerRequestHeader("G"))
         topics = TopicList.from_json(answer.body)
         assert (topics.topic_list, topics.broker_addr) == (["T"], one.broker.address)
-        header = looking.QuerySubscriptionByConsumerRequestHeader("G", "T")
+        header = inspection.QuerySubscriptionByConsumerRequestHeader("G", "T")
         answer = await one.ask(header)
-        assert looking.GroupSubscription.from_json(answer.body).subscription_data is None
+        assert GroupSubscription.from_json(answer.body).subscription_data is None
         await beat(one, SubscriptionData("T", "a || b"))
         answer = await one.ask(header)
-        known = looking.GroupSubscription.from_json(answer.body).subscription_data
+        known = GroupSubscription.from_json(answer.body).subscription_data
         assert known is not None
         assert known.sub_string == "a || b"

@@ -13,20 +13,16 @@ from trio.testing import MockClock
 from rocketrio_broker import consumer_offsets
 from rocketrio_broker.embedded import SMALL_STORE
 from rocketrio_broker.offset_version import LEAD_LIMIT
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from rocketrio_protocol.bodies.topics import TopicConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import offset
-from rocketrio_protocol.commands.client import (
-    ConsumerData,
-    HeartbeatData,
-    HeartBeatRequestHeader,
-    SubscriptionData,
-)
+from rocketrio_protocol.commands.client import HeartBeatRequestHeader
 from rocketrio_protocol.commands.offset import OffsetResponseHeader, TimestampResponseHeader
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
-from rocketrio_protocol.topic_config import TopicConfig
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.names import retry_topic
 
 COMMIT_AND_SUBSCRIPTION = 1 | 4
 

@@ -13,16 +13,12 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
 from rocketrio_broker.processor.pull import code_of_status
 from rocketrio_broker.store.read import GetStatus
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.client import (
-    ConsumerData,
-    HeartbeatData,
-    HeartBeatRequestHeader,
-    SubscriptionData,
-)
-from rocketrio_protocol.properties import tags_code
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
+from rocketrio_protocol.commands.client import HeartBeatRequestHeader
+from rocketrio_protocol.record.java_hash import tags_code
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from collections.abc import Collection
 import pytest
 
 from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 
 GROUP = SubscriptionGroupConfig("g", broker_id=0, which_broker_when_consume_slowly=1)
 MOVED = SubscriptionGroupConfig("g", broker_id=2, which_broker_when_consume_slowly=3)

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.commands.query import QueryMessageRequestHeader, ViewMessageRequestHeader
-from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 
 FOREVER_MS = 2**63 - 1
 

@@ -7,15 +7,13 @@ from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
 from rocketrio_protocol.commands.consumer import (
-    LockBatch,
     LockBatchMqRequestHeader,
-    LockedBatch,
-    QueueName,
     UnlockBatchMqRequestHeader,
 )
 

@@ -7,20 +7,20 @@ from tests.broker.processor.asking import Asking, asking
 from tests.cluster.support import Caller, messages
 from trio.testing import MockClock
 
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import HeartbeatData, ProducerData
+from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
-from rocketrio_protocol.commands.client import HeartbeatData, ProducerData
 from rocketrio_protocol.commands.send import (
     PushReplyMessageRequestHeader,
     SendReplyMessageRequestHeader,
     SendReplyMessageRequestHeaderV2,
 )
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.record.properties import decode_properties
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.topic_config import Permission, TopicConfig
 
 PROPERTIES = "MSG_TYPE\x01reply\x02CORRELATION_ID\x0142\x02REPLY_TO_CLIENT\x01asker\x02TTL\x013000"
 

@@ -5,9 +5,10 @@ from tests.cluster.support import bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import LockBatch, QueueName
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.consumer import LockBatch, LockBatchMqRequestHeader, QueueName
+from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
 
 RETRY, DEAD = "%RETRY%billing", "%DLQ%billing"
 

@@ -8,7 +8,6 @@ from tests.cluster.support import Caller, bodies, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.batch import encode_batch
 from rocketrio_protocol.codes import ResponseCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
@@ -16,7 +15,8 @@ from rocketrio_protocol.commands.send import (
     SendBatchMessageRequestHeader,
     SendMessageRequestHeader,
 )
-from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.record.batch import encode_batch
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.pool import open_channel_pool
 
 ERROR_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}

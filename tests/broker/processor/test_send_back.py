@@ -11,12 +11,12 @@ from tests.cluster.support import Caller, caller_of, messages
 from trio.testing import MockClock
 
 from rocketrio_broker.embedded import SMALL_STORE, EmbeddedCluster
+from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_id import parse_offset_message_id
-from rocketrio_protocol.topic_config import SubscriptionGroupConfig
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 
 
 @attrs.define

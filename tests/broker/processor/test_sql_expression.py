@@ -12,11 +12,11 @@ from trio.testing import MockClock
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.sql_expression import sql_filter
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.codes import ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import client
-from rocketrio_protocol.commands.client import ConsumerData, HeartbeatData, SubscriptionData
 
 BIG_EVEN = "size > 2 AND kind = 'even'"
 

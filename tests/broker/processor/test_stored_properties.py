@@ -10,7 +10,7 @@ from rocketrio_broker.processor.stored_properties import (
     stored_properties,
     unique_key,
 )
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.record.properties import decode_properties
 
 KEY = "FD000000000000000000000000000002449130946E0969F766B90000"
 

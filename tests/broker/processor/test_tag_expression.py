@@ -5,7 +5,7 @@ import pytest
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.tag_expression import is_tag_type, tags_codes
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.record.java_hash import tags_code
 
 
 @pytest.mark.parametrize("expression", [None, "", "*"])

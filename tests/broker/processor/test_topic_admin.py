@@ -7,12 +7,12 @@ from tests.broker.processor.asking import Asking, asking
 from tests.cluster.support import Caller
 from trio.testing import MockClock
 
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.route import TopicList, TopicRouteData
+from rocketrio_protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin, cluster
-from rocketrio_protocol.route import TopicList, TopicRouteData
-from rocketrio_protocol.topic_config import TopicConfig, TopicConfigSerializeWrapper
 
 
 def create(topic: str, *, queues: int = 4, order: bool = False) -> admin.CreateTopicRequestHeader:

@@ -14,7 +14,7 @@ from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.errors import NotClosedError, NotOpenedError
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
-from rocketrio_protocol.message_codec import pack_host
+from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.remoting.ports import SystemWallClock
 
 HOST = pack_host("127.0.0.1", 10911)

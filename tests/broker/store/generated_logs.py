@@ -8,12 +8,8 @@ import pytest
 from rocketrio_broker.store import dispatch, record_columns
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.message_codec import (
-    RECORD_OVERHEAD,
-    encode_padding,
-    encode_record,
-    pack_host,
-)
+from rocketrio_protocol.record.encode import encode_padding, encode_record
+from rocketrio_protocol.record.layout import RECORD_OVERHEAD, pack_host
 
 FOLDER = Path("/data/commitlog")
 FILE_SIZE = 16 << 10

@@ -9,7 +9,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.message_store import MessageStore, open_message_store
 from rocketrio_broker.store.put_message import AppendResult, PutMessage, PutStatus
-from rocketrio_protocol.message_codec import pack_host
+from rocketrio_protocol.record.layout import pack_host
 
 ROOT = Path("/data")
 HOST = pack_host("127.0.0.1", 10911)

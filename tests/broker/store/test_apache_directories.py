@@ -13,7 +13,7 @@ from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.record_columns import FEW_RECORDS
-from rocketrio_protocol.message_codec import RecordStatus, scan_record
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
 
 # The sizes the recorded brokers ran with.
 APACHE = StoreConfig(

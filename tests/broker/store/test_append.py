@@ -7,9 +7,9 @@ from tests.broker.store.support import SMALL, SetClock, opened, put_of, read_all
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import AppendResult, PutStatus
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_messages, pack_host
-from rocketrio_protocol.properties import java_string_hash
+from rocketrio_protocol.message import MessageExt, decode_messages
+from rocketrio_protocol.record.java_hash import java_string_hash
+from rocketrio_protocol.record.layout import pack_host
 
 
 def message_at(store: MessageStore, offset: int) -> MessageExt:

@@ -5,7 +5,8 @@ from tests.broker.store.support import HOST
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.message_codec import RecordStatus, encode_record, scan_record
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
+from rocketrio_protocol.record.encode import encode_record
 
 FOLDER = Path("/data/commitlog")
 FILE_SIZE = 4096

@@ -13,7 +13,7 @@ from rocketrio_broker.store.dispatch import DelayLevels, QueueDispatcher
 from rocketrio_broker.store.log_walk import LogWalk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import decode_messages
 
 LARGE = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
 

@@ -23,8 +23,9 @@ from rocketrio_broker.store.dispatch import (
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.record_columns import FEW_RECORDS
-from rocketrio_protocol.properties import java_string_hash, property_value, tags_code
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC
+from rocketrio_protocol.names import SCHEDULE_TOPIC
+from rocketrio_protocol.record.java_hash import java_string_hash, tags_code
+from rocketrio_protocol.record.properties import property_value
 
 LEVELS = DelayLevels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 

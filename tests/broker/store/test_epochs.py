@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from rocketrio_broker.store.epochs import ANONYMOUS, EPOCH_FILE, JOINED_LIMIT, Epochs
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.ha_exchange import Epoch
+from rocketrio_protocol.ha.exchange import Epoch
 
 FILE = ROOT / EPOCH_FILE
 

@@ -6,7 +6,8 @@ from tests.broker.store.generated_logs import ODD_PROPERTIES, TOPICS, LogWriter
 
 from rocketrio_broker.store.key_hashes import key_hash_columns, key_hashes
 from rocketrio_broker.store.property_columns import PropertyColumns
-from rocketrio_protocol.properties import decode_properties, index_key_hash, java_string_hash
+from rocketrio_protocol.record.java_hash import index_key_hash, java_string_hash
+from rocketrio_protocol.record.properties import decode_properties
 
 UNIQUE = "7F000001000018B4AAC2000000000001"
 

@@ -22,7 +22,7 @@ from rocketrio_broker.store.errors import StoreDamagedError, StoreLockedError, S
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutStatus
-from rocketrio_protocol.message_codec import encode_padding
+from rocketrio_protocol.record.encode import encode_padding
 
 ABORT = ROOT / "abort"
 

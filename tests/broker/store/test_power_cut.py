@@ -17,7 +17,7 @@ from tests.broker.store.support import ROOT, SetClock, body_of, opened, put_of, 
 from rocketrio_broker.store import consume_queue_table
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.message_codec import scan_record
+from rocketrio_protocol.record.decode import scan_record
 
 CONFIG = StoreConfig(
     mapped_file_size_commit_log=4096,

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.broker.store.generated_logs import ODD_PROPERTIES, LogWriter
 
 from rocketrio_broker.store.property_columns import PropertyColumns, power_of_31
-from rocketrio_protocol.properties import java_string_hash, stored_value
+from rocketrio_protocol.record.java_hash import java_string_hash
+from rocketrio_protocol.record.properties import stored_value
 
 LABELS = [b"TAGS\1", b"KEYS\1", b"UNIQ_KEY\1"]
 

@@ -15,10 +15,11 @@ from rocketrio_broker.store.put_batch import (
     batch_of,
     entries_of,
 )
-from rocketrio_protocol.batch import decode_batch, encode_batch
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.message_codec import pack_host, record_shape
-from rocketrio_protocol.properties import java_string_hash
+from rocketrio_protocol.record.batch import decode_batch, encode_batch
+from rocketrio_protocol.record.encode import record_shape
+from rocketrio_protocol.record.java_hash import java_string_hash
+from rocketrio_protocol.record.layout import pack_host
 
 COUNT = UNIFORM_LEAST
 IPV4, IPV6 = pack_host("127.0.0.1", 10911), pack_host("::1", 10911)

@@ -9,7 +9,7 @@ from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.read import GATHER_LEAST, GetStatus
-from rocketrio_protocol.properties import java_string_hash
+from rocketrio_protocol.record.java_hash import java_string_hash
 
 BIG = attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
 SMALL_FILE = SMALL.mapped_file_size_commit_log

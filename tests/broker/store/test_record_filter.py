@@ -9,8 +9,9 @@ from tests.broker.store.support import SMALL, opened, put_of, stored
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.read import GetStatus
 from rocketrio_broker.store.record_filter import stored_properties_of
-from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.message_codec import decode_messages, encode_record
+from rocketrio_protocol.message import decode_messages
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import pack_host
 
 
 def record_of(properties: bytes, *, born: str = "10.0.0.1", topic: str = "orders") -> bytes:

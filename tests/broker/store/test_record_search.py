@@ -1,8 +1,8 @@
 """The record that begins at or after an address, wherever in another one that lies."""
 
 from rocketrio_broker.store.record_search import _STEP, SEARCH_LIMIT, store_timestamp_from
-from rocketrio_protocol.message import SysFlag
-from rocketrio_protocol.message_codec import MAGIC_V1, encode_padding, encode_record, pack_host
+from rocketrio_protocol.record.encode import encode_padding, encode_record
+from rocketrio_protocol.record.layout import MAGIC_V1, SysFlag, pack_host
 
 V4, V6 = pack_host("127.0.0.1", 10911), pack_host("2001:db8::1", 10911)
 

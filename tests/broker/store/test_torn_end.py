@@ -10,8 +10,8 @@ from tests.golden.golden import unpack_store
 from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.message_codec import RecordStatus, scan_record
-from rocketrio_protocol.properties import can_be_properties
+from rocketrio_protocol.record.decode import RecordStatus, scan_record
+from rocketrio_protocol.record.properties import can_be_properties
 
 FILE_SIZE = SMALL.mapped_file_size_commit_log
 PROPERTIES = b"KEYS\1k\2TAGS\1t\2CLUSTER\1DefaultCluster"

@@ -8,10 +8,11 @@ import attrs
 from tests.cluster.support import Caller, messages
 
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.client import HeartbeatData, HeartBeatRequestHeader, ProducerData
+from rocketrio_protocol.commands.client import HeartBeatRequestHeader
 from rocketrio_protocol.commands.transaction import (
     TRANSACTION_COMMIT,
     TRANSACTION_ROLLBACK,

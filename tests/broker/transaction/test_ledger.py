@@ -13,8 +13,8 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.put_message import PutMessage, PutStatus
 from rocketrio_broker.transaction.ledger import TransactionLedger
 from rocketrio_broker.transaction.records import operation
-from rocketrio_protocol.host_address import pack_host
-from rocketrio_protocol.topic_names import TRANS_HALF_TOPIC
+from rocketrio_protocol.names import TRANS_HALF_TOPIC
+from rocketrio_protocol.record.layout import pack_host
 
 HOST = pack_host("10.0.0.1", 1)
 TIMEOUT_MS = 6000

@@ -21,7 +21,7 @@ from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.transaction import CheckTransactionStateRequestHeader
 from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import pack_host
+from rocketrio_protocol.record.layout import pack_host
 
 HALF, OPERATIONS = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 

@@ -15,13 +15,13 @@ from rocketrio import (
 )
 from rocketrio.administration.admin_values import BrokerDescription
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.topics import READ_WRITE, Permission, TopicConfig
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
     ConsumerNotOnline,
     LocalProtocolError,
 )
-from rocketrio_protocol.topic_config import READ_WRITE, Permission, TopicConfig
 
 
 async def test_topic_is_created_listed_shown_and_deleted(client: ClientInstance) -> None:

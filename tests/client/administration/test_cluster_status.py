@@ -12,7 +12,7 @@ from rocketrio.administration.cluster_status import (
     BrokerAnswers,
     cluster_status,
 )
-from rocketrio_protocol.ha_status import (
+from rocketrio_protocol.ha.status import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,

@@ -9,9 +9,9 @@ from tests.client.orders import TOPIC, receive, send
 from rocketrio import GIVE_UP, ClientInstance, ConsumeLater, MessageExt, open_admin, open_consumer
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.name_server import NameServer
+from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.errors import ConfigError, NotReachable, RouteNotFound
-from rocketrio_protocol.topic_config import Permission
-from rocketrio_protocol.topic_names import dead_letter_topic
+from rocketrio_protocol.names import dead_letter_topic
 
 
 async def give_up(client: ClientInstance, count: int, *, group: str = "g") -> None:

@@ -20,6 +20,7 @@ from rocketrio import (
 from rocketrio.administration.admin_calls import AdminCalls
 from rocketrio.administration.admin_values import OffsetReset
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.stats import ConsumerConnection
 from rocketrio_protocol.errors import (
     BrokerError,
     ConfigError,
@@ -27,7 +28,6 @@ from rocketrio_protocol.errors import (
     GroupNotExist,
     NotReachable,
 )
-from rocketrio_protocol.stats import ConsumerConnection
 
 
 async def test_group_is_created_changed_and_deleted(client: ClientInstance) -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rocketrio.administration.cluster_status import NO_WRITES, TAKES_WRITES, BrokerStatus
 from rocketrio.cli.cluster_table import status_json, status_table
-from rocketrio_protocol.ha_status import LastWait
+from rocketrio_protocol.ha.status import LastWait
 
 MASTER = BrokerStatus(
     cluster="c",

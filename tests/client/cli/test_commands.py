@@ -18,7 +18,7 @@ from rocketrio.cli import main
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.topic_config import Permission, TopicConfig
+from rocketrio_protocol.bodies.topics import Permission, TopicConfig
 
 ROCKETRIO = str(Path(sys.executable).parent / "rocketrio")
 

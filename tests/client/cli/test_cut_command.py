@@ -21,7 +21,7 @@ from rocketrio.administration.cut_log import (
 from rocketrio.cli import main
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.disk import InlineDisk
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import decode_messages
 
 INTERNAL = 2
 

@@ -12,8 +12,8 @@ from rocketrio import ClientInstance, ConsumeLater, MessageExt, MessageQueue, op
 from rocketrio.consuming.consume_rates import HOUR, MINUTE, ConsumeRates
 from rocketrio.consuming.consumer import Consumer
 from rocketrio.consuming.process_queue import ProcessQueue
-from rocketrio_protocol.commands.running_info import ConsumeStatus
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.bodies.running_info import ConsumeStatus
+from rocketrio_protocol.names import retry_topic
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 

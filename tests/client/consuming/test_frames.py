@@ -17,9 +17,11 @@ from rocketrio.consuming.frames import BLOCK_SIZE, COLUMNS, receive_table, table
 from rocketrio.consuming.hand_out import HandOut
 from rocketrio.consuming.pulled_messages import PulledMessages
 from rocketrio.consuming.redelivered import redelivered
-from rocketrio_protocol.columns import COLUMN_TYPES
+from rocketrio_protocol.columns.decode import COLUMN_TYPES
 from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
-from rocketrio_protocol.message_codec import decode_messages, encode_record, pack_host
+from rocketrio_protocol.message import decode_messages
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import pack_host
 
 HOST = pack_host("10.0.0.1", 1)
 PAIRS = b"TAGS\x01even\x02KEYS\x01k 1\x02UNIQ_KEY\x01AB\x02RETRY_TOPIC\x01orders\x02"

@@ -19,12 +19,10 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.running_info import ConsumeMessageDirectlyResult
 from rocketrio_protocol.command import RemotingCommand
-from rocketrio_protocol.commands.consumer import (
-    ConsumeMessageDirectlyRequestHeader,
-    ConsumeMessageDirectlyResult,
-)
+from rocketrio_protocol.commands.consumer import ConsumeMessageDirectlyRequestHeader
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 

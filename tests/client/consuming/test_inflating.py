@@ -14,9 +14,10 @@ from rocketrio.consuming.frames import table_of
 from rocketrio.consuming.inflating import fitting
 from rocketrio.consuming.redelivered import redelivered
 from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY, SendMessageRequestHeaderV2
-from rocketrio_protocol.compression import INFLATE_LIMIT, MAX_BODY_SIZE
-from rocketrio_protocol.message import SysFlag
-from rocketrio_protocol.message_codec import decode_messages, encode_record
+from rocketrio_protocol.message import decode_messages
+from rocketrio_protocol.record.compression import INFLATE_LIMIT, MAX_BODY_SIZE
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import SysFlag
 
 SIZE = 50 * 1024 * 1024
 BOMB = zlib.compress(bytes(SIZE))

@@ -3,7 +3,8 @@
 from rocketrio.consuming.process_queue import ProcessQueue
 from rocketrio.consuming.pull_result import PullResult, PullStatus
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_codec import encode_record, pack_host
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import pack_host
 
 HOST = pack_host("10.0.0.1", 1)
 

@@ -21,7 +21,7 @@ from rocketrio.consuming.pull_pace import (
     MOVED_PAUSE_LIMIT,
     PullPace,
 )
-from rocketrio_protocol.message_codec import encode_record
+from rocketrio_protocol.record.encode import encode_record
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 ANSWER_TIME = 0.004

@@ -6,8 +6,7 @@ from tests.client.consuming.test_process_queue import pulled
 
 from rocketrio.consuming.pulled_messages import PulledMessages
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import MessageExt, decode_messages
 
 CHUNK = stored(3) + stored(2, size=50) + stored(2)
 

@@ -15,7 +15,7 @@ from rocketrio_protocol.commands.offset import (
     QueryConsumerOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
-from rocketrio_protocol.header_fields import RequestHeader
+from rocketrio_protocol.headers import RequestHeader
 
 
 @pytest.fixture

@@ -20,16 +20,14 @@ from rocketrio import (
 from rocketrio.consuming.queue_locks import LOCK_LIFETIME
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.queue_locks import FORMER_RUN
-from rocketrio_protocol import fastjson
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.commands.consumer import (
-    LockBatch,
     LockBatchMqRequestHeader,
-    LockedBatch,
-    QueueName,
     UnlockBatchMqRequestHeader,
 )
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.topic_names import dead_letter_topic
+from rocketrio_protocol.names import dead_letter_topic
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 

@@ -11,7 +11,7 @@ from rocketrio.consuming.rebalance import RebalanceService
 from rocketrio.consuming.subscription import ALL
 from rocketrio.heartbeat import ConsumerMembership
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_protocol.topic_config import Permission
+from rocketrio_protocol.bodies.topics import Permission
 
 Assigned = list[Mapping[str, list[MessageQueue]]]
 

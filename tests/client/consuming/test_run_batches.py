@@ -18,7 +18,7 @@ from rocketrio import (
 )
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.topic_names import dead_letter_topic
+from rocketrio_protocol.names import dead_letter_topic
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 

@@ -29,7 +29,7 @@ from rocketrio import (
 from rocketrio.consuming.process_queue import CONSUME_MAX_SPAN
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.errors import ConfigError
-from rocketrio_protocol.topic_names import dead_letter_topic
+from rocketrio_protocol.names import dead_letter_topic
 
 
 class Handled:

@@ -15,7 +15,7 @@ from rocketrio import (
     open_consumer,
     open_producer,
 )
-from rocketrio_protocol.commands.running_info import ConsumerRunningInfo, ProcessQueueInfo
+from rocketrio_protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueueInfo
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)
 

@@ -30,8 +30,8 @@ from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.consumer import ConsumerSendMsgBackRequestHeader
 from rocketrio_protocol.commands.send import SendMessageRequestHeaderV2
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError, NotReachable
-from rocketrio_protocol.header_fields import RequestHeader
-from rocketrio_protocol.topic_names import dead_letter_topic, retry_topic
+from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.names import dead_letter_topic, retry_topic
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from rocketrio import ClientInstance, Message, SendResult, open_consumer, open_producer
 from rocketrio.producing.delays import DELAY_LEVELS, check_levels, level_for, level_until
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError
-from rocketrio_protocol.property_names import PROPERTY_DELAY_TIME_LEVEL
+from rocketrio_protocol.record.properties import PROPERTY_DELAY_TIME_LEVEL
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

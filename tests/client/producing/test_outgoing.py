@@ -9,12 +9,12 @@ from rocketrio.producing.outgoing import (
     encode_single,
     wire_properties,
 )
-from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.codes import RequestCode
-from rocketrio_protocol.compression import decompress
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.message import Message, MessageQueue
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.record.batch import decode_batch
+from rocketrio_protocol.record.compression import decompress
+from rocketrio_protocol.record.properties import decode_properties
 
 MESSAGES = [
     Message("t", b""),

@@ -21,8 +21,8 @@ from rocketrio import (
 from rocketrio.producing.producer import LATE_ROUTE
 from rocketrio.producing.publish_route import PublishRoutes, queue_for_key
 from rocketrio_broker.embedded import NAME_SERVER_HOST, EmbeddedCluster
+from rocketrio_protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.route import BrokerData, QueueData, TopicRouteData
 
 
 def two_brokers(*, with_b: bool = True) -> TopicRouteData:

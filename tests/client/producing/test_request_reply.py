@@ -25,7 +25,7 @@ from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.send import PushReplyMessageRequestHeader
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.topic_names import SELF_TEST_TOPIC
+from rocketrio_protocol.names import SELF_TEST_TOPIC
 
 TOPIC = "questions"
 Answerer = Callable[[Producer, MessageExt], Awaitable[None]]

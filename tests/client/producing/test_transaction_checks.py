@@ -18,7 +18,8 @@ from rocketrio_protocol.commands.transaction import (
 )
 from rocketrio_protocol.errors import ConfigError, RemoteProtocolError
 from rocketrio_protocol.frame import FrameDecoder
-from rocketrio_protocol.message_codec import encode_record, pack_host
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.layout import pack_host
 
 HOST = pack_host("127.0.0.1", 10911)
 

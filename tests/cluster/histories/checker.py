@@ -59,7 +59,7 @@ from tests.cluster.histories.world import common_end
 from rocketrio_broker.ha.client import HAClientState
 from rocketrio_broker.ha.epochs import common_boundary
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.ha import TRANSFER_HEADER_SIZE as HEADER_SIZE
+from rocketrio_protocol.ha.stream import TRANSFER_HEADER_SIZE as HEADER_SIZE
 
 
 def check(story: Story) -> list[Violation]:

@@ -25,8 +25,8 @@ from rocketrio import (
 )
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
-from rocketrio_protocol.message_codec import decode_messages
-from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.message import decode_messages
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 from rocketrio_protocol.remoting.tasks import every
 
 PASSING: Final = "passing"

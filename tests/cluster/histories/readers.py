@@ -19,7 +19,7 @@ from rocketrio import ClientInstance, Error, PullResult, open_client
 from rocketrio.api import ClientAPI
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.message_codec import decode_messages
+from rocketrio_protocol.message import decode_messages
 from rocketrio_protocol.remoting.tasks import every
 
 AUDIT_PERIOD: Final = 5.0

@@ -47,8 +47,8 @@ from tests.cluster.histories.world import (
 
 from rocketrio_broker.embedded import Member
 from rocketrio_broker.store.message_store import MessageStore
-from rocketrio_protocol.ha_exchange import Epoch
-from rocketrio_protocol.topic_config import TopicConfig
+from rocketrio_protocol.bodies.topics import TopicConfig
+from rocketrio_protocol.ha.exchange import Epoch
 
 REST_LIMIT: Final = 120.0
 """Virtual seconds after the last fault within which everything must have come right."""

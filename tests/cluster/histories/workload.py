@@ -40,7 +40,7 @@ from rocketrio import (
     open_producer,
 )
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
-from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 
 SEND_PAUSE: Final = 0.9
 """Mean seconds between two sends of a producer."""

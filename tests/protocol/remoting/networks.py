@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import ClosedError, NotReachable
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.ports import (
     CONNECT_TIMEOUT,
     Dial,

@@ -5,6 +5,7 @@ import trio
 import trio.testing
 from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
 
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import (
     BrokerSystemError,
@@ -14,7 +15,6 @@ from rocketrio_protocol.errors import (
     TopicNotExist,
 )
 from rocketrio_protocol.remoting.channel import LAST_WORDS_TIMEOUT, Channel
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import check, open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
 

@@ -4,8 +4,8 @@ import pytest
 import trio
 import trio.testing
 
+from rocketrio_broker.testing.memory_network import memory_stream_pair
 from rocketrio_protocol.errors import NotReachable
-from rocketrio_protocol.remoting.memory_network import memory_stream_pair
 from rocketrio_protocol.remoting.reactor import ROUND_SIZE, Reactor
 from rocketrio_protocol.remoting.server import serve_remoting
 from rocketrio_protocol.remoting.streams import StreamTransport

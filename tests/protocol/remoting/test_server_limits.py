@@ -9,10 +9,10 @@ import trio
 import trio.testing
 from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
 
+from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.remoting.channel import FIRST_FRAME_TIMEOUT, FRAME_TIMEOUT, IDLE_TIMEOUT
-from rocketrio_protocol.remoting.memory_network import MemoryNetwork
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import PERIOD, RareLog

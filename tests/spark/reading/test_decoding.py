@@ -17,9 +17,9 @@ from rocketrio.spark.reading.fetch import Block
 from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.schema import arrow_schema, table_schema
-from rocketrio_protocol.compression import INFLATE_LIMIT
-from rocketrio_protocol.message_codec import encode_record
-from rocketrio_protocol.properties import tags_code
+from rocketrio_protocol.record.compression import INFLATE_LIMIT
+from rocketrio_protocol.record.encode import encode_record
+from rocketrio_protocol.record.java_hash import tags_code
 
 FIRSTS = {"orders": {"a": 0, "b": 4}, "bills": {"b": 0}}
 

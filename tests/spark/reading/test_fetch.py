@@ -31,8 +31,8 @@ from rocketrio.spark.reading.fetch import RANGES_AT_ONCE, Block, fetch_task
 from rocketrio.spark.reading.options import parse_read_options
 from rocketrio.spark.reading.plan import ReadTask
 from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_protocol.bodies.topics import Permission
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
-from rocketrio_protocol.topic_config import Permission
 
 
 async def test_a_whole_topic_is_read_in_order(autojump_clock: MockClock) -> None:

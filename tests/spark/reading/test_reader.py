@@ -18,7 +18,7 @@ from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.reader import RocketMQBatchReader
 from rocketrio.spark.reading.schema import ALL_COLUMNS, arrow_schema, table_schema
-from rocketrio_protocol.message_codec import encode_record
+from rocketrio_protocol.record.encode import encode_record
 
 QUEUES, COUNT = 3, 400
 

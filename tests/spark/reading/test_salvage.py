@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.protocol.records import plain_fields
 
 from rocketrio.spark.reading.salvage import Salvaged, records_below, salvage
-from rocketrio_protocol.columns import COLUMN_TYPES
-from rocketrio_protocol.compression import compress
-from rocketrio_protocol.message_codec import encode_record
+from rocketrio_protocol.columns.decode import COLUMN_TYPES
+from rocketrio_protocol.record.compression import compress
+from rocketrio_protocol.record.encode import encode_record
 
 WANTED = ("queue_offset", "body", "topic", "tags")
 

@@ -13,7 +13,7 @@ from rocketrio.spark.reading.schema import (
     protocol_columns,
     table_schema,
 )
-from rocketrio_protocol.columns import COLUMN_TYPES
+from rocketrio_protocol.columns.decode import COLUMN_TYPES
 
 
 def _options(**given: str) -> ReadOptions:

@@ -8,9 +8,9 @@ import pyarrow as pa
 from rocketrio.spark.writing.options import WriteOptions
 from rocketrio.spark.writing.rows import RowEncoder, Rows
 from rocketrio.spark.writing.schema import WriteColumns
-from rocketrio_protocol.batch import decode_batch
-from rocketrio_protocol.message_id import UniqueIdGenerator
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.record.batch import decode_batch
+from rocketrio_protocol.record.message_id import UniqueIdGenerator
+from rocketrio_protocol.record.properties import decode_properties
 
 MAP = pa.map_(pa.string(), pa.string())
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

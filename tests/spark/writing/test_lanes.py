@@ -16,8 +16,8 @@ from rocketrio.spark.errors import RowError
 from rocketrio.spark.writing.chunks import chunks
 from rocketrio.spark.writing.lanes import BATCH_MAX_MESSAGES, Lane, Lanes, Request
 from rocketrio.spark.writing.rows import ALONE, COMPRESSED, Rows
-from rocketrio_protocol.batch import decode_batch, encode_batch
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.record.batch import decode_batch, encode_batch
 
 QUEUES = {
     topic: [MessageQueue(topic, name, number) for name in ("a", "b") for number in range(3)]

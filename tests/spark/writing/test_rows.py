@@ -20,9 +20,9 @@ from rocketrio.spark.errors import RowError
 from rocketrio.spark.writing.properties import of_maps
 from rocketrio.spark.writing.rows import ALONE, COMPRESSED, MOST_ROWS
 from rocketrio.spark.writing.stamps import TaskStamp
-from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.message import Message
-from rocketrio_protocol.properties import decode_properties
+from rocketrio_protocol.record.batch import decode_batch
+from rocketrio_protocol.record.properties import decode_properties
 
 
 def not_utf8() -> Any:

@@ -36,8 +36,8 @@ from rocketrio.spark.writing.written import Written
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.store.config import StoreConfig
-from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.errors import BrokerError, NotReachable, broker_error
+from rocketrio_protocol.record.batch import decode_batch
 
 # ------------------------------------------------------------------------------------ waiting
 

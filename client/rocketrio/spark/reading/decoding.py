@@ -25,11 +25,11 @@ from rocketrio.spark.reading.schema import (
     TIMESTAMP_TYPE,
     protocol_columns,
 )
-from rocketrio_protocol.arrow_arrays import number_array, runs, text_array
-from rocketrio_protocol.columns import decode_columns
-from rocketrio_protocol.compression import InflateBudget, TooMuchToInflate
+from rocketrio_protocol.columns.arrays import number_array, runs, text_array
+from rocketrio_protocol.columns.decode import decode_columns
+from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import ConfigError, ProtocolError
-from rocketrio_protocol.record_starts import record_starts
+from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
 
 LOG_APPEND_TIME: Final = 1
 """Kafka's word for a time that the broker gave (TimestampType.LOG_APPEND_TIME)."""

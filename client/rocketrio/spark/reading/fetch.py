@@ -24,9 +24,9 @@ from rocketrio.spark.reading.plan import ReadTask
 from rocketrio.spark.reading.salvage import stretches
 from rocketrio.spark.reading.sources import TaskSource
 from rocketrio.spark.runtime import Handover
+from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
-from rocketrio_protocol.record_starts import record_starts
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 
 RANGES_AT_ONCE: Final = 4

@@ -13,13 +13,13 @@ from rocketrio.spark.errors import TopicNotFound
 from rocketrio.spark.reading.asking import ONCE, Retries, for_each
 from rocketrio.spark.reading.offsets import Bounds
 from rocketrio.spark.reading.options import ReadOptions
+from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.commands.cluster import (
     GetAllTopicListRequestHeader,
     GetSystemTopicListFromNsRequestHeader,
 )
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.pool import check
-from rocketrio_protocol.route import TopicList
 
 logger = logging.getLogger("rocketrio.spark.queues")
 

@@ -13,17 +13,12 @@ from typing import Any, Final
 import attrs
 import pyarrow as pa
 
-from rocketrio_protocol.columns import COLUMN_TYPES, columns_of, decode_columns
-from rocketrio_protocol.compression import InflateBudget, TooMuchToInflate
+from rocketrio_protocol.columns.decode import COLUMN_TYPES, columns_of, decode_columns
 from rocketrio_protocol.errors import ProtocolError
-from rocketrio_protocol.message import MAGIC_V1, MAGIC_V2, MessageExt
-from rocketrio_protocol.message_codec import (
-    RecordStatus,
-    decode_messages,
-    possible_records,
-    scan_record,
-)
-from rocketrio_protocol.record_encoding import RECORD_OVERHEAD
+from rocketrio_protocol.message import MessageExt, decode_messages
+from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
+from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
+from rocketrio_protocol.record.layout import MAGIC_V1, MAGIC_V2, RECORD_OVERHEAD
 
 _SIZE_AND_MAGIC: Final = Struct(">ii")
 _QUEUE_OFFSET: Final = Struct(">q")

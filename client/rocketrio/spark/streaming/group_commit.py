@@ -22,7 +22,7 @@ from rocketrio.spark.reading.offsets import OffsetTable
 from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
 from rocketrio_protocol.errors import BrokerError, Error
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.topic_names import retry_topic
+from rocketrio_protocol.names import retry_topic
 
 COMMIT_TIMEOUT: Final = 2.0
 """Seconds that a poll may spend on it."""

@@ -15,7 +15,8 @@ from rocketrio.producing.outgoing import Outgoing
 from rocketrio.producing.publish_route import queue_for_key
 from rocketrio.spark.errors import RowError
 from rocketrio.spark.writing.rows import ALONE, COMPRESSED, Rows
-from rocketrio_protocol.message import MessageQueue, SysFlag
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.record.layout import SysFlag
 
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _KINDS: Final = 4  # two bits

@@ -17,8 +17,8 @@ import attrs
 from rocketrio.producing.outgoing import Outgoing
 from rocketrio.spark.writing.chunks import Chunk, chunks
 from rocketrio.spark.writing.rows import Rows, key_shown, stored_key
-from rocketrio_protocol.batch import decode_batch
 from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.record.batch import decode_batch
 
 BATCH_MAX_MESSAGES: Final = 4000
 """Messages of one request: its answer holds an id of 32 characters for each."""

@@ -25,8 +25,8 @@ from rocketrio.spark.reading.option_names import (
     OptionHelp,
     known_texts,
 )
-from rocketrio_protocol.compression import COMPRESS_BODY_OVER
 from rocketrio_protocol.errors import LocalProtocolError
+from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
 
 SEND_BATCH_BYTES: Final = 256 * 1024
 """Bytes of a batch. A broker gains nothing from more, and what a retry repeats is no more than this."""

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketrio.spark.writing.stamps import STAMP_NAMES
-from rocketrio_protocol import property_names
-from rocketrio_protocol.property_names import PROPERTY_KEYS, PROPERTY_TAGS
+from rocketrio_protocol.record import properties
+from rocketrio_protocol.record.properties import PROPERTY_KEYS, PROPERTY_TAGS
 
 BINARY: Final = pa.binary()
 _TEXT: Final = pa.string()
@@ -29,7 +29,7 @@ _VALUE_END: Final = pa.scalar(b"\x02", BINARY)
 _LARGEST_SEPARATOR: Final = 2
 
 _SYSTEM_NAMES: Final = frozenset(
-    value for name, value in vars(property_names).items() if name.startswith("PROPERTY_")
+    value for name, value in vars(properties).items() if name.startswith("PROPERTY_")
 )
 
 Binaries = Any

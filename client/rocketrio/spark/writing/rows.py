@@ -33,14 +33,18 @@ from rocketrio.spark.writing.properties import (
 )
 from rocketrio.spark.writing.schema import WriteColumns
 from rocketrio.spark.writing.stamps import TaskStamp
-from rocketrio_protocol.batch import ENTRY_OVERHEAD, decode_batch
-from rocketrio_protocol.compression import compress
 from rocketrio_protocol.errors import LocalProtocolError
-from rocketrio_protocol.message import SysFlag
-from rocketrio_protocol.message_id import UniqueIdGenerator
-from rocketrio_protocol.properties import MAX_PROPERTIES_SIZE, decode_properties
-from rocketrio_protocol.property_names import PROPERTY_KEYS, PROPERTY_TAGS
-from rocketrio_protocol.topic_names import RETRY_PREFIX
+from rocketrio_protocol.names import RETRY_PREFIX
+from rocketrio_protocol.record.batch import ENTRY_OVERHEAD, decode_batch
+from rocketrio_protocol.record.compression import compress
+from rocketrio_protocol.record.layout import SysFlag
+from rocketrio_protocol.record.message_id import UniqueIdGenerator
+from rocketrio_protocol.record.properties import (
+    MAX_PROPERTIES_SIZE,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    decode_properties,
+)
 
 MOST_ROWS: Final = 32_768
 """Rows encoded at once: half of the ids that one millisecond has."""

@@ -28,7 +28,7 @@ from rocketrio.spark.writing.rows import Rows
 from rocketrio.spark.writing.written import Written
 from rocketrio_protocol.errors import Error, MessageIllegal, NotReachable, RouteNotFound
 from rocketrio_protocol.message import MessageQueue
-from rocketrio_protocol.message_id import UniqueIdGenerator
+from rocketrio_protocol.record.message_id import UniqueIdGenerator
 
 RETRY_PAUSE: Final = 0.2
 """Seconds before a request is sent again, doubled each time, as for reads."""

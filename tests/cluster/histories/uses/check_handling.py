@@ -25,7 +25,7 @@ from tests.cluster.histories.uses.playing import Stored
 from tests.cluster.histories.violation import Violation
 
 from rocketrio_protocol.commands.consumer import FIRST_RETRY_LEVEL
-from rocketrio_protocol.topic_names import dead_letter_topic
+from rocketrio_protocol.names import dead_letter_topic
 
 
 def check_ledger(story: Story) -> Iterator[Violation]:

@@ -15,7 +15,7 @@ from tests.cluster.histories.uses.names import PAYMENTS, REMINDERS, ROUNDING
 from tests.cluster.histories.uses.playing import Stored
 from tests.cluster.histories.violation import Violation, events_of
 
-from rocketrio_protocol.topic_names import TRANS_CHECK_MAX_TIME_TOPIC
+from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC
 
 
 def check_delayed(story: Story) -> Iterator[Violation]:

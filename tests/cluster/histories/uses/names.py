@@ -11,11 +11,7 @@ from typing import Final
 import attrs
 from tests.cluster.histories.schedule import Use
 
-from rocketrio_protocol.topic_names import (
-    TRANS_CHECK_MAX_TIME_TOPIC,
-    dead_letter_topic,
-    retry_topic,
-)
+from rocketrio_protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, dead_letter_topic, retry_topic
 
 REMINDERS: Final = "reminders"
 PAYMENTS: Final = "payments"

@@ -26,7 +26,7 @@ from tests.cluster.histories.world import World
 from rocketrio import open_admin
 from rocketrio_broker.embedded import Member
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.topic_names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from rocketrio_protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
 Actor = Callable[[World], Awaitable[None]]
 

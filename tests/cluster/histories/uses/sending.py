@@ -17,7 +17,7 @@ from rocketrio import (
     SendResult,
     open_producer,
 )
-from rocketrio_protocol.message_id import parse_offset_message_id
+from rocketrio_protocol.record.message_id import parse_offset_message_id
 
 SEND_TIMEOUT: Final = 3.0
 

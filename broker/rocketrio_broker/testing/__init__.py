@@ -1,0 +1,1 @@
+"""What tests run a cluster on, in place of the network of the machine."""

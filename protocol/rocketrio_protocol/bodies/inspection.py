@@ -1,0 +1,56 @@
+"""Bodies of the answers to console queries: queue entries (321), producers (328), a group's subscription (345).
+
+    328 {"data":{"group":[{"clientId":"c","language":"JAVA","lastUpdateTimestamp":0,"remoteIP":"10.0.0.1",..}]}}
+
+Answers to: QueryConsumeQueueResponseBody, ConsumeQueueData, ProducerTableInfo, ProducerInfo,
+QuerySubscriptionResponseBody; RocketMQ reference, sections 2.5 and 2.13.
+"""
+
+import msgspec
+
+from rocketrio_protocol.bodies.fastjson import JsonBody
+from rocketrio_protocol.bodies.heartbeat import SubscriptionData
+
+
+class ConsumeQueueData(msgspec.Struct, rename="camel"):
+    """One entry of a queue; `eval` says whether the group asked about would be given it."""
+
+    physic_offset: int
+    physic_size: int
+    tags_code: int
+    eval: bool = False
+    msg: str | None = None
+
+
+class QueryConsumeQueueBody(JsonBody):
+    """Body of the answer to 321."""
+
+    queue_data: list[ConsumeQueueData] = msgspec.field(default_factory=list)
+    min_queue_index: int = 0
+    max_queue_index: int = 0
+    subscription_data: SubscriptionData | None = None
+    filter_data: str | None = None
+
+
+class ProducerInfo(msgspec.Struct, rename="camel"):
+    """One producer; its address as Java writes one (`/10.0.0.7:4711`), the time of its last heartbeat in ms."""
+
+    client_id: str
+    remote_ip: str = msgspec.field(name="remoteIP")
+    language: str
+    version: int
+    last_update_timestamp: int
+
+
+class ProducerTableInfo(JsonBody):
+    """Body of the answer to 328, by group."""
+
+    data: dict[str, list[ProducerInfo]] = msgspec.field(default_factory=dict)
+
+
+class GroupSubscription(JsonBody):
+    """Body of the answer to 345."""
+
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None = None

@@ -1,0 +1,1 @@
+"""Many stored records at once, as Arrow columns."""

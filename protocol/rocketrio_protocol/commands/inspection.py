@@ -1,0 +1,47 @@
+"""Headers of console queries: queue entries (321), producers (328), a group's topics and subscription (343, 345).
+
+Answers to: RocketMQ reference, sections 2.5 and 2.13. Bodies are in `bodies/inspection.py`.
+"""
+
+from typing import ClassVar
+
+import attrs
+
+from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.headers import RequestHeader, wire
+
+
+@attrs.define
+class QueryConsumeQueueRequestHeader(RequestHeader):
+    """Entries of a queue from `queue_offset` on; with a group, also which of them it would be given."""
+
+    code: ClassVar = RequestCode.QUERY_CONSUME_QUEUE
+    topic: str
+    queue_id: int
+    count: int
+    queue_offset: int = wire("index")
+    consumer_group: str | None = None
+
+
+@attrs.define
+class GetAllProducerInfoRequestHeader(RequestHeader):
+    """Who is connected as a producer, by group; the answer's body is ProducerTableInfo."""
+
+    code: ClassVar = RequestCode.GET_ALL_PRODUCER_INFO
+
+
+@attrs.define
+class QueryTopicsByConsumerRequestHeader(RequestHeader):
+    """The topics on which a group has committed; the answer's body is TopicList."""
+
+    code: ClassVar = RequestCode.QUERY_TOPICS_BY_CONSUMER
+    group: str
+
+
+@attrs.define
+class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
+    """What a connected group subscribes to on a topic; the answer's body is GroupSubscription."""
+
+    code: ClassVar = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
+    group: str
+    topic: str

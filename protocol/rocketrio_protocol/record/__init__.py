@@ -1,0 +1,1 @@
+"""The stored record: its layout, encoding, decoding, and what it is made of."""

@@ -1,0 +1,81 @@
+"""The body of a batch send: many messages of one topic, none of which names it.
+
+    i32 entry size | i32 magic 0 | i32 CRC 0 | i32 flag | i32 n | body | i16 m | properties
+
+Invariant: an entry's size covers exactly what its inner lengths say.
+Answers to: MessageDecoder.encodeMessages, MessageExtBatchEncoder's reading side.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
+from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
+
+ENTRY_OVERHEAD: Final = 22
+"""Bytes of an entry without body and properties."""
+
+_HEAD: Final = Struct(">iiiii")
+_PROPERTIES_SIZE: Final = Struct(">h")
+
+
+def encode_batch(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """The batch body of (flag, body, encoded properties) entries."""
+    parts: list[bytes] = []
+    shape, head, tail_head = (-1, -1, -1), b"", b""
+    for flag, body, properties in entries:
+        # Messages of one producer are often alike: their lengths are packed once.
+        if (flag, len(body), len(properties)) != shape:
+            shape = _, body_size, properties_size = flag, len(body), len(properties)
+            if properties_size > MAX_PROPERTIES_SIZE:
+                raise LocalProtocolError(
+                    f"the properties of batch entry {len(parts) // 4} have {properties_size} bytes;"
+                    f" {MAX_PROPERTIES_SIZE} is the limit"
+                )
+            head = _HEAD.pack(ENTRY_OVERHEAD + body_size + properties_size, 0, 0, flag, body_size)
+            tail_head = _PROPERTIES_SIZE.pack(properties_size)
+        parts += (head, body, tail_head, properties)
+    return b"".join(parts)
+
+
+def batch_size(entries: Sequence[tuple[int, bytes, bytes]]) -> int:
+    """Bytes that `encode_batch` will make of these entries."""
+    return sum(ENTRY_OVERHEAD + len(body) + len(properties) for _, body, properties in entries)
+
+
+def decode_batch(body: bytes | bytearray | memoryview) -> list[tuple[int, bytes, bytes]]:
+    """(flag, body, properties) of each entry; what does not add up is refused."""
+    data = bytes(body)  # A slice of bytes costs half of a view.
+    limit = len(data)
+    entries: list[tuple[int, bytes, bytes]] = []
+    position = 0
+    unpack_head, unpack_properties_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
+    while position < limit:
+        try:
+            size, _, _, flag, body_size = unpack_head(data, position)
+            body_end = position + 20 + body_size
+            if body_size < 0:
+                raise _refused(position, len(entries), f"its body length is {body_size}")
+            (properties_size,) = unpack_properties_size(data, body_end)
+        except struct.error:
+            raise _refused(
+                position, len(entries), f"it goes beyond the {limit} bytes of the batch"
+            ) from None
+        end = body_end + 2 + properties_size
+        if properties_size < 0 or end - position != size:
+            raise _refused(
+                position,
+                len(entries),
+                f"its size {size} does not cover {body_size} + {properties_size} bytes",
+            )
+        if end > limit:
+            raise _refused(position, len(entries), f"it goes beyond the {limit} bytes of the batch")
+        entries.append((flag, data[position + 20 : body_end], data[body_end + 2 : end]))
+        position = end
+    return entries
+
+
+def _refused(position: int, index: int, why: str) -> RemoteProtocolError:
+    return RemoteProtocolError(f"batch entry {index} at byte {position}: {why}")

@@ -1,0 +1,86 @@
+"""The layout of a stored record: in the commit log, in the body of a pull answer, and in replication.
+
+    0 i32 size | 4 i32 magic | 8 i32 body CRC | 12 i32 queue id | 16 i32 flag | 20 i64 queue offset
+    28 i64 physical offset | 36 i32 sysFlag | 40 i64 born ms | 48 born host | i64 store ms
+    store host | i32 reconsume times | i64 prepared offset | i32 n | body
+    i8 (V2: i16) n | topic | i16 n | properties
+    padding: i32 size to the end of the file | i32 magic | any bytes
+
+A host is a packed IP address and an i32 port: 8 bytes for IPv4, 20 for IPv6, as two bits of sysFlag say.
+
+Answers to: MessageDecoder, MessageSysFlag, MessageExt.socketAddress2ByteBuffer.
+"""
+
+from enum import IntFlag
+from ipaddress import ip_address
+from typing import Final
+
+from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
+
+MAGIC_V1: Final = -626843481
+"""0xDAA320A7: the topic length is one byte."""
+MAGIC_V2: Final = -626843477
+"""0xDAA320AB: the topic length is two bytes; 5.x writes it for topics over 127 bytes."""
+MAGIC_PADDING: Final = -875286124
+"""0xCBD43194: nothing more in this file of the log."""
+
+RECORD_OVERHEAD: Final = 91
+"""Bytes of a V1 record with IPv4 hosts beyond its body, topic and properties."""
+PADDING_HEAD_SIZE: Final = 8
+MAX_TOPIC_SIZE_V1: Final = 127
+MAX_TOPIC_SIZE_V2: Final = 32767
+SYS_FLAG_END: Final = 39
+"""Where the last byte of sysFlag lies, which says whether the body is compressed."""
+
+
+class SysFlag(IntFlag):
+    """Bits of a record's sysFlag; the two transaction bits together make `TRANSACTION_MASK`."""
+
+    COMPRESSED = 0x1
+    MULTI_TAGS = 0x2
+    TRANSACTION_PREPARED = 0x4
+    TRANSACTION_COMMIT = 0x8
+    TRANSACTION_ROLLBACK = 0xC
+    BORN_HOST_IPV6 = 0x10
+    STORE_HOST_IPV6 = 0x20
+    NEED_UNWRAP = 0x40
+    INNER_BATCH = 0x80
+    COMPRESSION_LZ4 = 0x100
+    COMPRESSION_ZSTD = 0x200
+    COMPRESSION_ZLIB = 0x300
+
+
+TRANSACTION_MASK: Final = 0xC
+COMPRESSION_TYPE_MASK: Final = 0x700
+COMPRESSION_TYPE_SHIFT: Final = 8
+HOSTS_IPV6_MASK: Final = 0x30
+
+IPV4_HOST_SIZE: Final = 8
+IPV6_HOST_SIZE: Final = 20
+
+# Above it `str(int)` is slower than the table for the dotted form, which is read once a message.
+_OCTETS: Final = tuple(str(number) for number in range(256))
+
+
+def pack_host(ip: str, port: int) -> bytes:
+    """The stored form of an address; the length of the result tells IPv4 from IPv6."""
+    if not 0 <= port <= 0x7FFFFFFF:
+        raise LocalProtocolError(f"port {port} does not fit a stored host")
+    try:
+        return ip_address(ip).packed + port.to_bytes(4)
+    except ValueError as error:
+        raise LocalProtocolError(f"{ip!r} is not an IP address; resolve names first") from error
+
+
+def unpack_host(packed: bytes | bytearray | memoryview) -> tuple[str, int]:
+    """The address as text and the port."""
+    size = len(packed)
+    port = int.from_bytes(packed[-4:], signed=True)
+    if size == IPV4_HOST_SIZE:
+        return (
+            f"{_OCTETS[packed[0]]}.{_OCTETS[packed[1]]}.{_OCTETS[packed[2]]}.{_OCTETS[packed[3]]}",
+            port,
+        )
+    if size == IPV6_HOST_SIZE:
+        return str(ip_address(bytes(packed[:16]))), port
+    raise RemoteProtocolError(f"a stored host has 8 or 20 bytes, not {size}")

@@ -1,0 +1,182 @@
+"""The properties of a message: the names that RocketMQ gives a meaning, and the string in which they are stored.
+
+    name 0x01 value 0x02 name 0x01 value 0x02 ...      UTF-8, at most 32767 bytes
+
+Other names belong to the application and pass through untouched.
+
+Invariant: a name that occurs twice means its last value (batches hold names twice).
+Invariant: parts without a name or without a value are skipped, never an error, as in Java.
+Answers to: MessageConst; MessageDecoder.messageProperties2String, string2messageProperties.
+Unlike Java: text that would be torn by the separators is refused when encoding, not stored broken.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import Final
+
+from rocketrio_protocol.errors import LocalProtocolError
+
+PROPERTY_KEYS: Final = "KEYS"
+PROPERTY_TAGS: Final = "TAGS"
+PROPERTY_WAIT_STORE_MSG_OK: Final = "WAIT"
+PROPERTY_DELAY_TIME_LEVEL: Final = "DELAY"
+PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID: Final = "REAL_QID"
+PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
+PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+PROPERTY_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+"""What a broker of 5.x makes of the three above: epoch ms of the delivery."""
+PROPERTY_MIN_OFFSET: Final = "MIN_OFFSET"
+PROPERTY_MAX_OFFSET: Final = "MAX_OFFSET"
+PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
+PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+PROPERTY_RECONSUME_TIME: Final = "RECONSUME_TIME"
+PROPERTY_MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+PROPERTY_CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
+PROPERTY_MSG_REGION: Final = "MSG_REGION"
+PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
+PROPERTY_INSTANCE_ID: Final = "INSTANCE_ID"
+PROPERTY_CLUSTER: Final = "CLUSTER"
+PROPERTY_MESSAGE_TYPE: Final = "MSG_TYPE"
+PROPERTY_CORRELATION_ID: Final = "CORRELATION_ID"
+PROPERTY_REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PROPERTY_TTL: Final = "TTL"
+PROPERTY_REPLY_MESSAGE_ARRIVE_TIME: Final = "ARRIVE_TIME"
+PROPERTY_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+REPLY_MESSAGE_TYPE: Final = "reply"
+"""The value of MSG_TYPE by which a message is an answer to another."""
+
+KEY_SEPARATOR: Final = " "
+"""Between the keys of one message inside the value of KEYS."""
+
+FIELD_PROPERTIES: Final = {
+    PROPERTY_KEYS: "keys",
+    PROPERTY_TAGS: "tags",
+    PROPERTY_DELAY_TIME_LEVEL: "delay_level",
+    PROPERTY_WAIT_STORE_MSG_OK: "wait_store_ok",
+}
+"""Properties that have a field of their own in `Message`: property name to field name."""
+
+
+def joined_keys(keys: str | Sequence[str]) -> str:
+    """How `Message` keeps its keys. Raises LocalProtocolError for what cannot be keys."""
+    if isinstance(keys, str):
+        return keys
+    if not isinstance(keys, Sequence | Set) or not all(isinstance(key, str) for key in keys):
+        raise LocalProtocolError(f"keys must be text or a sequence of texts, and are {keys!r}")
+    for key in keys:
+        if KEY_SEPARATOR in key:
+            raise LocalProtocolError(f"key {key!r} holds a blank, which separates keys")
+    return KEY_SEPARATOR.join(keys)
+
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PAIR_SEPARATOR: Final = "\x02"
+MAX_PROPERTIES_SIZE: Final = 32767
+"""Bytes; the length field of a stored record is a signed 16-bit number."""
+
+_NAME_VALUE_BYTE: Final = b"\x01"
+_PROPERTY_BYTE: Final = b"\x02"
+_PROPERTY_NUMBER: Final = _PROPERTY_BYTE[0]
+
+
+_NUMBER_DIGITS: Final = 18  # of any decimal number that fits a long
+
+
+def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool = True) -> str:
+    """The properties string; 4.4 and 5.x end it with a separator, 4.9 does not: all read both."""
+    if not properties:
+        return ""
+    parts: list[str] = []
+    for name, value in properties.items():
+        if (
+            not isinstance(name, str)
+            or not isinstance(value, str)
+            or not name
+            or not value
+            or _holds_separator(name)
+            or _holds_separator(value)
+        ):
+            raise LocalProtocolError(
+                f"property {name!r}={value!r} cannot be stored: name and value must be text, not empty,"
+                " without the characters \\x01 and \\x02"
+            )
+        parts.append(f"{name}\x01{value}")
+    text = PAIR_SEPARATOR.join(parts)
+    return text + PAIR_SEPARATOR if trailing_separator else text
+
+
+def _holds_separator(text: str) -> bool:
+    return NAME_VALUE_SEPARATOR in text or PAIR_SEPARATOR in text
+
+
+def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, str]:
+    """The map of a properties string; bytes that are not UTF-8 become U+FFFD."""
+    text = raw if isinstance(raw, str) else str(raw, "utf-8", "replace")
+    if not text:
+        return {}
+    if text[-1] == PAIR_SEPARATOR:
+        text = text[:-1]
+    pairs = [part.split(NAME_VALUE_SEPARATOR, 1) for part in text.split(PAIR_SEPARATOR)]
+    try:
+        properties: dict[str, str] = dict(pairs)  # odd ones raise
+    except ValueError:
+        properties = {}
+    else:
+        if "" not in properties and "" not in properties.values():
+            return properties
+        properties.clear()
+    for pair in pairs:
+        if len(pair) == 2 and pair[0] and pair[1]:
+            properties[pair[0]] = pair[1]
+    return properties
+
+
+def can_be_properties(stored: bytes) -> bool:
+    """Return whether a client or broker could have written these bytes as properties.
+
+    False for what damage leaves: NUL, text that is not UTF-8, a part without a name and its separator. Some clients
+    write such properties all the same, so this is only asked about a record that may be damaged.
+    """
+    if 0 in stored:
+        return False
+    try:
+        stored.decode()
+    except UnicodeDecodeError:
+        return False
+    parts = stored.removesuffix(_PROPERTY_BYTE).split(_PROPERTY_BYTE) if stored else []
+    return all(part.find(_NAME_VALUE_BYTE) > 0 for part in parts)
+
+
+def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None:
+    """One property out of the stored bytes, without building the map; the last one counts."""
+    value = stored_value(bytes(raw), name.encode() + _NAME_VALUE_BYTE)
+    return value.decode("utf-8", "replace") if value else None
+
+
+def decimal_value(text: str | None) -> int | None:
+    """Return the number that a property holds; None for a missing one, and for what can be no long."""
+    if text is None or not text.isdecimal() or len(text) > _NUMBER_DIGITS:
+        return None
+    return int(text)
+
+
+def stored_value(stored: bytes, label: bytes) -> bytes:
+    """The same for a name followed by its 0x01, as it is stored; empty if there is none."""
+    found = stored.rfind(label)
+    while found >= 0:
+        if not found or stored[found - 1] == _PROPERTY_NUMBER:
+            start = found + len(label)
+            end = stored.find(_PROPERTY_BYTE, start)
+            if value := stored[start:end] if end >= 0 else stored[start:]:
+                return value
+        found = stored.rfind(label, 0, found)  # an empty value, or the end of another name
+    return b""
