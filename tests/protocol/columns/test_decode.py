@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.golden.golden import VERSIONS, unpack_store
 from tests.protocol.records import plain_fields, record_fields
 
+from rocketrio_protocol.columns import decode as columns_module
 from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
-from rocketrio_protocol.columns.decode import decode as columns_module
 from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, decode_messages
