@@ -42,6 +42,7 @@ from rocketrio_broker.processor.query import QueryMessageProcessor
 from rocketrio_broker.processor.resent import ResentMessages
 from rocketrio_broker.processor.send import SendMessageProcessor
 from rocketrio_broker.processor.special_sends import SpecialSends
+from rocketrio_broker.processor.sql_expression import load_parser
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
@@ -206,6 +207,7 @@ class BrokerParts:
         self.groups.load()
         self.consumer_offsets.load()
         self.queue_locks.load()
+        load_parser(self.config.broker)
 
     def keep_tables(self) -> AbstractAsyncContextManager[None]:
         """Keep the tables in their files around everything that changes them."""

@@ -14,17 +14,24 @@ Unlike Java: offsets have versions, so that those of a master and of its slaves 
 """
 
 import logging
-import zlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
 import trio
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.offset_journal import OffsetJournal
-from rocketrio_broker.offset_table import OffsetTable, QueueEnd, TopicAndGroup, offsets_by_key
+from rocketrio_broker.offset_table import (
+    OffsetTable,
+    QueueEnd,
+    TopicAndGroup,
+    joined_checksum,
+    offsets_by_key,
+)
 from rocketrio_broker.offset_version import FIRST, Commit, Generation, Version
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.turns import SharedWork, in_steps
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.offsets import (
     ConsumerOffsetSnapshot,
@@ -34,6 +41,7 @@ from rocketrio_protocol.bodies.offsets import (
 from rocketrio_protocol.commands.offset import CommitOutcome
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.remoting.tasks import every
+from rocketrio_protocol.steps import all_at_once
 
 logger = logging.getLogger("rocketrio_broker.consumer_offsets")
 
@@ -45,6 +53,8 @@ CUTS_SHOWN: Final = 20
 """Lines in the log for offsets beyond the end of their queue; the number of all is in each."""
 OFFSETS_SIZE_LIMIT: Final = 15 << 20
 """Bytes of all offsets as JSON, to which clients may add: a slave copies them in one answer of 16 MiB at most."""
+STEP_CLONED: Final = 256
+"""Offsets that are cloned at a stretch: some 5 ms."""
 CLAIMS_LIMIT: Final = 100_000
 """Queues of groups whose owner is known; the oldest claims are forgotten, and made again when they matter."""
 
@@ -67,6 +77,11 @@ class ConsumerOffsetManager:
         self._disk = disk
         self._flush_interval = flush_interval
         self._written = 0
+        self._writes = 0
+        self._turn = trio.Lock()
+        """Held by who writes the files in steps."""
+        self._answer = SharedWork(partial(self.body, with_versions=False))
+        self._versioned_answer = SharedWork(partial(self.body, with_versions=True))
         self._checksums: list[int] = []
         self._claims: dict[tuple[str, str, int], str] = {}
         self._claim_count = 0
@@ -122,7 +137,7 @@ class ConsumerOffsetManager:
             return
         finally:
             file.close()
-        if _checksum(stored.offset_table) not in self._checksums:
+        if joined_checksum(0, stored.offset_table) not in self._checksums:
             logger.warning("consumer offsets were changed by another program file=%s", path)
             self.table.observe(offsets_by_key(snapshot), offsets_by_key(stored))
 
@@ -218,17 +233,42 @@ class ConsumerOffsetManager:
 
     # ------------------------------------------------------------------------------------ operators
 
-    def clone_offset(self, source_group: str, destination_group: str, topic: str) -> None:
-        """Give one group the offsets of another, as an operator's reset of each queue."""
-        for queue_id, offset in self.query_offsets(source_group, topic).items():
+    def clone_offset(
+        self, source_group: str, destination_group: str, topic: str
+    ) -> Generator[None, None, None]:
+        """Give one group the offsets of another in steps, as an operator's reset of each queue."""
+        offsets = self.query_offsets(source_group, topic)
+        for number, (queue_id, offset) in enumerate(offsets.items(), 1):
             self.commit_version(destination_group, topic, queue_id, Commit(offset, is_reset=True))
+            if number % STEP_CLONED == 0:
+                yield
 
-    def remove_topic(self, topic: str) -> None:
+    async def remove_topic(self, topic: str) -> None:
         """Forget all offsets on a topic, at once in the file too: a topic made anew is read from its beginning.
 
-        Raises ConfigFileError; they are as before then.
+        Nothing else runs between the last of it and what the caller does next. Raises ConfigFileError; they are as
+        before then.
         """
-        self._remove(topic=topic)
+        async with self._turn:
+            await in_steps(self.removal(topic=topic))
+            self.table.remove_rest(topic)
+
+    async def remove_group(self, group: str) -> None:
+        """Forget all offsets of a group, at once in the file too. Raises ConfigFileError; they are as before then."""
+        async with self._turn:
+            await in_steps(self.removal(group=group))
+
+    def removal(
+        self, *, topic: str | None = None, group: str | None = None
+    ) -> Generator[None, None, None]:
+        """Forget all offsets of a topic or a group in steps: first in the files, then here."""
+        take_back = yield from self.table.remove(topic=topic, group=group)
+        try:
+            yield from self._persist_in_steps()
+        except ConfigFileError:
+            take_back()
+            raise
+        yield from self.table.forget_void(topic=topic, group=group)
 
     def topic_floor(self, topic: str) -> Generation:
         """Below which offsets on the topic are void, as it was deleted."""
@@ -237,21 +277,6 @@ class ConsumerOffsetManager:
     def void_topic(self, topic: str, floor: Generation) -> bool:
         """Forget the offsets that another broker removed with the topic; whether that is news."""
         return self.table.remove_below(topic, floor)
-
-    def remove_group(self, group: str) -> None:
-        """Forget all offsets of a group, at once in the file too. Raises ConfigFileError; they are as before then."""
-        self._remove(group=group)
-
-    def _remove(self, *, topic: str | None = None, group: str | None = None) -> None:
-        before = self.versioned()
-        self.table.remove(topic=topic, group=group)
-        try:
-            self.persist()
-        except ConfigFileError:
-            changes = self.table.change_count
-            self.table = OffsetTable.from_body(before)
-            self.table.change_count += changes
-            raise
 
     # ---------------------------------------------------------------------------------- other brokers
 
@@ -328,38 +353,51 @@ class ConsumerOffsetManager:
         self._is_copy = True
         self.table.observe(before, now)
 
-    def wrapper(self) -> ConsumerOffsetWrapper:
-        """All offsets: the answer to 43, and the content of consumerOffset.json."""
-        return ConsumerOffsetWrapper(self.table.offset_body())
+    async def answer(self, *, with_versions: bool) -> bytes:
+        """Return the answer to 43. Who comes while one is written shares the next one with all who do."""
+        return await (self._versioned_answer if with_versions else self._answer).get()
 
-    def versioned(self) -> VersionedConsumerOffsets:
-        """All offsets with their versions: the answer to 43 for those who ask for them."""
-        return VersionedConsumerOffsets(self.table.offset_body(), self.table.versions_body())
+    def body(self, *, with_versions: bool) -> Generator[None, None, bytes]:
+        """Write all offsets as they stand now, in steps, with their versions for those who ask for them."""
+        writing = yield from self.table.written(is_file=False)
+        members: dict[str, Any] = {"offsetTable": writing.offsets}
+        if with_versions:
+            members["rocketrioVersions"] = writing.versions
+        return fastjson.dumps(members)
 
     # --------------------------------------------------------------------------------------- files
 
     def persist(self) -> None:
         """Write the files if there is something new."""
+        all_at_once(self._persist_in_steps())
+
+    def _persist_in_steps(self) -> Generator[None, None, None]:
+        """Do the same in steps, unless `persist` overtakes it."""
         if self._written == self.table.change_count:
             return
-        written = self.table.change_count
+        written, writes = self.table.change_count, self._writes
         self._journal.rotate()
-        wrapper = self.wrapper()
+        writing = yield from self.table.written(is_file=True)
+        if writes != self._writes:
+            return
         # The snapshot first: whoever finds an older consumerOffset.json knows by its checksum that we wrote it.
-        checksum = _checksum(wrapper.offset_table)
         tried = self._checksums[1:][2 - CHECKSUMS_KEPT :]
-        self._checksums = [*self._checksums[:1], *tried, checksum]
-        snapshot = ConsumerOffsetSnapshot(
-            wrapper.offset_table,
-            self.table.versions_body(),
-            self._checksums,
-            self._log_end(),
-            self._is_copy,
-        )
+        self._checksums = [*self._checksums[:1], *tried, writing.checksum]
+        snapshot = {
+            "checksums": self._checksums,
+            "isCopy": self._is_copy,
+            "logEnd": self._log_end(),
+            "offsetTable": writing.offsets,
+            "rocketrioVersions": writing.versions,
+        }
         self._snapshot_file.write(snapshot)
-        self._file.write(wrapper)
-        self._checksums = [checksum]
+        yield
+        if writes != self._writes:
+            return
+        self._file.write({"offsetTable": writing.offsets})
+        self._checksums = [writing.checksum]
         self._written = written
+        self._writes += 1
 
     def _persist_or_later(self) -> None:
         try:
@@ -380,7 +418,8 @@ class ConsumerOffsetManager:
             try:
                 self._snapshot_file.renew()
                 self._file.renew()
-                self.persist()
+                async with self._turn:
+                    await in_steps(self._persist_in_steps())
                 await self._disk.run(self._sync)
                 self._journal.clear_old()
             except (OSError, ConfigFileError) as error:
@@ -396,12 +435,6 @@ class ConsumerOffsetManager:
             is_covered = True
         finally:
             self._journal.close(is_covered=is_covered)
-
-
-def _checksum(offset_table: Mapping[str, Mapping[int, int]]) -> int:
-    """Of the offsets themselves, however a file writes them down."""
-    parts = sorted((key, sorted(queues.items())) for key, queues in offset_table.items())
-    return zlib.crc32(repr(parts).encode())
 
 
 def count_unread(

@@ -52,6 +52,9 @@ class SubscriptionGroupManager:
         if stored is not None:
             self.subscription_group_table.update(_possible(stored.subscription_group_table))
             self.data_version = stored.data_version
+        # Now, for the first request that changes a group, or asks for all, would have to write all of them.
+        self._text.of(self.subscription_group_table)
+        self._answer_text.of(self.subscription_group_table)
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings, made with the defaults if it is new; None when that is not allowed.

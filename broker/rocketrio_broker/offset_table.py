@@ -5,12 +5,14 @@ forward touches one number.
 
 Invariant: an entry changes only by a join with a newer version, or is void because its topic or group was removed.
 Invariant: what was removed does not come back from a table that has not heard of it (`floor`).
+Invariant: a text of the table is of one moment, though the table changes while it is written.
 Answers to: ConsumerOffsetManager.offsetTable.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
+from zlib import crc32
 
 import attrs
 
@@ -22,6 +24,7 @@ from rocketrio_broker.offset_version import (
     Version,
     join_commit,
 )
+from rocketrio_protocol.bodies.fastjson import TextInParts
 from rocketrio_protocol.bodies.offsets import (
     ConsumerOffsetWrapper,
     OffsetVersions,
@@ -37,6 +40,11 @@ Name = TypeVar("Name", str, int)
 _ENTRY_SIZE: Final = 40
 """Bytes at most of `65535:9223372036854775807,`, and of a generation as brokers reach it."""
 QueueEnd = Callable[[str, int], int]
+
+STEP_OFFSETS: Final = 2048
+"""Offsets that are written, or removed, at a stretch: some 2 ms."""
+STEP_KEYS: Final = 20_000
+"""Pairs of topic and group that are looked through at a stretch: some 2 ms."""
 
 REMOVED_LIMIT: Final = 10_000
 """Deleted topics, and deleted groups, that are remembered: ours; the oldest are forgotten first."""
@@ -54,6 +62,7 @@ class OffsetTable:
         self._removed_topics: dict[str, Generation] = {}
         self._removed_groups: dict[str, Generation] = {}
         self._size = 0
+        self._writings: list[OffsetWriting] = []
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -121,6 +130,8 @@ class OffsetTable:
         if 0 <= before <= offset:  # Nearly always: the queue goes on in its generation.
             assert queues is not None
             if before != offset:
+                if self._writings:
+                    self._write_first(key)
                 queues[queue_id] = offset
                 self.change_count += 1
         else:
@@ -142,6 +153,7 @@ class OffsetTable:
         after = before.join(version)
         if after == before:
             return False
+        self._write_first(key)
         where, key_size = (key, queue_id), _key_size(key)
         queues = self.offsets.get(key)
         if queues is None:
@@ -246,16 +258,46 @@ class OffsetTable:
                 if queue_id not in still and self.query(key, queue_id) == was:
                     self._forget(key, queue_id)
 
-    def remove(self, *, topic: str | None = None, group: str | None = None) -> int:
-        """Forget all entries of a topic, or of a group, for good; returns how many (topic, group) there were."""
-        gone = self._keys(topic, group)
+    def remove(
+        self, *, topic: str | None = None, group: str | None = None
+    ) -> Generator[None, None, Callable[[], None]]:
+        """Make all entries of a topic, or of a group, void for good, in steps; returns what takes that back.
+
+        They are in no text that is written from then on, and go with `forget_void`.
+        """
         floors, name = self._floors(topic, group)
-        newest = floors.get(name, FIRST)
-        for key in gone:
+        before = newest = floors.get(name, FIRST)
+        for keys in self._keys_in_steps(topic, group):
+            for key in keys:
+                for queue_id in self.offsets.get(key, ()):
+                    newest = max(newest, self._generations.get((key, queue_id), FIRST))
+            yield
+        self._set_floor(floors, name, newest.reset())
+
+        def take_back() -> None:
+            self._set_floor(floors, name, before)
+
+        return take_back
+
+    def forget_void(
+        self, *, topic: str | None = None, group: str | None = None
+    ) -> Generator[None, None, None]:
+        """Forget the void entries of a topic, or of a group, in steps."""
+        for keys in self._keys_in_steps(topic, group):
+            for key in keys:
+                self._forget_below(key, self.floor(key))
+            yield
+
+    def remove_rest(self, topic: str) -> None:
+        """Forget at a stretch what was committed on a topic while it was removed in steps, which is little."""
+        keys = self._keys(topic, None)
+        if not keys:
+            return
+        newest = self.topic_floor(topic)
+        for key in keys:
             for queue_id in self.offsets[key]:
-                newest = max(newest, self.version(key, queue_id).generation)
-        self._remove(newest.reset(), topic=topic, group=group)
-        return len(gone)
+                newest = max(newest, self._generations.get((key, queue_id), FIRST))
+        self._remove(newest.reset(), topic=topic)
 
     def topic_floor(self, topic: str) -> Generation:
         """The first generation that counts since the topic was last removed."""
@@ -271,20 +313,38 @@ class OffsetTable:
         self, floor: Generation, *, topic: str | None = None, group: str | None = None
     ) -> None:
         floors, name = self._floors(topic, group)
-        if floors.get(name, FIRST) >= floor:
-            return
+        if floors.get(name, FIRST) < floor:
+            self._set_floor(floors, name, floor)
+            for key in self._keys(topic, group):
+                self._forget_below(key, floor)
+
+    def _set_floor(self, floors: dict[str, Generation], name: str, floor: Generation) -> None:
         floors.pop(name, None)
-        floors[name] = floor
+        if floor != FIRST:
+            floors[name] = floor
         while len(floors) > REMOVED_LIMIT:
             del floors[next(iter(floors))]
         self.change_count += 1
-        for key in self._keys(topic, group):
-            for queue_id in list(self.offsets[key]):
-                if self.version(key, queue_id).generation < floor:
-                    self._forget(key, queue_id)
+
+    def _forget_below(self, key: TopicAndGroup, floor: Generation) -> None:
+        for queue_id in list(self.offsets.get(key, ())):
+            if self._generations.get((key, queue_id), FIRST) < floor:
+                self._forget(key, queue_id)
 
     def _keys(self, topic: str | None, group: str | None) -> list[TopicAndGroup]:
         return [key for key in self.offsets if topic in (None, key[0]) and group in (None, key[1])]
+
+    def _keys_in_steps(self, topic: str | None, group: str | None) -> Iterator[list[TopicAndGroup]]:
+        """Return the keys of a topic or a group, as many at a time as have STEP_OFFSETS offsets."""
+        some, count = [], 0
+        for number, key in enumerate(list(self.offsets), 1):
+            if topic in (None, key[0]) and group in (None, key[1]):
+                some.append(key)
+                count += len(self.offsets.get(key, ()))
+            if count >= STEP_OFFSETS or number % STEP_KEYS == 0:
+                yield some
+                some, count = [], 0
+        yield some
 
     def _floors(self, topic: str | None, group: str | None) -> tuple[dict[str, Generation], str]:
         if topic is not None:
@@ -294,6 +354,7 @@ class OffsetTable:
         return self._removed_groups, group
 
     def _forget(self, key: TopicAndGroup, queue_id: int) -> None:
+        self._write_first(key)
         queues, key_size = self.offsets[key], _key_size(key)
         del queues[queue_id]
         self._size -= _ENTRY_SIZE
@@ -307,22 +368,42 @@ class OffsetTable:
 
     # -------------------------------------------------------------------------------------- bodies
 
-    def offset_body(self) -> dict[str, dict[int, int]]:
-        """The offsets as Apache's bodies and files have them."""
-        return {f"{topic}@{group}": queues for (topic, group), queues in self.offsets.items()}
+    def written(self, *, is_file: bool) -> "Generator[None, None, OffsetWriting]":
+        """Write the table as it stands, in steps between which it may change; see OffsetWriting."""
+        writing = OffsetWriting(self, is_file=is_file)
+        self._writings.append(writing)
+        try:
+            for keys in self._keys_in_steps(None, None):
+                writing.write(keys)
+                yield
+        finally:
+            self._writings.remove(writing)
+        return writing
 
-    def versions_body(self) -> OffsetVersions:
-        """What belongs to the offsets: all that is not of the first generation."""
-        versions = OffsetVersions(
-            removed_topics={topic: str(floor) for topic, floor in self._removed_topics.items()},
-            removed_groups={group: str(floor) for group, floor in self._removed_groups.items()},
-        )
-        for ((topic, group), queue_id), generation in self._generations.items():
-            queues = versions.generations.setdefault(f"{topic}@{group}", {})
-            queues[queue_id] = str(generation)
-        for ((topic, group), queue_id), offset in self._lowered_from.items():
-            versions.lowered_from.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        return versions
+    def _write_first(self, key: TopicAndGroup) -> None:
+        """Have a key written that is about to change, by whoever is writing the table as it was."""
+        for writing in self._writings:
+            writing.write([key])
+
+    def _entry(
+        self, key: TopicAndGroup, floor: Generation
+    ) -> tuple[dict[int, int], dict[int, str], dict[int, int]]:
+        """Return the offsets, generations and lowered_from of a key that are not below the floor."""
+        queues = self.offsets[key]
+        if floor == FIRST and not self._generations and not self._lowered_from:
+            return queues, {}, {}
+        offsets, generations, lowered_from = {}, {}, {}
+        for queue_id, offset in queues.items():
+            where = key, queue_id
+            generation = self._generations.get(where, FIRST)
+            if generation < floor:
+                continue
+            offsets[queue_id] = offset
+            if generation != FIRST:
+                generations[queue_id] = str(generation)
+            if where in self._lowered_from:
+                lowered_from[queue_id] = self._lowered_from[where]
+        return offsets, generations, lowered_from
 
     @classmethod
     def from_body(cls, body: VersionedConsumerOffsets) -> "OffsetTable":
@@ -348,6 +429,67 @@ class OffsetTable:
                 )
                 table.join_version((topic, group), queue_id, version)
         return table
+
+
+class OffsetWriting:
+    """The table of one moment as JSON, written a little at a time while it goes on changing.
+
+    A key that is about to change is written before, so that all there is belongs to the moment of the beginning.
+    """
+
+    def __init__(self, table: OffsetTable, *, is_file: bool) -> None:
+        """`is_file` for the form of the files, with a checksum of the offsets."""
+        self._table = table
+        self._done: set[TopicAndGroup] = set()
+        """Keys that are written, or came after the beginning."""
+        self._removed_topics = dict(table._removed_topics)
+        self._removed_groups = dict(table._removed_groups)
+        self._is_file = is_file
+        self.checksum = 0
+        self.offsets = TextInParts(is_pretty=is_file)
+        self._generations = TextInParts(is_pretty=is_file, depth=2)
+        self._lowered_from = TextInParts(is_pretty=is_file, depth=2)
+
+    @property
+    def versions(self) -> Mapping[str, Any]:
+        """What belongs to the offsets, all that is not of the first generation: an OffsetVersions."""
+        return {
+            "generations": self._generations,
+            "loweredFrom": self._lowered_from,
+            "removedGroups": {name: str(floor) for name, floor in self._removed_groups.items()},
+            "removedTopics": {name: str(floor) for name, floor in self._removed_topics.items()},
+        }
+
+    def write(self, keys: Iterable[TopicAndGroup]) -> None:
+        """Write those of the keys that are not written yet; each is named before it first changes."""
+        tables: tuple[dict[str, Any], ...] = ({}, {}, {})
+        for key in keys:
+            if key in self._done:
+                continue
+            self._done.add(key)
+            if key not in self._table.offsets:
+                continue
+            topic, group = key
+            floor = max(
+                self._removed_topics.get(topic, FIRST), self._removed_groups.get(group, FIRST)
+            )
+            name = f"{topic}@{group}"
+            for table, entry in zip(tables, self._table._entry(key, floor), strict=True):
+                if entry:
+                    table[name] = entry
+        offsets, generations, lowered_from = tables
+        if self._is_file:
+            self.checksum = joined_checksum(self.checksum, offsets)
+        self.offsets.add(offsets)
+        self._generations.add(generations)
+        self._lowered_from.add(lowered_from)
+
+
+def joined_checksum(checksum: int, offsets: Mapping[str, Mapping[int, int]]) -> int:
+    """Return the checksum of offsets, however a file writes them down, with that of others."""
+    for name, queues in offsets.items():
+        checksum += crc32(repr((name, sorted(queues.items()))).encode())
+    return checksum & 0xFFFFFFFF
 
 
 def _key_size(key: TopicAndGroup) -> int:

@@ -7,7 +7,7 @@ Invariant: a topic is routed only to broker names that have at least one address
 Invariant: an address is spoken for by the connection that registered it, and by others of the same host or from the
 address itself, as long as that connection stands.
 Invariant: what a connection registered is forgotten in the time that this takes, whatever else is in the tables.
-Invariant: nothing here works for more than some ten milliseconds at a stretch, but the lists of all topics.
+Invariant: nothing here works for more than some ten milliseconds at a stretch.
 Answers to: RouteInfoManager; RocketMQ reference, section 2.12.
 Unlike Java: liveness is kept per cluster and address (as in 5.x); an address leaves an id only if it holds it still,
 so a broker that stops late does not take the entry of its successor.
@@ -17,7 +17,7 @@ Unlike Java: there are limits, and one host gets half of each at most.
 
 import logging
 from collections import deque
-from collections.abc import Generator, Hashable, Sequence, Set
+from collections.abc import Callable, Generator, Hashable, Sequence, Set
 from itertools import islice
 from typing import Final
 
@@ -25,7 +25,6 @@ import attrs
 
 from rocketrio_broker.share import Share
 from rocketrio_broker.watermark import Watermark
-from rocketrio_protocol.bodies.registration import all_at_once
 from rocketrio_protocol.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rocketrio_protocol.bodies.topics import (
     DataVersion,
@@ -36,6 +35,7 @@ from rocketrio_protocol.bodies.topics import (
 from rocketrio_protocol.codes import MASTER_ID
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.remoting.ports import split_addr
+from rocketrio_protocol.steps import all_at_once
 
 logger = logging.getLogger("rocketrio_broker.name_server")
 
@@ -398,14 +398,23 @@ class RouteInfoManager:
             },
         )
 
-    def topics_of_cluster(self, cluster: str) -> list[str]:
-        """Topics that a broker of the cluster serves."""
+    def topics_of_cluster(self, cluster: str) -> Generator[None, None, list[str]]:
+        """Find in steps the topics that a broker of the cluster serves."""
         names = frozenset(self.cluster_addr_table.get(cluster, {}))
-        return [
-            topic
-            for topic, queues in self.topic_queue_table.items()
-            if not names.isdisjoint(queues)
-        ]
+        return self._topics_where(lambda queues: not names.isdisjoint(queues))
+
+    def _topics_where(
+        self, is_meant: Callable[[dict[str, QueueData]], bool]
+    ) -> Generator[None, None, list[str]]:
+        found: list[str] = []
+        topics = iter(list(self.topic_queue_table))
+        while some := list(islice(topics, SLICE)):
+            for topic in some:
+                queues = self.topic_queue_table.get(topic)
+                if queues and is_meant(queues):
+                    found.append(topic)
+            yield
+        return found
 
     def system_topics(self) -> tuple[list[str], str | None]:
         """Names of clusters and brokers, which are topics too, and the address of any broker."""
@@ -419,27 +428,42 @@ class RouteInfoManager:
         )
         return names, next(addrs, None)
 
-    def unit_topics(self, *, unit: bool | None, unit_sub: bool | None) -> list[str]:
-        """Topics by the two unit flags of their first broker; None leaves a flag open."""
-        found = []
-        for topic, queues in self.topic_queue_table.items():
+    def unit_topics(
+        self, *, unit: bool | None, unit_sub: bool | None
+    ) -> Generator[None, None, list[str]]:
+        """Find in steps topics by the two unit flags of their first broker; None leaves a flag open."""
+
+        def is_meant(queues: dict[str, QueueData]) -> bool:
             flags = next(iter(queues.values())).topic_sys_flag
-            if unit in (None, bool(flags & UNIT)) and unit_sub in (None, bool(flags & UNIT_SUB)):
-                found.append(topic)
-        return found
+            return unit in (None, bool(flags & UNIT)) and unit_sub in (
+                None, bool(flags & UNIT_SUB)
+            )  # fmt: skip
+
+        return self._topics_where(is_meant)
 
     # ----------------------------------------------------------------------------- operators' changes
 
-    def change_write_permission(self, broker_name: str, *, writable: bool) -> int:
-        """Take the write permission from all queues of a broker, or make them readable and writable; how many."""
-        topics = self._topics_of(broker_name)
-        for topic in topics:
-            queue_data = self.topic_queue_table[topic][broker_name]
-            if writable:
-                queue_data.perm = int(Permission.READ | Permission.WRITE)
-            else:
-                queue_data.perm &= ~Permission.WRITE
-        return len(topics)
+    def change_write_permission(
+        self, broker_name: str, *, writable: bool
+    ) -> Generator[None, None, int]:
+        """Take the write permission from all queues of a broker in steps, or make them readable and writable.
+
+        Returns how many.
+        """
+        count = 0
+        topics = iter(list(self._topics_of(broker_name)))
+        while some := list(islice(topics, SLICE)):
+            for topic in some:
+                queue_data = self.topic_queue_table.get(topic, {}).get(broker_name)
+                if queue_data is None:
+                    continue  # It went meanwhile.
+                count += 1
+                if writable:
+                    queue_data.perm = int(Permission.READ | Permission.WRITE)
+                else:
+                    queue_data.perm &= ~Permission.WRITE
+            yield
+        return count
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic's routes, everywhere or in one cluster."""

@@ -58,6 +58,8 @@ class TopicConfigManager:
         if stored is not None:
             self.topic_config_table.update(_within_limit(stored.topic_config_table))
             self.data_version = stored.data_version
+        # Now, for the first request that changes a topic would have to write all of them.
+        self._text.of(self.topic_config_table)
 
     def topic_config(self, topic: str) -> TopicConfig | None:
         """The topic's settings; None when the broker does not know it."""

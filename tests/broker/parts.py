@@ -8,11 +8,15 @@ from tests.golden.golden import RecordedFrame, remoting_frames
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.store.memory_disk import MemoryDisk
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.frame import Frame, FrameDecoder
 from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.steps import all_at_once
 
 START_MS = 1_700_000_000_000
 
@@ -33,6 +37,12 @@ def live_config(**changes: Any) -> LiveConfig:
 
 def config_file(name: str, disk: MemoryDisk | None = None) -> ConfigFile:
     return ConfigFile(Path("/data/config") / name, disk=MemoryDisk() if disk is None else disk)
+
+
+def versioned(offsets: ConsumerOffsetManager) -> VersionedConsumerOffsets:
+    """The answer to 43 with versions."""
+    body = all_at_once(offsets.body(with_versions=True))
+    return fastjson.loads(body, VersionedConsumerOffsets)
 
 
 def read(disk: MemoryDisk, path: Path) -> bytes:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import exchanges_of, read
+from tests.broker.parts import exchanges_of, read, versioned
 from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
@@ -21,6 +21,7 @@ from rocketrio_protocol.bodies.offsets import (
 )
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.commands.offset import CommitOutcome
+from rocketrio_protocol.steps import all_at_once
 
 FILE = Path("/data/config/consumerOffset.json")
 
@@ -62,16 +63,16 @@ def test_offsets_of_a_topic_or_a_group_are_forgotten() -> None:
         offsets.commit_offset(group, topic, 0, 1)
     assert offsets.topics_of_group("G") == ["T", "U"]
     assert offsets.groups_of_topic("T") == ["G", "H"]
-    offsets.remove_topic("T")
+    all_at_once(offsets.removal(topic="T"))
     assert list(offsets.offset_table) == [("U", "G")]
-    offsets.remove_group("G")
+    all_at_once(offsets.removal(group="G"))
     assert not offsets.offset_table
 
 
 def test_a_clone_does_not_follow_its_source() -> None:
     offsets = manager()
     offsets.commit_offset("G", "T", 0, 4)
-    offsets.clone_offset("G", "H", "T")
+    all_at_once(offsets.clone_offset("G", "H", "T"))
     offsets.commit_offset("G", "T", 0, 7)
     assert offsets.query_offsets("H", "T") == {0: 4}
 
@@ -151,7 +152,7 @@ def test_a_removed_topics_offsets_do_not_come_back_after_a_kill() -> None:
     offsets = manager(disk)
     offsets.commit_offset("G", "T", 0, 5)
     offsets.persist()
-    offsets.remove_topic("T")
+    all_at_once(offsets.removal(topic="T"))
     again = manager(disk)
     again.load()
     assert again.query_offset("G", "T", 0) == -1
@@ -166,12 +167,12 @@ def test_versions_are_kept_beside_apache_s_file() -> None:
     offsets = manager(disk)
     offsets.commit_offset("G", "T", 0, 100)
     offsets.commit_version("G", "T", 0, Commit(10, is_reset=True))
-    offsets.remove_group("H")
+    all_at_once(offsets.removal(group="H"))
     offsets.persist()
     assert b"ersion" not in read(disk, FILE)
     again = loaded(disk)
     assert again.query_version("G", "T", 0) == offsets.query_version("G", "T", 0)
-    assert again.versioned() == offsets.versioned()
+    assert versioned(again) == versioned(offsets)
     assert generation(again) == "1.0"
 
 
@@ -369,7 +370,7 @@ def test_a_slave_of_ours_knows_the_generation_of_an_apache_broker_s_offsets() ->
     slave.commit_offset("G", "T", 0, 90)
     slave.commit_offset("G", "T", 1, 7)
     offsets = loaded(disk)
-    assert offsets.take_over(slave.versioned(), queue_end=lambda topic, queue_id: 200) == 2
+    assert offsets.take_over(versioned(slave), queue_end=lambda topic, queue_id: 200) == 2
     assert offsets.query_offsets("G", "T") == {0: 100, 1: 7}
     assert generation(offsets) == "0.1"
     assert loaded(disk).query_offsets("G", "T") == {0: 100, 1: 7}
@@ -401,7 +402,7 @@ def test_a_clone_wins_over_what_running_members_had() -> None:
     offsets = manager()
     offsets.commit_offset("G", "T", 0, 4)
     offsets.commit_offset("H", "T", 0, 9)
-    offsets.clone_offset("G", "H", "T")
+    all_at_once(offsets.clone_offset("G", "H", "T"))
     outcome, stands = offsets.commit_version("H", "T", 0, Commit(10, Generation(), is_owner=True))
     assert (outcome, stands.offset) == (CommitOutcome.RESET, 4)
 
@@ -409,10 +410,9 @@ def test_a_clone_wins_over_what_running_members_had() -> None:
 def test_the_answer_to_43_has_versions_only_where_they_say_something() -> None:
     offsets = manager()
     offsets.commit_offset("G", "T", 0, 4)
-    body = fastjson.dumps(offsets.versioned())
+    body = all_at_once(offsets.body(with_versions=True))
     assert body.startswith(b'{"offsetTable":{"T@G":{0:4}},"rocketrioVersions":{')
-    assert fastjson.loads(body, ConsumerOffsetWrapper) == offsets.wrapper()
-    assert fastjson.loads(body, VersionedConsumerOffsets) == offsets.versioned()
+    assert all_at_once(offsets.body(with_versions=False)) == b'{"offsetTable":{"T@G":{0:4}}}'
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
@@ -425,7 +425,7 @@ def test_offsets_of_the_last_generation_are_loaded_again(is_killed: bool) -> Non
     offsets.commit_version("G", "T", 0, Commit(5, last, is_owner=True))
     offsets.commit_offset("G", "T", 0, 3)
     offsets.commit_offset("H", "T", 0, 7)
-    offsets.remove_topic("U")
+    all_at_once(offsets.removal(topic="U"))
     if not is_killed:
         offsets.close()
     again = loaded(disk)

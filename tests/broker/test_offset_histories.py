@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.broker.parts import config_file
+from tests.broker.parts import config_file, versioned
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.offset_version import Commit, Generation
@@ -125,7 +125,7 @@ class Histories(RuleBasedStateMachine):
     def brokers_tell_each_other(self) -> None:
         first, second = self.brokers
         second.join(first.table)
-        first.take_over(second.versioned())
+        first.take_over(versioned(second))
         assert first.query_version(*QUEUE) == second.query_version(*QUEUE)
         stands = first.query_offset(*QUEUE)
         assert stands >= self.least

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketrio_broker import offset_table
-from rocketrio_broker.offset_table import OffsetTable
+from rocketrio_broker.offset_table import OffsetTable, OffsetWriting
 from rocketrio_broker.offset_version import Commit, Generation, Version
 from rocketrio_protocol.bodies import fastjson
-from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
+from rocketrio_protocol.bodies.offsets import OffsetVersions, VersionedConsumerOffsets
+from rocketrio_protocol.steps import all_at_once
 
 T, U = ("T", "G"), ("U", "H")
 keys = st.tuples(st.sampled_from(["T", "U"]), st.sampled_from(["G", "H"]))
@@ -23,17 +25,34 @@ def tables(draw: st.DrawFn) -> OffsetTable:
     for key, queue_id, version in draw(st.lists(entries, max_size=6)):
         table.join_version(key, queue_id, version)
     for topic in draw(st.lists(st.sampled_from(["T", "U"]), max_size=2)):
-        table.remove(topic=topic)
+        remove(table, topic=topic)
     for key, queue_id, version in draw(st.lists(entries, max_size=3)):
         table.join_version(key, queue_id, version)
     return table
 
 
+def remove(table: OffsetTable, **what: str) -> None:
+    all_at_once(table.remove(**what))
+    all_at_once(table.forget_void(**what))
+
+
+def read(writing: OffsetWriting) -> VersionedConsumerOffsets:
+    text = fastjson.dumps({"offsetTable": writing.offsets, "rocketrioVersions": writing.versions})
+    return fastjson.loads(text, VersionedConsumerOffsets, what="offsets")
+
+
+def body_of(table: OffsetTable) -> VersionedConsumerOffsets:
+    return read(all_at_once(table.written(is_file=False)))
+
+
+def versions_of(table: OffsetTable) -> OffsetVersions:
+    versions = body_of(table).rocketrio_versions
+    assert versions is not None
+    return versions
+
+
 def copy(table: OffsetTable) -> OffsetTable:
-    body = VersionedConsumerOffsets(table.offset_body(), table.versions_body())
-    return OffsetTable.from_body(
-        fastjson.loads(fastjson.dumps(body), VersionedConsumerOffsets, what="offsets")
-    )
+    return OffsetTable.from_body(body_of(table))
 
 
 def seen(table: OffsetTable) -> dict[object, object]:
@@ -41,7 +60,7 @@ def seen(table: OffsetTable) -> dict[object, object]:
         (key, queue_id): (version.offset, version.generation)
         for key, queue_id, version in table.versions()
     }
-    versions = table.versions_body()
+    versions = versions_of(table)
     return shown | {"topics": versions.removed_topics, "groups": versions.removed_groups}
 
 
@@ -107,7 +126,7 @@ def test_removed_topics_and_groups_do_not_come_back_from_who_has_not_heard() -> 
     for what in ({"topic": "T"}, {"group": "G"}):
         master, slave = of({T: {0: 5, 1: 6}, U: {0: 7}}), of({T: {0: 5, 2: 8}, U: {0: 7}})
         slave.commit(T, 0, 3)  # A lowering there is no operator's.
-        assert master.remove(**what) == 1
+        remove(master, **what)
         master.join(slave)
         assert master.offsets == {U: {0: 7}}
         # Nor from an Apache slave, which may have a copy.
@@ -123,8 +142,8 @@ def test_few_removed_topics_are_remembered() -> None:
     table = OffsetTable()
     limit = offset_table.REMOVED_LIMIT
     for number in range(limit + 2):
-        table.remove(topic=f"t{number}")
-    names = list(table.versions_body().removed_topics)
+        remove(table, topic=f"t{number}")
+    names = list(versions_of(table).removed_topics)
     assert (len(names), names[0]) == (limit, "t2")
 
 
@@ -162,7 +181,7 @@ def test_plain_progress_touches_no_version() -> None:
     assert table.change_count == 2
     assert table.commit(T, 0, 9) == 9
     assert table.change_count == 2
-    assert table.versions_body().generations == {}
+    assert versions_of(table).generations == {}
     assert table.commit(T, 0, 3) == 9
     assert table.version(T, 0) == Version(3, Generation(0, 1), 9)
 
@@ -193,10 +212,54 @@ def test_size_bounds_the_body_and_follows_every_change() -> None:
         key = f"T{number % 7}", f"G{number % 11}"
         table.apply(key, number % 5, Commit(2**63 - 1 - number, is_reset=number % 3 == 0))
         table.apply(key, number % 5, Commit(number))
-        body = VersionedConsumerOffsets(table.offset_body(), table.versions_body())
+        body = body_of(table)
         assert len(fastjson.dumps(body)) <= table.size + 300
         assert OffsetTable.from_body(body).size == table.size
     table.observe({("T1", "G1"): dict(table.offsets["T1", "G1"])}, {})
     for number in range(7):
-        table.remove(topic=f"T{number}")
+        remove(table, topic=f"T{number}")
     assert table.size == 0
+
+
+@given(tables(), st.lists(entries, max_size=4), st.sampled_from(["T", "U", None]))
+def test_a_text_is_of_the_moment_at_which_it_was_begun(
+    table: OffsetTable, later: list[tuple[tuple[str, str], int, Version]], removed: str | None
+) -> None:
+    expected = body_of(table)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(offset_table, "STEP_OFFSETS", 1)
+        steps = table.written(is_file=False)
+        writing = None
+        while writing is None:
+            try:
+                next(steps)
+            except StopIteration as end:
+                writing = end.value
+            else:
+                for key, queue_id, version in later[:1]:
+                    table.join_version(key, queue_id, version)
+                    table.commit(key, queue_id, version.offset + 1)
+                if removed and not later:
+                    remove(table, topic=removed)
+                del later[:1]
+    assert read(writing) == expected
+
+
+def test_void_entries_are_in_no_text_before_they_are_forgotten() -> None:
+    table = of({T: {0: 5}, U: {0: 7}})
+    take_back = all_at_once(table.remove(topic=T[0]))
+    assert body_of(table).offset_table == {f"{U[0]}@{U[1]}": {0: 7}}
+    assert table.query(T, 0) == 5
+    take_back()
+    assert len(body_of(table).offset_table) == 2
+
+
+def test_what_is_committed_on_a_topic_that_is_being_removed_goes_with_it() -> None:
+    table = of({T: {0: 5}})
+    all_at_once(table.remove(topic=T[0]))
+    steps = table.forget_void(topic=T[0])
+    next(steps)
+    table.apply(T, 1, Commit(9))
+    table.remove_rest(T[0])
+    assert not table.offsets
+    assert table.topic_floor(T[0]) == Generation(2, 0)

@@ -21,10 +21,10 @@ from rocketrio_broker.route_info_manager import (
     RegistrationRefusedError,
     RouteInfoManager,
 )
-from rocketrio_protocol.bodies.registration import all_at_once
 from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
+from rocketrio_protocol.steps import all_at_once
 
 MASTER = Registration(
     cluster_name="lab",
@@ -181,21 +181,21 @@ def test_a_late_stop_does_not_take_its_successor_along(routes: RouteInfoManager)
 
 def test_write_permission_is_taken_and_given_back(routes: RouteInfoManager) -> None:
     register(routes, with_topics(MASTER, 1, "T", "U"))
-    assert routes.change_write_permission("broker-a", writable=False) == 2
+    assert all_at_once(routes.change_write_permission("broker-a", writable=False)) == 2
     route = routes.pickup_topic_route_data("T")
     assert route is not None
     assert not route.queue_datas[0].is_writable
-    assert routes.change_write_permission("broker-a", writable=True) == 2
+    assert all_at_once(routes.change_write_permission("broker-a", writable=True)) == 2
     assert route.queue_datas[0].perm == 6
-    assert routes.change_write_permission("unknown", writable=True) == 0
+    assert all_at_once(routes.change_write_permission("unknown", writable=True)) == 0
 
 
 def test_lists_by_cluster_and_of_system_topics(routes: RouteInfoManager) -> None:
     register(routes, MASTER)
     other = attrs.evolve(with_topics(MASTER, 1, "O"), cluster_name="other", broker_name="b")
     register(routes, attrs.evolve(other, broker_addr="10.0.0.5:1"))
-    assert routes.topics_of_cluster("lab") == ["T"]
-    assert routes.topics_of_cluster("none") == []
+    assert all_at_once(routes.topics_of_cluster("lab")) == ["T"]
+    assert all_at_once(routes.topics_of_cluster("none")) == []
     assert routes.system_topics() == (["lab", "other", "broker-a", "b"], "10.0.0.1:10911")
 
 
@@ -214,9 +214,9 @@ def test_unit_topics_go_by_their_flags(routes: RouteInfoManager) -> None:
     register(
         routes, attrs.evolve(MASTER, topics=TopicConfigSerializeWrapper(DataVersion(1), table))
     )
-    assert routes.unit_topics(unit=True, unit_sub=None) == ["b", "d"]
-    assert routes.unit_topics(unit=None, unit_sub=True) == ["c", "d"]
-    assert routes.unit_topics(unit=False, unit_sub=True) == ["c"]
+    assert all_at_once(routes.unit_topics(unit=True, unit_sub=None)) == ["b", "d"]
+    assert all_at_once(routes.unit_topics(unit=None, unit_sub=True)) == ["c", "d"]
+    assert all_at_once(routes.unit_topics(unit=False, unit_sub=True)) == ["c"]
 
 
 def test_filter_servers_follow_their_broker(routes: RouteInfoManager) -> None:

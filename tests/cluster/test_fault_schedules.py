@@ -161,7 +161,10 @@ def test_topic_that_is_made_anew_for_one_broker_alone_is_seen(
 
 
 def test_offsets_of_a_topic_that_outlive_it_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ConsumerOffsetManager, "remove_topic", lambda *_: None)
+    async def forget_nothing(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(ConsumerOffsetManager, "remove_topic", forget_nothing)
     remade = attrs.evolve(schedule_of(), remakes=(20.0,))
     assert broken_promises(remade) == {"offset of an earlier life"}
 

@@ -1,7 +1,7 @@
 """Heartbeats and group members: 34, 35, 38, 46, and the notification 40 that they cause.
 
-Invariant: members are told of a change (40) before the heartbeat that made it is answered, the new one too. Groups
-that broadcast are told nothing, as in 5.x.
+Invariant: members are told of a change (40) before the heartbeat that made it is answered, the new one too, unless
+they are very many. Groups that broadcast are told nothing, as in 5.x.
 Answers to: ClientManageProcessor, ConsumerManageProcessor, ClientHousekeepingService,
 DefaultConsumerIdsChangeListener; RocketMQ reference, section 2.6.
 """
@@ -28,6 +28,7 @@ from rocketrio_broker.processor.sql_expression import sql_filter
 from rocketrio_broker.processor.tag_expression import is_tag_type
 from rocketrio_broker.route_info_manager import UNIT_SUB
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import (
     CheckClientRequestBody,
@@ -52,6 +53,8 @@ SUBSCRIPTIONS_LIMIT: Final = 2000
 """Subscriptions in one heartbeat: a topic each of 500 groups, their retry topics, and as many again."""
 SIZE_LIMIT: Final = 1 << 20
 """Bytes of heartbeats by which one connection is known: its groups and subscriptions are kept while it lasts."""
+NOTICES_TOGETHER: Final = 2000
+"""Members that are told of a change (40) at a stretch: some 8 ms."""
 CLIENT_IDS_LIMIT: Final = 64
 """Client ids of one connection; a client has one."""
 CLIENT_ID_LENGTH_LIMIT: Final = 512
@@ -75,6 +78,13 @@ class ClientManageProcessor:
         self._producers = producers
         self._groups = groups
         self._topics = topics
+        self._untold: dict[str, None] = {}
+        """Groups whose members are to be told of a change,"""
+        self._untold_members: list[ClientChannel] = []
+        """those of the group that is under way,"""
+        self._order = client.NotifyConsumerIdsChangedRequestHeader("")
+        """and what they are told."""
+        self._notices = Watermark()
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -169,20 +179,40 @@ class ClientManageProcessor:
         return request.response()
 
     def notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of these groups that their number changed, where the group wants that."""
+        """Tell the members of these groups that their number changed, where the group wants that.
+
+        Most are told here; what is beyond NOTICES_TOGETHER is left to `run`.
+        """
         if not self._config.broker.notify_consumer_ids_changed_enable:
             return
-        for group in groups:
-            known = self._groups.subscription_group_table.get(group)
-            if known is not None and not known.notify_consumer_ids_changed_enable:
-                continue
-            members = self._consumers.group(group)
-            if members is None or members.message_model == BROADCASTING:
-                continue  # Who broadcasts shares no queues: nothing to divide anew.
-            order = client.NotifyConsumerIdsChangedRequestHeader(group)
-            for channel in list(members.channels):
-                told = RemotingCommand.request(order, oneway=True)
-                tell(channel, told, what="notification", group=group)
+        self._untold.update(dict.fromkeys(groups))
+        if self._tell_some():
+            self._notices.advance(self._notices.value + 1)
+
+    def _tell_some(self) -> bool:
+        """Tell some members; whether there are more."""
+        for _ in range(NOTICES_TOGETHER):
+            while not self._untold_members and self._untold:
+                group = next(iter(self._untold))
+                del self._untold[group]
+                self._untold_members = self._members_to_tell(group)
+                self._order = client.NotifyConsumerIdsChangedRequestHeader(group)
+            if not self._untold_members:
+                return False
+            told = RemotingCommand.request(self._order, oneway=True)
+            channel = self._untold_members.pop()
+            tell(channel, told, what="notification", group=self._order.consumer_group)
+        return True
+
+    def _members_to_tell(self, group: str) -> list[ClientChannel]:
+        """Return the members in reverse order."""
+        known = self._groups.subscription_group_table.get(group)
+        if known is not None and not known.notify_consumer_ids_changed_enable:
+            return []
+        members = self._consumers.group(group)
+        if members is None or members.message_model == BROADCASTING:
+            return []  # Who broadcasts shares no queues: nothing to divide anew.
+        return list(reversed(members.channels))
 
     # ------------------------------------------------------------------- connections that end or go silent
 
@@ -195,10 +225,19 @@ class ClientManageProcessor:
         self.notify(self._consumers.channel_closed(channel, now=trio.current_time()))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Drop clients that have been silent for too long."""
-        task_status.started()
-        async for _ in every(SCAN_INTERVAL, first_after=SCAN_INTERVAL):
-            self.scan(trio.current_time())
+        """Drop clients that have been silent for too long, and tell members what was left over."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell_the_rest)
+            task_status.started()
+            async for _ in every(SCAN_INTERVAL, first_after=SCAN_INTERVAL):
+                self.scan(trio.current_time())
+
+    async def _tell_the_rest(self) -> None:
+        seen = 0
+        while True:
+            seen = await self._notices.wait_past(seen)
+            while self._tell_some():
+                await trio.lowlevel.checkpoint()
 
     def scan(self, now: float) -> None:
         """One look for silent clients."""

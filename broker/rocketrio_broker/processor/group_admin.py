@@ -3,10 +3,11 @@
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Generator
 from typing import Final
 
 import msgspec
+import trio
 
 from rocketrio_broker.attributes import group_attributes
 from rocketrio_broker.clients import ClientChannelInfo, ConsumerManager, ProducerManager
@@ -16,9 +17,11 @@ from rocketrio_broker.delay_offsets import DelayOffsets
 from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.processor.refusal import Refused
+from rocketrio_broker.processor.steps import STEP_QUEUES, JoinedBody, steps_of
 from rocketrio_broker.processor.topic_admin import refuse_on_slave
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_broker.turns import in_steps
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.stats import (
     Connection,
@@ -106,12 +109,12 @@ class GroupAdminProcessor:
         self._groups.update(msgspec.structs.replace(group, attributes=attributes))
         return request.response()
 
-    def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         refuse_on_slave(self._config)
         header = request.header(admin.DeleteSubscriptionGroupRequestHeader)
         self._groups.delete(header.group_name)
         if header.remove_offset or header.clean_offset:
-            self._consumer_offsets.remove_group(header.group_name)
+            await self._consumer_offsets.remove_group(header.group_name)
         return request.response()
 
     def all_group_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -129,62 +132,78 @@ class GroupAdminProcessor:
 
     # ----------------------------------------------------------------------------------- offsets
 
-    def all_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def all_consumer_offset(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
         header = request.header(admin.GetAllConsumerOffsetRequestHeader)
         if header.broker_id is not None and header.ha_addr is not None:
             self._live_slaves.hear(header.broker_id, header.ha_addr)
-        offsets = self._consumer_offsets
-        return request.response(
-            body=fastjson.dumps(offsets.versioned() if header.versions else offsets.wrapper())
-        )
+        body = await self._consumer_offsets.answer(with_versions=bool(header.versions))
+        return request.response(body=body)
 
     def all_delay_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wrapper, log_end = self._delay_offsets.answer()
         header = admin.GetAllDelayOffsetResponseHeader(log_end)
         return request.response(header, fastjson.dumps(wrapper))
 
-    def query_correction_offset(
+    async def query_correction_offset(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         header = request.header(admin.QueryCorrectionOffsetRequestHeader)
-        left_out = set((header.filter_groups or "").split(","))
-        corrections: dict[int, int] = {}
-        for group in self._consumer_offsets.groups_of_topic(header.topic):
-            if group in left_out:
-                continue
-            for queue_id, offset in self._consumer_offsets.query_offsets(
-                group, header.topic
-            ).items():
-                bounds = self._store.queue_bounds(header.topic, queue_id)
-                if bounds is not None and offset >= bounds[0]:
-                    corrections[queue_id] = min(offset, corrections.get(queue_id, offset))
+        corrections = await in_steps(self._corrections(header))
         compared = self._consumer_offsets.query_offsets(header.compare_group, header.topic)
         for queue_id, offset in compared.items():
             if corrections.get(queue_id, _NO_CORRECTION) > offset:
                 corrections[queue_id] = _NO_CORRECTION
         return request.response(body=QueryCorrectionOffsetBody(corrections).to_classic_json())
 
-    def clone_group_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    def _corrections(
+        self, header: admin.QueryCorrectionOffsetRequestHeader
+    ) -> Generator[None, None, dict[int, int]]:
+        left_out = set((header.filter_groups or "").split(","))
+        corrections: dict[int, int] = {}
+        count = 0
+        for group in self._consumer_offsets.groups_of_topic(header.topic):
+            if group in left_out:
+                continue
+            offsets = self._consumer_offsets.query_offsets(group, header.topic)
+            for queue_id, offset in offsets.items():
+                bounds = self._store.queue_bounds(header.topic, queue_id)
+                if bounds is not None and offset >= bounds[0]:
+                    corrections[queue_id] = min(offset, corrections.get(queue_id, offset))
+                count += 1
+                if count % STEP_QUEUES == 0:
+                    yield
+        return corrections
+
+    async def clone_group_offset(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
         header = request.header(admin.CloneGroupOffsetRequestHeader)
         if self._groups.find(header.dest_group) is None:
             raise Refused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.dest_group} not exist!"
             )
-        if self._consumer_offsets.is_full:
-            raise BrokerSystemError("The table of offsets is full: nothing is cloned")
         topics = (
             [header.topic]
             if header.topic
             else self._consumer_offsets.topics_of_group(header.src_group)
         )
         for topic in topics:
+            if self._consumer_offsets.is_full:
+                raise BrokerSystemError(
+                    f"The table of offsets is full: those on {topic} are not cloned"
+                )
             if self._topics.topic_config(topic) is not None:
-                self._consumer_offsets.clone_offset(header.src_group, header.dest_group, topic)
+                await in_steps(
+                    self._consumer_offsets.clone_offset(header.src_group, header.dest_group, topic)
+                )
+                await trio.lowlevel.checkpoint()
         return request.response()
 
     # ------------------------------------------------------------------------------- connections
 
-    def consumer_connection_list(
+    async def consumer_connection_list(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         header = request.header(admin.GetConsumerConnectionListRequestHeader)
@@ -195,15 +214,14 @@ class GroupAdminProcessor:
                 remark=f"the consumer group[{header.consumer_group}] not online",
             )
         body = ConsumerConnection(
-            connection_set=_connections(group.channels.values()),
             subscription_table=group.subscription_table,
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        return request.response(body=body.to_json())
+        return request.response(body=await _with_connections(body, group.channels.values()))
 
-    def producer_connection_list(
+    async def producer_connection_list(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         header = request.header(admin.GetProducerConnectionListRequestHeader)
@@ -213,16 +231,24 @@ class GroupAdminProcessor:
                 code=ResponseCode.SYSTEM_ERROR,
                 remark=f"the producer group[{header.producer_group}] not exist",
             )
-        return request.response(body=ProducerConnection(_connections(clients)).to_json())
+        return request.response(body=await _with_connections(ProducerConnection(), clients))
 
 
-def _connections(clients: Iterable[ClientChannelInfo]) -> list[Connection]:
-    return [
-        Connection(
-            client_id=client.client_id,
-            client_addr=client.channel.remote_addr,
-            language=client.language.name,
-            version=client.version,
-        )
-        for client in clients
-    ]
+async def _with_connections(
+    empty: ConsumerConnection | ProducerConnection, clients: Collection[ClientChannelInfo]
+) -> bytes:
+    """Write the body with these clients, in steps."""
+    body, all_of_them = JoinedBody(empty.to_json(), "connectionSet"), list(clients)
+    for numbers in steps_of(range(len(all_of_them))):
+        connections = [
+            Connection(
+                client_id=client.client_id,
+                client_addr=client.channel.remote_addr,
+                language=client.language.name,
+                version=client.version,
+            )
+            for client in all_of_them[numbers.start : numbers.stop]
+        ]
+        body.add_entries(fastjson.dumps(connections)[1:-1])
+        await trio.lowlevel.checkpoint()
+    return body.joined()

@@ -14,9 +14,11 @@ from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.sql_expression import sql_filter
+from rocketrio_broker.processor.steps import JoinedBody, steps_of
 from rocketrio_broker.processor.tag_expression import ALL, is_tag_type
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.store.record_filter import CHOSEN, Entry
+from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 from rocketrio_protocol.bodies.inspection import (
     ConsumeQueueData,
@@ -96,7 +98,7 @@ class LookingProcessor:
         topic: str,
         entries: list[Entry],
     ) -> None:
-        """Say of each entry whether the group would be given it."""
+        """Say of each entry whether the group would be given it, and leave out those that would take too long."""
         subscription = self._consumers.subscription(group, topic)
         if subscription is None:
             body.filter_data = f"{group}@{topic} is not online!"
@@ -104,9 +106,9 @@ class LookingProcessor:
         body.subscription_data = subscription
         is_by_tags = is_tag_type(subscription.expression_type)
         body.filter_data = NO_FILTER_DATA if is_by_tags else subscription.sub_string
-        for shown, is_chosen in zip(
-            body.queue_data, self._verdicts(subscription, entries), strict=True
-        ):
+        verdicts = self._verdicts(subscription, entries)
+        del body.queue_data[len(verdicts) :]
+        for shown, is_chosen in zip(body.queue_data, verdicts, strict=True):
             shown.eval = is_chosen
 
     def _verdicts(self, subscription: SubscriptionData, entries: list[Entry]) -> list[bool]:
@@ -119,11 +121,13 @@ class LookingProcessor:
         )
         return [code in CHOSEN for _, _, code in self._store.judged(entries, matches)]
 
-    def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         now_ms, now = self._wall_clock.now_ms(), trio.current_time()
-        table = ProducerTableInfo(
-            {
-                group: [
+        body = JoinedBody(ProducerTableInfo().to_classic_json(), "data")
+        for group in list(self._producers.group_channel_table):
+            clients, shown = self._producers.clients(group), []
+            for numbers in steps_of(range(len(clients))):
+                some = [
                     ProducerInfo(
                         client.client_id,
                         f"/{client.channel.remote_addr}",
@@ -131,12 +135,13 @@ class LookingProcessor:
                         client.version,
                         now_ms - round((now - client.last_update) * 1000),
                     )
-                    for client in clients.values()
+                    for client in clients[numbers.start : numbers.stop]
                 ]
-                for group, clients in self._producers.group_channel_table.items()
-            }
-        )
-        return request.response(body=table.to_classic_json())
+                shown.append(fastjson.dumps(some)[1:-1])
+                await trio.lowlevel.checkpoint()
+            if shown:
+                body.add_entries(b"%b:[%b]" % (fastjson.dumps(group), b",".join(shown)))
+        return request.response(body=body.joined())
 
     def topics_of_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(inspection.QueryTopicsByConsumerRequestHeader)

@@ -7,7 +7,7 @@ Invariant: names and addresses that brokers register are checked before they are
 Answers to: DefaultRequestProcessor, ClientRequestProcessor of the name server; RocketMQ reference, section 2.12.
 """
 
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -23,11 +23,11 @@ from rocketrio_broker.route_info_manager import (
     RouteInfoManager,
 )
 from rocketrio_broker.share import Share
+from rocketrio_broker.turns import in_steps
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.java_properties import format_properties, parse_properties
 from rocketrio_protocol.bodies.registration import (
     INFLATION_LIMIT,
-    all_at_once,
     body_crc32,
     read_register_body,
 )
@@ -47,6 +47,7 @@ from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Answer, Processor
 from rocketrio_protocol.remoting.ports import is_peer_addr, split_addr
 from rocketrio_protocol.remoting.rare_log import RareLog
+from rocketrio_protocol.steps import all_at_once
 
 T = TypeVar("T")
 
@@ -104,6 +105,8 @@ class NameServerProcessor:
         """Held by the large registration that is being read."""
         self._waiting_sizes = Share(WAITING_BODIES_LIMIT)
         """Bytes of the large ones, that one among them."""
+        self._list_turn = trio.Lock()
+        """Held by the request that goes through all topics."""
         self._rare_log = RareLog()
 
     @property
@@ -163,7 +166,7 @@ class NameServerProcessor:
     ) -> Answer:
         try:
             async with self._turn:
-                return await _in_steps(steps)
+                return await in_steps(steps)
         finally:
             self._waiting_sizes.give_back(host, size)
 
@@ -273,14 +276,22 @@ class NameServerProcessor:
             b"" if known is None else fastjson.dumps(known),
         )
 
-    def wipe_write_permission(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def wipe_write_permission(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
         header = request.header(cluster.WipeWritePermRequestHeader)
-        count = self._routes.change_write_permission(header.broker_name, writable=False)
+        count = await self._in_turn(
+            lambda: self._routes.change_write_permission(header.broker_name, writable=False)
+        )
         return request.response(cluster.WipeWritePermResponseHeader(count))
 
-    def add_write_permission(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def add_write_permission(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
         header = request.header(cluster.AddWritePermRequestHeader)
-        count = self._routes.change_write_permission(header.broker_name, writable=True)
+        count = await self._in_turn(
+            lambda: self._routes.change_write_permission(header.broker_name, writable=True)
+        )
         return request.response(cluster.AddWritePermResponseHeader(count))
 
     # ----------------------------------------------------------------------------- routes and lists
@@ -304,21 +315,30 @@ class NameServerProcessor:
     def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return _topic_list(request, list(self._routes.topic_queue_table))
 
-    def topics_by_cluster(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def topics_by_cluster(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
         header = request.header(cluster.GetTopicsByClusterRequestHeader)
-        return _topic_list(request, self._routes.topics_of_cluster(header.cluster))
+        topics = await self._in_turn(lambda: self._routes.topics_of_cluster(header.cluster))
+        return _topic_list(request, topics)
 
     def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         topics, broker_addr = self._routes.system_topics()
         return request.response(body=TopicList(topics, broker_addr).to_json())
 
-    def unit_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def unit_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         unit, unit_sub = {
             RequestCode.GET_UNIT_TOPIC_LIST: (True, None),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (None, True),
             RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (False, True),
         }[RequestCode(request.code)]
-        return _topic_list(request, self._routes.unit_topics(unit=unit, unit_sub=unit_sub))
+        topics = await self._in_turn(lambda: self._routes.unit_topics(unit=unit, unit_sub=unit_sub))
+        return _topic_list(request, topics)
+
+    async def _in_turn(self, work: Callable[[], Generator[None, None, T]]) -> T:
+        """Go through all topics in steps, for one request at a time: each keeps a list of them meanwhile."""
+        async with self._list_turn:
+            return await in_steps(work())
 
     def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(cluster.DeleteTopicInNamesrvRequestHeader)
@@ -390,14 +410,3 @@ def _can_be_routed(name: str, topic: TopicConfig) -> bool:
         and min(counts) >= 0
         and max(counts) <= QUEUE_NUMS_LIMIT
     )
-
-
-async def _in_steps(steps: Generator[None, None, T]) -> T:
-    """Do the work, and let others have their turn after each step."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await trio.lowlevel.checkpoint()

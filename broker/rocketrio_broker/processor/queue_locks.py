@@ -7,6 +7,8 @@ Unlike Java: a slave refuses, where 4.x locks in any role; and there is no stric
 broker's replicas must agree.
 """
 
+from typing import Final
+
 import trio
 
 from rocketrio_broker.config import LiveConfig
@@ -17,8 +19,12 @@ from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.consumer import LockBatchMqRequestHeader
+from rocketrio_protocol.errors import BrokerSystemError
 from rocketrio_protocol.remoting.channel import Channel
 from rocketrio_protocol.remoting.dispatch import Processor
+
+QUEUES_LIMIT: Final = 10_000
+"""Queues of one request: some 20 ms."""
 
 
 class QueueLockProcessor:
@@ -36,7 +42,7 @@ class QueueLockProcessor:
         }
 
     def lock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        wanted = fastjson.loads_bounded(request.body, LockBatch, what="queues to lock")
+        wanted = _queues(request, "queues to lock")
         if self._config.broker.is_slave:
             raise Refused(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -56,6 +62,15 @@ class QueueLockProcessor:
         return request.response(body=fastjson.dumps(LockedBatch(held)))
 
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        wanted = fastjson.loads_bounded(request.body, LockBatch, what="queues to unlock")
+        wanted = _queues(request, "queues to unlock")
         self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return request.response()
+
+
+def _queues(request: RemotingCommand, what: str) -> LockBatch:
+    batch = fastjson.loads_bounded(request.body, LockBatch, what=what)
+    if len(batch.mq_set) > QUEUES_LIMIT:
+        raise BrokerSystemError(
+            f"A request names {QUEUES_LIMIT} {what} at most, not {len(batch.mq_set)}: ask in several requests"
+        )
+    return batch

@@ -143,7 +143,7 @@ class TopicAdminProcessor:
                 "Nothing is deleted while no message is taken", remark=self._store.refusal
             )
         # Offsets first: after a crash in between they are read again, not taken for those of a new topic.
-        self._consumer_offsets.remove_topic(header.topic)
+        await self._consumer_offsets.remove_topic(header.topic)
         self._topics.delete(header.topic)
         self._end_life(header.topic)
         # On the disk, with what becomes of the queues: a recovery begins behind it then.

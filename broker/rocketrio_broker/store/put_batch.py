@@ -24,6 +24,7 @@ from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.dispatch import stored_tags_code
 from rocketrio_broker.store.property_columns import Int64s
 from rocketrio_broker.store.put_message import PutMessage
+from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.record.batch import ENTRY_OVERHEAD, decode_batch
 from rocketrio_protocol.record.encode import RecordShape
 from rocketrio_protocol.record.properties import (
@@ -34,6 +35,9 @@ from rocketrio_protocol.record.properties import (
 
 UNIFORM_LEAST: Final = 16
 """Entries from which on the table is faster: it costs some 40 us by itself."""
+
+BATCH_MESSAGES_LIMIT: Final = 16_384
+"""Messages of one batch, which is stored at a stretch: some 35 ms."""
 
 _SEPARATOR: Final = b"\x02"
 _DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
@@ -85,8 +89,15 @@ class Batch(Protocol):
 
 
 def entries_of(body: bytes | memoryview) -> UniformEntries | MixedEntries:
-    """The entries of a batch body. Raises RemoteProtocolError for what does not add up."""
-    return _uniform_entries(body) or decode_batch(body)
+    """The entries of a batch body. Raises RemoteProtocolError for what does not add up, and for too many."""
+    entries = _uniform_entries(body)
+    if entries is None:
+        return decode_batch(body, limit=BATCH_MESSAGES_LIMIT)
+    if len(entries.rows) > BATCH_MESSAGES_LIMIT:
+        raise RemoteProtocolError(
+            f"A batch has {BATCH_MESSAGES_LIMIT} messages at most, not {len(entries.rows)}"
+        )
+    return entries
 
 
 def batch_of(entries: UniformEntries | MixedEntries, common: bytes) -> Batch:

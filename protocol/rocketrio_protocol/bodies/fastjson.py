@@ -199,12 +199,33 @@ class KeptText:
         return _braced([text for _, text in self._lines.values()], indent)
 
 
+class TextInParts:
+    """The text of a map that is written some entries at a time: a member of what is written at the end."""
+
+    def __init__(self, *, is_pretty: bool, depth: int = 1) -> None:
+        """`depth` counts the objects around the map."""
+        self._indent = "\t" * depth if is_pretty else None
+        self._parts: list[str] = []
+
+    def add(self, entries: Mapping[str, Any]) -> None:
+        """Write some more."""
+        if not entries:
+            return
+        inner = None if self._indent is None else self._indent + "\t"
+        lines = [f"{_write_key(name)}:{_write(entry, inner)}" for name, entry in entries.items()]
+        self._parts.append(("," if inner is None else ",\n" + inner).join(lines))
+
+    def text(self, indent: str | None) -> str:
+        assert indent == self._indent, "it is written the other way, or elsewhere"
+        return _braced(self._parts, indent)
+
+
 def _writer_of(kind: type) -> _Writer:
     writer: _Writer
     if kind is int:
         writer = _write_int
-    elif kind is KeptText:
-        writer = KeptText.text
+    elif kind in (KeptText, TextInParts):
+        writer = kind.text
     elif issubclass(kind, Mapping):
         writer = _write_mapping
     elif issubclass(kind, msgspec.Struct) or attrs.has(kind):
@@ -262,10 +283,12 @@ def _record_writer(kind: type) -> _Writer:
 
 
 def _braced(members: list[str], indent: str | None) -> str:
+    # Formatted, not added: each "+" would copy a table of 15 MiB once more.
     if indent is None or not members:
-        return "{" + ",".join(members) + "}"
-    inner = "\n" + indent + "\t"
-    return "{" + inner + ("," + inner).join(members) + "\n" + indent + "}"
+        return f"{{{','.join(members)}}}"
+    inner = f"\n{indent}\t"
+    text = f",{inner}".join(members)
+    return f"{{{inner}{text}\n{indent}}}"
 
 
 def _write_array(values: Sequence[Any] | Set[Any], indent: str | None) -> str:

@@ -16,7 +16,7 @@ import struct
 import zlib
 from collections.abc import Callable, Generator, Iterable
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -30,8 +30,7 @@ from rocketrio_protocol.bodies.topics import (
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.record.compression import CompressionType, decompress
-
-T = TypeVar("T")
+from rocketrio_protocol.steps import all_at_once
 
 VERSION_3_0_11: Final = 37
 
@@ -97,16 +96,6 @@ def decode_register_body(
 ) -> RegisterBrokerBody:
     """Read the body of a broker of protocol version `version`. Raises RemoteProtocolError."""
     return all_at_once(read_register_body(data, compressed=compressed, version=version))
-
-
-def all_at_once(steps: Generator[None, None, T]) -> T:
-    """Return the result of work that could be done in steps."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def read_register_body(

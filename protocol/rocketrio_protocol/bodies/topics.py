@@ -42,7 +42,7 @@ class DataVersion(msgspec.Struct, rename="camel"):
         return DataVersion(counter=self.counter + 1, timestamp=now_ms)
 
 
-class TopicConfig(msgspec.Struct, rename="camel", frozen=True):
+class TopicConfig(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """One topic on one broker."""
 
     topic_name: str
@@ -79,7 +79,7 @@ def with_mappings(wrapper: TopicConfigSerializeWrapper) -> TopicConfigAndMapping
     return TopicConfigAndMappingSerializeWrapper(wrapper.data_version, wrapper.topic_config_table)
 
 
-class SubscriptionGroupConfig(msgspec.Struct, rename="camel", frozen=True):
+class SubscriptionGroupConfig(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """One consumer group on one broker."""
 
     group_name: str

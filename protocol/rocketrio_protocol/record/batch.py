@@ -45,14 +45,18 @@ def batch_size(entries: Sequence[tuple[int, bytes, bytes]]) -> int:
     return sum(ENTRY_OVERHEAD + len(body) + len(properties) for _, body, properties in entries)
 
 
-def decode_batch(body: bytes | bytearray | memoryview) -> list[tuple[int, bytes, bytes]]:
-    """(flag, body, properties) of each entry; what does not add up is refused."""
+def decode_batch(
+    body: bytes | bytearray | memoryview, *, limit: int | None = None
+) -> list[tuple[int, bytes, bytes]]:
+    """(flag, body, properties) of each entry; what does not add up, or has more entries than `limit`, is refused."""
     data = bytes(body)  # A slice of bytes costs half of a view.
-    limit = len(data)
+    size_limit, count_limit = len(data), len(data) if limit is None else limit
     entries: list[tuple[int, bytes, bytes]] = []
     position = 0
     unpack_head, unpack_properties_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
-    while position < limit:
+    while position < size_limit:
+        if len(entries) == count_limit:
+            raise RemoteProtocolError(f"A batch has {count_limit} messages at most")
         try:
             size, _, _, flag, body_size = unpack_head(data, position)
             body_end = position + 20 + body_size
@@ -61,7 +65,7 @@ def decode_batch(body: bytes | bytearray | memoryview) -> list[tuple[int, bytes,
             (properties_size,) = unpack_properties_size(data, body_end)
         except struct.error:
             raise _refused(
-                position, len(entries), f"it goes beyond the {limit} bytes of the batch"
+                position, len(entries), f"it goes beyond the {size_limit} bytes of the batch"
             ) from None
         end = body_end + 2 + properties_size
         if properties_size < 0 or end - position != size:
@@ -70,8 +74,10 @@ def decode_batch(body: bytes | bytearray | memoryview) -> list[tuple[int, bytes,
                 len(entries),
                 f"its size {size} does not cover {body_size} + {properties_size} bytes",
             )
-        if end > limit:
-            raise _refused(position, len(entries), f"it goes beyond the {limit} bytes of the batch")
+        if end > size_limit:
+            raise _refused(
+                position, len(entries), f"it goes beyond the {size_limit} bytes of the batch"
+            )
         entries.append((flag, data[position + 20 : body_end], data[body_end + 2 : end]))
         position = end
     return entries

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 import trio
-from tests.broker.parts import SettableClock, config_file, live_config
+from tests.broker.parts import SettableClock, config_file, live_config, versioned
 from trio.testing import MockClock
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
@@ -23,6 +23,7 @@ from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import NotReachable
 from rocketrio_protocol.headers import RequestHeader
+from rocketrio_protocol.steps import all_at_once
 
 NAME_SERVER, OTHER_NAME_SERVER = "10.0.0.9:9876", "10.0.0.8:9876"
 OWN, SLAVE, OTHER_SLAVE = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -196,7 +197,7 @@ async def test_a_reset_or_seek_that_a_slave_took_is_taken_over_and_an_old_copy_i
     peers = FakePeers(
         {
             NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}),
-            SLAVE: fastjson.dumps(slave.versioned()),
+            SLAVE: fastjson.dumps(versioned(slave)),
             OTHER_SLAVE: fastjson.dumps(apache),
         }
     )
@@ -211,10 +212,10 @@ async def test_a_deleted_topic_s_offsets_do_not_come_back_from_a_slave(
 ) -> None:
     """It was made anew and has as many messages; its readers would skip them."""
     peers = FakePeers(
-        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: fastjson.dumps(manager().versioned())}
+        {NAME_SERVER: cluster({1: SLAVE}), SLAVE: fastjson.dumps(versioned(manager()))}
     )
     kept = manager()
-    kept.remove_topic("orders")
+    all_at_once(kept.removal(topic="orders"))
     await gather_slave_offsets(
         peers=Peers(peers.call, [NAME_SERVER], "broker-a", OWN),
         consumer_offsets=kept,

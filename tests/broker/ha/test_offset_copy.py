@@ -1,6 +1,6 @@
 """A slave's offsets against a master's of ours and of Apache's, look by look."""
 
-from tests.broker.parts import config_file
+from tests.broker.parts import config_file, versioned
 
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.ha.offset_copy import TELL_LIMIT, OffsetCopy
@@ -8,6 +8,7 @@ from rocketrio_broker.offset_version import FIRST, Commit
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import VersionedConsumerOffsets
 from rocketrio_protocol.commands.offset import UpdateConsumerOffsetRequestHeader
+from rocketrio_protocol.steps import all_at_once
 
 
 def manager(offset: int | None = None) -> ConsumerOffsetManager:
@@ -28,7 +29,7 @@ def offset_of(offsets: ConsumerOffsetManager) -> int:
 
 def test_a_master_with_less_is_told_and_does_not_lower() -> None:
     master, slave = manager(32), manager(120)
-    told = OffsetCopy(slave).take(master.versioned(), contact=1)
+    told = OffsetCopy(slave).take(versioned(master), contact=1)
     assert offset_of(slave) == 120
     assert told == [UpdateConsumerOffsetRequestHeader("G", "T", 0, 120, "0.0")]
 
@@ -37,42 +38,42 @@ def test_master_is_told_the_epoch_that_a_member_named() -> None:
     """Also before the first look, when this slave may not have the master's epochs yet."""
     master, slave = manager(32), manager(40)
     copy = OffsetCopy(slave, epoch=lambda: "1.0.a.")
-    assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["1.0.a."]
+    assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
     slave.commit_version("G", "T", 0, Commit(50, FIRST), epoch="2.9.b.a")
     for _ in range(2):  # It is told again as it was, where it was not heard.
-        assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["2.9.b.a"]
+        assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["2.9.b.a"]
     assert not slave.named_epochs
     slave.commit_offset("G", "T", 0, 60)
-    assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["1.0.a."]
+    assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
 
 
 def test_what_is_committed_after_all_was_told_is_of_the_epoch_of_then() -> None:
     master, slave, epoch = manager(32), manager(40), "1.0.a."
     copy = OffsetCopy(slave, epoch=lambda: epoch)
     epoch = "2.9.b.a"
-    assert [told.epoch for told in copy.take(master.versioned(), contact=1)] == ["1.0.a."]
+    assert [told.epoch for told in copy.take(versioned(master), contact=1)] == ["1.0.a."]
     copy.told()
     slave.commit_offset("G", "T", 1, 7)
     # What the master did not take is no newer than it was.
-    told = copy.take(master.versioned(), contact=1)
+    told = copy.take(versioned(master), contact=1)
     assert {one.queue_id: one.epoch for one in told} == {0: "1.0.a.", 1: "2.9.b.a"}
 
 
 def test_a_reset_at_the_master_goes_down_and_nothing_is_told() -> None:
     master, slave = manager(100), manager(90)
     master.commit_version("G", "T", 0, Commit(10, is_reset=True))
-    assert OffsetCopy(slave).take(master.versioned(), contact=1) == []
+    assert OffsetCopy(slave).take(versioned(master), contact=1) == []
     assert offset_of(slave) == 10
 
 
 def test_a_topic_deleted_at_the_master_goes_and_is_not_told_again() -> None:
     master, slave = manager(100), manager(120)
-    master.remove_topic("T")
+    all_at_once(master.removal(topic="T"))
     copy = OffsetCopy(slave)
-    assert copy.take(master.versioned(), contact=1) == []
+    assert copy.take(versioned(master), contact=1) == []
     assert offset_of(slave) == -1
     slave.commit_offset("G", "T", 0, 3)  # The topic was made anew, and the master went away.
-    (told,) = copy.take(master.versioned(), contact=1)
+    (told,) = copy.take(versioned(master), contact=1)
     assert (told.commit_offset, told.generation) == (3, "1.0")
 
 
@@ -80,7 +81,7 @@ def test_what_is_told_in_one_round_is_limited() -> None:
     slave = manager()
     for queue_id in range(TELL_LIMIT + 1):
         slave.commit_offset("G", "T", queue_id, 1)
-    assert len(OffsetCopy(slave).take(manager().versioned(), contact=1)) == TELL_LIMIT
+    assert len(OffsetCopy(slave).take(versioned(manager()), contact=1)) == TELL_LIMIT
 
 
 def test_an_apache_master_s_reset_is_followed_while_it_is_watched() -> None:

@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config, read
+from tests.broker.parts import (
+    SettableClock,
+    config_file,
+    exchanges_of,
+    live_config,
+    read,
+    versioned,
+)
 from tests.golden.golden import VERSIONS
 from trio.testing import MockClock, wait_all_tasks_blocked
 
@@ -351,7 +358,7 @@ async def test_answers_of_apache_s_master_are_taken_over(
         assert world.topics.topic_config_table == topics.topic_config_table
         assert world.topics.data_version == topics.data_version
         assert world.groups.subscription_group_table == groups.subscription_group_table
-        assert world.offsets.wrapper() == offsets
+        assert versioned(world.offsets).offset_table == offsets.offset_table
         assert offsets.offset_table
         assert read(world.disk, world.delay_file.path) == recorded[ROUND[2]]
 

@@ -1,8 +1,11 @@
+from contextlib import AsyncExitStack
+
 import pytest
 import trio
 from tests.broker.processor.asking import Asking, asking
 from trio.testing import MockClock
 
+from rocketrio_broker.processor import client_manage
 from rocketrio_broker.processor.client_manage import (
     CLIENT_IDS_LIMIT,
     GROUPS_LIMIT,
@@ -93,6 +96,22 @@ async def test_all_members_are_told_before_the_heartbeat_is_answered(
         await trio.testing.wait_all_tasks_blocked()
         assert first.groups == ["G"] * 3
         assert await members(one) == ["c1"]
+
+
+async def test_members_beyond_those_told_at_a_stretch_are_told_soon_after(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_manage, "NOTICES_TOGETHER", 1)
+    told = [Notified() for _ in range(4)]
+    async with asking() as one, AsyncExitStack() as stack:
+        for number, each in enumerate(told):
+            await beat(
+                await stack.enter_async_context(one.other_client(each.processors)),
+                f"c{number}",
+                "T",
+            )
+            await trio.testing.wait_all_tasks_blocked()
+        assert [len(each.groups) for each in told] == [4, 3, 2, 1]
 
 
 async def test_a_member_that_leaves_is_gone_for_the_others_at_once(

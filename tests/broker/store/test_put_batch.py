@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.broker.store.support import put_of
 
+from rocketrio_broker.store import put_batch
 from rocketrio_broker.store.consume_queue import ENTRY
 from rocketrio_broker.store.put_batch import (
     UNIFORM_LEAST,
@@ -158,3 +159,16 @@ def test_impossible_sizes_are_refused_as_ever(head: bytes) -> None:
     for at in (0, 16):
         with pytest.raises(RemoteProtocolError):
             entries_of(body[:at] + head + body[at + 4 :])
+
+
+@pytest.mark.parametrize("flags", [(0, 0), (0, 1)])
+def test_batches_of_too_many_messages_are_refused(
+    flags: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def batch(count: int) -> bytes:
+        return encode_batch([(0, b"x" * (1 + flags[n % 2]), b"") for n in range(count)])
+
+    monkeypatch.setattr(put_batch, "BATCH_MESSAGES_LIMIT", 40)
+    assert batch_of(entries_of(batch(40)), b"").count == 40
+    with pytest.raises(RemoteProtocolError, match="40 messages at most"):
+        entries_of(batch(41))

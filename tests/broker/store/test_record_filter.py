@@ -6,6 +6,7 @@ import attrs
 import pytest
 from tests.broker.store.support import SMALL, opened, put_of, stored
 
+from rocketrio_broker.store import record_filter
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.store.read import GetStatus
 from rocketrio_broker.store.record_filter import stored_properties_of
@@ -69,6 +70,27 @@ async def test_a_read_takes_what_is_chosen_and_moves_on() -> None:
         assert (some.message_count, some.next_begin_offset) == (5, 9)
         none = store.get_message("orders", 0, 0, 32, matches=lambda properties: False)
         assert (none.status, none.next_begin_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
+
+
+async def test_a_read_whose_time_is_up_ends_and_the_next_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(record_filter, "JUDGING_TIME", -1.0)
+    async with opened(
+        MemoryDisk(), attrs.evolve(SMALL, mapped_file_size_commit_log=1 << 20)
+    ) as store:
+        for number in range(50):
+            stored(store.append(put_of(properties=f"n\1{number}".encode())))
+        first = store.get_message("orders", 0, 0, 50, matches=lambda properties: False)
+        assert (first.status, first.next_begin_offset) == (
+            GetStatus.NO_MATCHED_MESSAGE,
+            record_filter.JUDGED_AT_LEAST,
+        )
+        offset, found = 0, 0
+        while offset < 50:
+            result = store.get_message("orders", 0, offset, 50, matches=lambda properties: True)
+            offset, found = result.next_begin_offset, found + result.message_count
+        assert found == 50
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,461 @@
+"""No request holds the event loop for more than 50 ms of CPU at a stretch, however large it or the tables are.
+
+Each code is asked with its largest body, at a broker and a name server whose tables are as large as they may become: a
+stretch is what one task does between two checkpoints, in CPU of the thread, so that a busy machine is not the broker's
+fault. What takes longer is asked again: a collection of garbage, or a page of memory, is no request's either.
+"""
+
+import gc
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+import trio.lowlevel
+from trio.testing import MockClock
+
+from rocketrio_broker.broker_parts import BrokerParts
+from rocketrio_broker.embedded import EmbeddedCluster
+from rocketrio_broker.name_server import NameServer
+from rocketrio_broker.store.config import StoreConfig
+from rocketrio_broker.testing.memory_network import MemoryNetwork
+from rocketrio_protocol.bodies.registration import (
+    RegisterBrokerBody,
+    body_crc32,
+    encode_register_body,
+)
+from rocketrio_protocol.bodies.topics import (
+    DataVersion,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from rocketrio_protocol.codes import RequestCode, ResponseCode
+from tests.broker.raw_client import (
+    BORN_MS,
+    CPP,
+    PULL,
+    RawClient,
+    batch_entry,
+    broker_and_client,
+    raw_client,
+    request,
+)
+
+pytestmark = pytest.mark.slow
+
+LONGEST: Final = 0.05
+"""Seconds of CPU."""
+TRIES: Final = 3
+TOPICS: Final = 10_000
+GROUPS: Final = 2_000
+PAIRS: Final = 30
+"""Groups that have committed on each topic, until the table of offsets is full."""
+MEMBERS: Final = 120
+GROUPS_OF_A_MEMBER: Final = 400
+REGISTERED_TOPICS: Final = 50_000
+NAME_SERVER: Final = "10.0.0.9:9876"
+
+Make = Callable[[int], bytes]
+"""The bytes of a request, for the first try, the second, and so on."""
+
+
+class Stretches(trio.abc.Instrument):
+    """Measures what each task but one does at a stretch."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self.where = ""
+        self._own = trio.lowlevel.current_task()
+        self._began = 0.0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._began = time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        took = time.thread_time() - self._began
+        if task is not self._own and took > self.longest:
+            self.longest, self.where = took, task.name
+
+    def clear(self) -> None:
+        self.longest, self.where = 0.0, ""
+
+
+@contextmanager
+def stretches() -> Generator[Stretches]:
+    """As in a process of its own: what the tests have imported and kept is not looked at by the collector."""
+    gc.collect()
+    gc.freeze()
+    measured = Stretches()
+    trio.lowlevel.add_instrument(measured)
+    yield measured
+    trio.lowlevel.remove_instrument(measured)
+    gc.unfreeze()
+
+
+async def too_long(
+    client: RawClient, measured: Stretches, stories: dict[str, Make]
+) -> dict[str, str]:
+    """What takes too long, whenever it is asked."""
+    found = {}
+    for name, make in stories.items():
+        for number in range(TRIES):
+            data = make(number)
+            measured.clear()
+            told = await client.asked(data)
+            await trio.sleep(0.1)
+            assert told.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED, name
+            if measured.longest <= LONGEST:
+                break
+        else:
+            found[name] = f"{measured.longest * 1000:.0f} ms in {measured.where}"
+    return found
+
+
+def ask(code: int, fields: dict[str, Any] | None = None, body: bytes = b"") -> Make:
+    """The same request each time."""
+    return lambda number: request(code, fields or {}, body)
+
+
+def topic_of(number: int) -> str:
+    return f"t{number}"
+
+
+def group_of(number: int) -> str:
+    return f"g{number}"
+
+
+def subscription(topic: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "topic": topic, "subString": "*", "expressionType": "TAG", "tagsSet": [], "codeSet": [], "subVersion": 1,
+        **changes,
+    }  # fmt: skip
+
+
+def heartbeat(
+    client_id: str, groups: list[str], *, topics: int = 1, producers: list[str] | None = None
+) -> bytes:
+    consumers = [
+        {
+            "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "unitMode": False,
+            "subscriptionDataSet": [subscription(topic_of(number)) for number in range(topics)],
+        }
+        for group in groups
+    ]  # fmt: skip
+    return json.dumps(
+        {
+            "clientID": client_id,
+            "producerDataSet": [{"groupName": group} for group in producers or []],
+            "consumerDataSet": consumers,
+        }
+    ).encode()
+
+
+def locks(count: int) -> bytes:
+    queues = [{"topic": "t", "brokerName": "b", "queueId": number} for number in range(count)]
+    body = {"consumerGroup": "g", "clientId": "c", "mqSet": queues}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def batch(count: int, body: bytes = b"x", properties: bytes = b"") -> bytes:
+    return batch_entry(body, properties) * count
+
+
+def fill(parts: BrokerParts) -> None:
+    """Make the tables as large as they may be."""
+    topics, groups, offsets = parts.topics, parts.groups, parts.consumer_offsets
+    table = {
+        name: TopicConfig(name, 8, 8) for number in range(TOPICS) if (name := topic_of(number))
+    }
+    topics._change({**topics.topic_config_table, **table})
+    settings = {
+        name: SubscriptionGroupConfig(name)
+        for number in range(GROUPS)
+        if (name := group_of(number))
+    }
+    groups._change({**groups.subscription_group_table, **settings})
+    for number in range(GROUPS):
+        for queue_id in range(8):
+            offsets.table.commit((topic_of(0), group_of(number)), queue_id, number)
+    for number in range(TOPICS):
+        offsets.table.commit((topic_of(number), group_of(0)), 0, number)
+    for number in range(TOPICS * PAIRS):
+        if offsets.is_full:
+            break
+        offsets.table.commit((topic_of(number // PAIRS), group_of(1 + number % PAIRS)), 0, number)
+    assert offsets.is_full
+    for manager in (topics, groups):
+        manager.load()
+
+
+@asynccontextmanager
+async def full_broker() -> AsyncGenerator[tuple[EmbeddedCluster, RawClient]]:
+    async with broker_and_client(store=StoreConfig(mapped_file_size_commit_log=64 << 20)) as (
+        cluster,
+        client,
+    ):
+        fill(cluster.master.broker.parts)
+        await trio.sleep(30)
+        yield cluster, client
+
+
+WIDE: Final = {
+    "topic": "wide", "defaultTopic": "TBW102", "readQueueNums": 65_536, "writeQueueNums": 65_536, "perm": 6,
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+}  # fmt: skip
+SEND: Final = {**CPP, "b": "t1", "m": "true"}
+PULL_ALL: Final = {**PULL, "topic": "t1", "consumerGroup": "g1", "maxMsgNums": 1024}
+LONG_SQL: Final = "a = 1 OR " * 900 + "b = 2"
+KEYS: Final = b"KEYS\x01" + b" ".join(b"k%d" % number for number in range(20)) + b"\x02"
+SCHEDULED: Final = {"group": "g1", "offset": 0, "delayLevel": 1, "originTopic": "t1"}
+
+BROKER: Final[dict[str, Make]] = {
+    "21": ask(21),
+    "43": ask(43),
+    "43 with versions": ask(43, {"rocketrioVersions": "true"}),
+    "45": ask(45),
+    "201": ask(201),
+    "17": lambda number: request(17, {**WIDE, "topic": f"new{number}", "readQueueNums": 8}),
+    "17 wide": ask(17, WIDE),
+    "200": lambda number: request(
+        200,
+        {},
+        json.dumps(
+            {"groupName": f"new{number}", "subscriptionDataSet": [{"topic": "t" * 20}] * 1_800}
+        ).encode(),
+    ),
+    "320 uniform": ask(320, SEND, batch(16_384)),
+    "320 long": ask(320, SEND, batch(180_000)),
+    "320 mixed": ask(320, SEND, (batch(1) + batch(1, b"xx")) * 8_192),
+    "320 with keys": ask(320, SEND, (batch(1, b"x", KEYS) + batch(1, b"xx", KEYS)) * 8_192),
+    "320 mixed and long": ask(320, SEND, (batch(1) + batch(1, b"xx")) * 80_000),
+    "10": ask(10, {"producerGroup": "p", "topic": "t1", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+                   "queueId": 0, "sysFlag": 0, "bornTimestamp": BORN_MS, "flag": 0}, bytes(4 << 20)),
+    "310": ask(310, {**SEND, "m": "false"}, bytes(4 << 20)),
+    "11": ask(11, PULL_ALL),
+    "11 by SQL92": lambda number: request(
+        11, {**PULL_ALL, "subscription": LONG_SQL + " " * number, "expressionType": "SQL92"}
+    ),
+    "11 by tags": lambda number: request(
+        11, {**PULL_ALL, "subscription": f"{number}||" + "||".join(map(str, range(1600)))}
+    ),
+    "361": ask(361, PULL_ALL),
+    "12": ask(12, {"topic": "t1", "key": "k1", "maxNum": 1 << 30, "beginTimestamp": 0, "endTimestamp": 1 << 62}),
+    "33": ask(33, {"offset": 0}),
+    "14": ask(14, {"consumerGroup": "g0", "topic": "t0", "queueId": 0}),
+    "15": ask(15, {"consumerGroup": "g0", "topic": "t0", "queueId": 0, "commitOffset": 0}),
+    "29": ask(29, {"topic": "t1", "queueId": 0, "timestamp": BORN_MS}),
+    "30": ask(30, {"topic": "t1", "queueId": 0}),
+    "31": ask(31, {"topic": "t1", "queueId": 0}),
+    "32": ask(32, {"topic": "t1", "queueId": 0}),
+    "25": ask(25, {}, b"x=y\n" * 16_000),
+    "26": ask(26),
+    "28": ask(28),
+    "34 of new groups": lambda number: request(
+        34, {}, heartbeat("c1", [f"new{number}-{each}" for each in range(500)], topics=4)
+    ),
+    "34 again": ask(34, {}, heartbeat("c1", [f"new0-{each}" for each in range(500)], topics=4)),
+    "35": ask(35, {"clientID": "c1", "consumerGroup": "new0-1"}),
+    "38": ask(38, {"consumerGroup": "new0-2"}),
+    "36": ask(36, SCHEDULED),
+    "37": ask(37, {"producerGroup": "p", "tranStateTableOffset": 0, "commitLogOffset": 0, "commitOrRollback": 8,
+                   "msgId": "x"}),
+    "41": ask(41, {}, locks(10_000)),
+    "41 long": ask(41, {}, locks(20_000)),
+    "42": ask(42, {}, locks(10_000)),
+    "46": lambda number: request(
+        46,
+        {},
+        json.dumps(
+            {
+                "subscriptionData": subscription(
+                    "t", expressionType="SQL92", subString=LONG_SQL + " " * number
+                )
+            }
+        ).encode(),
+    ),
+    "202": ask(202, {"topic": "wide"}),
+    "203": ask(203, {"consumerGroup": "new0-2"}),
+    "204": ask(204, {"producerGroup": "p1"}),
+    "208": ask(208, {"consumerGroup": "g0"}),
+    "300": ask(300, {"topic": "t0"}),
+    "303": ask(303, {"topic": "wide", "group": "g0"}),
+    "305": ask(305),
+    "306": ask(306),
+    "307": ask(307, {"consumerGroup": "g0", "clientId": "x"}),
+    "308": ask(308, {"compareGroup": "g0", "topic": "t0"}),
+    "309": ask(309, {"consumerGroup": "g0", "clientId": "x", "msgId": "0" * 32, "brokerName": "b"}),
+    "315": ask(315, {"statsName": "TOPIC_PUT_NUMS", "statsKey": "t1"}),
+    "316": ask(316),
+    "317": ask(317, {"isOrder": "false"}),
+    "321": ask(321, {"topic": "t1", "queueId": 0, "index": 0, "count": 1 << 20}),
+    "323": ask(323, {"topic": "t1", "msgId": "0" * 32}),
+    "324": ask(324, {"producerGroup": "p", "topic": "t1", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+                     "queueId": 0, "sysFlag": 0, "bornTimestamp": BORN_MS, "flag": 0}, bytes(4 << 20)),
+    "325": ask(325, SEND, bytes(4 << 20)),
+    "328": ask(328),
+    "329": ask(329),
+    "343": ask(343, {"group": "g0"}),
+    "345": ask(345, {"group": "g0", "topic": "t0"}),
+    "351": ask(351, {"topic": "t0"}),
+    "352": ask(352, {"group": "g0"}),
+    "907": ask(907),
+    "71021": ask(71021),
+    "71022": ask(71022),
+    # These take away what others need.
+    "207": lambda number: request(207, {"groupName": group_of(number), "cleanOffset": "true"}),
+    "314": ask(314, {"srcGroup": "g3", "destGroup": "g1999"}),
+    "222": ask(222, {"topic": "t0", "group": "g4", "timestamp": 0, "isForce": "true"}),
+    "223": ask(223, {"topic": "t0", "group": "g4"}),
+    "215": lambda number: request(215, {"topic": topic_of(number)}),
+}  # fmt: skip
+ELSEWHERE: Final = {
+    RequestCode.CHANGE_BROKER_ROLE, RequestCode.CLAIM_SLAVE_ID, RequestCode.HAND_OVER, RequestCode.TAKE_OVER,
+}  # fmt: skip
+"""Codes of operators and slaves, which stop or turn a broker and read nothing that clients fill."""
+
+
+async def test_no_request_holds_a_broker_whose_tables_are_full(autojump_clock: MockClock) -> None:
+    async with full_broker() as (cluster, client):
+        with stretches() as measured:
+            await trio.lowlevel.checkpoint()
+            found = await too_long(client, measured, BROKER)
+            # A commit in each queue, and the period at which all offsets are written.
+            table = cluster.master.broker.parts.consumer_offsets.table
+            for _ in range(TRIES):
+                for key, queues in table.offsets.items():
+                    table.commit(key, 0, queues.get(0, 0) + 1)
+                measured.clear()
+                await trio.sleep(30)
+                if measured.longest <= LONGEST:
+                    break
+            else:
+                found["30 s"] = f"{measured.longest * 1000:.0f} ms in {measured.where}"
+        assert not found
+        served = {code for code in RequestCode if await is_served(client, code)}
+        asked = {RequestCode(int(name.split()[0])) for name in BROKER}
+        assert served - ELSEWHERE <= asked, "write what is the largest request of each"
+
+
+async def is_served(client: RawClient, code: RequestCode) -> bool:
+    if code in ELSEWHERE:
+        return False
+    return (await client.ask(code)).code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+async def test_no_member_of_many_groups_holds_a_broker(autojump_clock: MockClock) -> None:
+    groups = [group_of(number) for number in range(GROUPS_OF_A_MEMBER)]
+    producers = [f"p{number}" for number in range(500 - GROUPS_OF_A_MEMBER)]
+    async with broker_and_client() as (cluster, client), AsyncExitStack() as stack:
+        parts = cluster.master.broker.parts
+        address = cluster.master.broker.address
+        members = [
+            await stack.enter_async_context(raw_client(cluster.dial, address))
+            for _ in range(MEMBERS)
+        ]
+        parts.config.replace(
+            attrs.evolve(parts.config.broker, notify_consumer_ids_changed_enable=False)
+        )
+        for number, member in enumerate(members):
+            await member.ask(34, {}, heartbeat(f"c{number}", groups, producers=producers))
+        parts.config.replace(
+            attrs.evolve(parts.config.broker, notify_consumer_ids_changed_enable=True)
+        )
+        with stretches() as measured:
+            await trio.lowlevel.checkpoint()
+            stories = {
+                "34": lambda number: request(
+                    34, {}, heartbeat(f"new{number}", groups, producers=producers)
+                ),
+                "35": ask(35, {"clientID": "new0", "consumerGroup": "g0"}),
+                "38": ask(38, {"consumerGroup": "g1"}),
+                "203": ask(203, {"consumerGroup": "g1"}),
+                "204": ask(204, {"producerGroup": "p1"}),
+                "328": ask(328),
+            }
+            found = await too_long(client, measured, stories)
+            for number in range(TRIES):
+                measured.clear()
+                await members[number].transport.aclose()
+                await trio.sleep(1)
+                if measured.longest <= LONGEST:
+                    break
+            else:
+                found["the end of a connection"] = f"{measured.longest * 1000:.0f} ms"
+        assert not found
+
+
+NAMES: Final[dict[str, Make]] = {
+    "206": ask(206),
+    "105": ask(105, {"topic": "a1"}),
+    "106": ask(106),
+    "224": ask(224, {"cluster": "lab"}),
+    "304": ask(304),
+    "311": ask(311),
+    "312": ask(312),
+    "313": ask(313),
+    "205": ask(205, {"brokerName": "broker-a"}),
+    "327": ask(327, {"brokerName": "broker-a"}),
+    "216": lambda number: request(216, {"topic": f"a{number}"}),
+    "319": ask(319),
+    "318": ask(318, {}, b"x=y\n" * 16_000),
+    "100": lambda number: request(100, {"namespace": "n", "key": f"k{number}", "value": "v" * 60_000}),
+    "101": ask(101, {"namespace": "n", "key": "k0"}),
+    "102": lambda number: request(102, {"namespace": "n", "key": f"x{number}"}),
+    "219": ask(219, {"namespace": "n"}),
+    "322": ask(322, {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:1", "clusterName": "lab", "brokerId": 0},
+               b"{" * (100 << 10)),
+    "104": ask(104, {"brokerName": "b", "brokerAddr": "10.0.0.1:1", "clusterName": "lab", "brokerId": 0}),
+}  # fmt: skip
+
+
+def registration(name: str, host: str, counter: int) -> bytes:
+    table = {
+        topic: TopicConfig(topic, 8, 8)
+        for number in range(REGISTERED_TOPICS)
+        if (topic := f"{name}{number}")
+    }
+    wrapper = TopicConfigSerializeWrapper(DataVersion(counter, counter), table)
+    body = encode_register_body(RegisterBrokerBody(wrapper))
+    fields = {
+        "brokerName": f"broker-{name}", "brokerAddr": f"{host}:10911", "clusterName": "lab", "brokerId": 0,
+        "haServerAddr": f"{host}:10912", "compressed": False, "bodyCrc32": body_crc32(body),
+    }  # fmt: skip
+    return request(103, fields, body, version=400)
+
+
+async def test_no_request_holds_a_name_server_whose_tables_are_full(
+    autojump_clock: MockClock,
+) -> None:
+    network = MemoryNetwork()
+    server = NameServer([await network.host("10.0.0.9").listen(NAME_SERVER)])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run)
+        async with (
+            raw_client(network.host("10.0.0.1").dial, NAME_SERVER) as first,
+            raw_client(network.host("10.0.0.2").dial, NAME_SERVER) as second,
+        ):
+            requests = [
+                [registration(name, host, counter) for counter in range(TRIES)]
+                for name, host in (("a", "10.0.0.1"), ("b", "10.0.0.2"))
+            ]
+            gc.collect()
+            with stretches() as measured:
+                await trio.lowlevel.checkpoint()
+                found = await too_long(first, measured, {"103": lambda number: requests[0][number]})
+                found |= await too_long(
+                    second, measured, {"103 of another": lambda number: requests[1][number]}
+                )
+                found |= await too_long(first, measured, NAMES)
+                measured.clear()
+                await second.transport.aclose()
+                await trio.sleep(1)
+                if measured.longest > LONGEST:
+                    found["a broker is gone"] = f"{measured.longest * 1000:.0f} ms"
+            assert not found
+        nursery.cancel_scope.cancel()
