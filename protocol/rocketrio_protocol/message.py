@@ -26,14 +26,21 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.record.compression import decompress
 from rocketrio_protocol.record.layout import (
+    BODY_STARTS,
+    COMPRESSED,
     COMPRESSION_TYPE_MASK,
     COMPRESSION_TYPE_SHIFT,
+    HEAD_SIZE,
     HOSTS_IPV6_MASK,
     MAGIC_V1,
     MAGIC_V2,
+    MAX_TOPIC_SIZE_V1,
+    MIN_TAIL_SIZE,
     RECORD_OVERHEAD,
+    SIZE_AND_MAGIC,
     SYS_FLAG_END,
-    SysFlag,
+    head_struct,
+    head_structs,
     unpack_host,
 )
 from rocketrio_protocol.record.message_id import offset_message_id
@@ -50,14 +57,24 @@ from rocketrio_protocol.record.properties import (
     property_value,
 )
 
-_SIZE_AND_MAGIC: Final = Struct(">ii")
-_SIZE_MAGIC_AND_SYS_FLAG: Final = Struct(">ii28xi")
 _I16: Final = Struct(">h")
-_I32: Final = Struct(">i")
-_I64: Final = Struct(">q")
-# Magic, sysFlag and, where both hosts are IPv4, the body's length.
-_SHAPE: Final = Struct(">4xi28xi44xi")
-
+_SIZE_MAGIC_AND_SYS_FLAG: Final = head_struct("size", "magic", "sys_flag")
+_MAGIC: Final = head_struct("magic")
+_BODY_CRC: Final = head_struct("body_crc")
+_QUEUE_ID: Final = head_struct("queue_id")
+_FLAG: Final = head_struct("flag")
+_QUEUE_OFFSET: Final = head_struct("queue_offset")
+_PHYSICAL_OFFSET: Final = head_struct("physical_offset")
+_SYS_FLAG: Final = head_struct("sys_flag")
+_BORN_TIME: Final = head_struct("born_time")
+_BORN_HOST: Final = head_structs("born_host")
+_STORE_TIME: Final = head_structs("store_time")
+_STORE_HOST: Final = head_structs("store_host")
+_RECONSUME_TIMES: Final = head_structs("reconsume_times")
+_PREPARED_TRANSACTION_OFFSET: Final = head_structs("prepared_transaction_offset")
+_BODY_SIZE: Final = head_structs("body_size")
+_SHAPE: Final = head_struct("magic", "sys_flag", "body_size")
+_UNUSUAL_BODY: Final = COMPRESSED | HOSTS_IPV6_MASK
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -66,12 +83,6 @@ FIRST_TIME_MS: Final = (datetime.min.replace(tzinfo=UTC) + _DAY - _EPOCH) // _MI
 """The earliest time that a datetime holds in every time zone, in epoch ms."""
 LAST_TIME_MS: Final = (datetime.max.replace(tzinfo=UTC) - _DAY - _EPOCH) // _MILLISECOND
 """The latest one."""
-
-# Plain numbers where every message passes: IntFlag arithmetic costs a microsecond.
-_COMPRESSED: Final = 0x1
-_BORN_HOST_IPV6: Final = 0x10
-_STORE_HOST_IPV6: Final = 0x20
-_UNUSUAL_BODY: Final = _COMPRESSED | HOSTS_IPV6_MASK
 
 T = TypeVar("T")
 
@@ -166,13 +177,8 @@ class MessageExt:
             f" body={self._body_span()[1]} B>"
         )
 
-    def _i32(self, offset: int) -> int:
-        value: int = _I32.unpack_from(self.buffer, self.start + offset)[0]
-        return value
-
-    def _i64(self, offset: int) -> int:
-        value: int = _I64.unpack_from(self.buffer, self.start + offset)[0]
-        return value
+    def _field(self, field: Struct) -> Any:
+        return field.unpack_from(self.buffer, self.start)[0]
 
     def _bytes(self, start: int, size: int) -> bytes:
         return bytes(self.buffer[start : start + size])
@@ -180,32 +186,39 @@ class MessageExt:
     @property
     def body_crc(self) -> int:
         """Of the stored body, as the broker computed it."""
-        return self._i32(8)
+        value: int = self._field(_BODY_CRC)
+        return value
 
     @property
     def queue_id(self) -> int:
-        return self._i32(12)
+        value: int = self._field(_QUEUE_ID)
+        return value
 
     @property
     def flag(self) -> int:
-        return self._i32(16)
+        value: int = self._field(_FLAG)
+        return value
 
     @property
     def queue_offset(self) -> int:
-        value: int = _I64.unpack_from(self.buffer, self.start + 20)[0]  # a consumer's every message
+        # Without `_field`: a consumer reads it of every message.
+        value: int = _QUEUE_OFFSET.unpack_from(self.buffer, self.start)[0]
         return value
 
     @property
     def physical_offset(self) -> int:
-        return self._i64(28)
+        value: int = self._field(_PHYSICAL_OFFSET)
+        return value
 
     @property
     def sys_flag(self) -> int:
-        return self._i32(36)
+        value: int = self._field(_SYS_FLAG)
+        return value
 
     @property
     def born_time_ms(self) -> int:
-        return self._i64(40)
+        value: int = self._field(_BORN_TIME)
+        return value
 
     @property
     def born_time(self) -> datetime:
@@ -220,11 +233,13 @@ class MessageExt:
     @property
     def packed_born_host(self) -> bytes:
         """The same as it is stored."""
-        return self._bytes(self.start + 48, 20 if self.sys_flag & _BORN_HOST_IPV6 else 8)
+        value: bytes = self._field(_BORN_HOST[self.sys_flag & HOSTS_IPV6_MASK])
+        return value
 
     @property
     def store_time_ms(self) -> int:
-        return self._i64(68 if self.sys_flag & _BORN_HOST_IPV6 else 56)
+        value: int = self._field(_STORE_TIME[self.sys_flag & HOSTS_IPV6_MASK])
+        return value
 
     @property
     def store_time(self) -> datetime:
@@ -239,33 +254,34 @@ class MessageExt:
     @property
     def packed_store_host(self) -> bytes:
         """The same as it is stored."""
-        sys_flag = self.sys_flag
-        at = 76 if sys_flag & _BORN_HOST_IPV6 else 64
-        return self._bytes(self.start + at, 20 if sys_flag & _STORE_HOST_IPV6 else 8)
+        value: bytes = self._field(_STORE_HOST[self._hosts()])
+        return value
 
     @property
     def reconsume_times(self) -> int:
-        return self._i32(self._body_size_at() - 12)
+        value: int = self._field(_RECONSUME_TIMES[self._hosts()])
+        return value
 
     @property
     def prepared_transaction_offset(self) -> int:
-        return self._i64(self._body_size_at() - 8)
+        value: int = self._field(_PREPARED_TRANSACTION_OFFSET[self._hosts()])
+        return value
 
-    def _body_size_at(self) -> int:
-        # Offset inside the record of the body's length field.
+    def _hosts(self) -> int:
+        """Return the bits of sysFlag that say which hosts are IPv6, once it is known that the hosts fit."""
         hosts = self.sys_flag & HOSTS_IPV6_MASK
-        at = 84 if not hosts else 108 if hosts == HOSTS_IPV6_MASK else 96
-        if at + 7 > self.size:
+        if hosts and BODY_STARTS[hosts] + MIN_TAIL_SIZE > self.size:
             raise self._refused("its hosts do not fit")
-        return at
+        return hosts
 
     def _body_span(self) -> tuple[int, int]:
         _, sys_flag, size = _SHAPE.unpack_from(self.buffer, self.start)
-        at = 88
+        at = HEAD_SIZE
         if sys_flag & HOSTS_IPV6_MASK:
-            at = self._body_size_at() + 4
-            size = self._i32(at - 4)
-        if size < 0 or at + 3 + size > self.size:
+            hosts = self._hosts()
+            at = BODY_STARTS[hosts]
+            size = self._field(_BODY_SIZE[hosts])
+        if size < 0 or at + MIN_TAIL_SIZE + size > self.size:
             raise self._refused(f"its body length is {size}")
         return self.start + at, size
 
@@ -273,10 +289,10 @@ class MessageExt:
         at, size = self._body_span()
         at += size
         end = self.start + self.size
-        if self._i32(4) == MAGIC_V1:
+        if self._field(_MAGIC) == MAGIC_V1:
             at += 1
             topic_size = self.buffer[at - 1]
-            if topic_size > 127:
+            if topic_size > MAX_TOPIC_SIZE_V1:
                 topic_size -= 256
         else:
             at += 2
@@ -307,10 +323,10 @@ class MessageExt:
     def body(self) -> bytes:
         """What the producer sent."""
         _, sys_flag, size = _SHAPE.unpack_from(self.buffer, self.start)
-        if not sys_flag & _UNUSUAL_BODY and 0 <= size <= self.size - 91:
-            at = self.start + 88
+        if not sys_flag & _UNUSUAL_BODY and 0 <= size <= self.size - RECORD_OVERHEAD:
+            at = self.start + HEAD_SIZE
             return bytes(self.buffer[at : at + size])
-        if not sys_flag & _COMPRESSED:
+        if not sys_flag & COMPRESSED:
             return self.stored_body
         try:
             return self._body
@@ -322,7 +338,7 @@ class MessageExt:
     @property
     def is_compressed(self) -> bool:
         """Whether the stored body is not what the producer sent."""
-        return bool(self.buffer[self.start + SYS_FLAG_END] & _COMPRESSED)
+        return bool(self.buffer[self.start + SYS_FLAG_END] & COMPRESSED)
 
     @property
     def inflated_size(self) -> int:
@@ -439,11 +455,11 @@ def decode_pulled(
         try:
             size, magic, sys_flag = unpack(buffer, position)
         except struct.error:
-            if position + _SIZE_AND_MAGIC.size > limit:
+            if position + SIZE_AND_MAGIC.size > limit:
                 raise _refused(
                     position, f"{limit - position} bytes are left, too few for a record"
                 ) from None
-            size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)  # It is refused below.
+            size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)  # It is refused below.
         if magic != MAGIC_V1 and magic != MAGIC_V2:
             raise _refused(position, f"its magic is {magic & 0xFFFFFFFF:#010x}")
         if size < RECORD_OVERHEAD:
@@ -456,7 +472,7 @@ def decode_pulled(
             messages[-1].start,
             f"its size {messages[-1].size} goes beyond the {limit} bytes received",
         )
-    return messages, bool(sys_flags & SysFlag.COMPRESSED)
+    return messages, bool(sys_flags & COMPRESSED)
 
 
 def _refused(position: int, why: str) -> RemoteProtocolError:

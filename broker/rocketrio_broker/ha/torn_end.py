@@ -35,7 +35,7 @@ from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.ha.stream import TransferDecoder, encode_report
 from rocketrio_protocol.record.decode import RecordStatus, scan_record
-from rocketrio_protocol.record.layout import MAGIC_PADDING, PADDING_HEAD_SIZE
+from rocketrio_protocol.record.layout import HEAD_SIZE, MAGIC_PADDING, PADDING_HEAD_SIZE
 from rocketrio_protocol.record.properties import can_be_properties
 from rocketrio_protocol.remoting.ports import Dial, WallClock
 
@@ -51,7 +51,6 @@ SILENCE_LIMIT: Final = 0.5
 """Seconds after which a peer that has sent something has sent all that it has."""
 
 _READ_SIZE: Final = 64 << 10
-_HEAD_SIZE: Final = 88
 _PADDING_MAGIC: Final = MAGIC_PADDING.to_bytes(4, signed=True)
 _TORN_RUN: Final = 2
 """Zeros that show a tear; a single zero may as well be the true byte."""
@@ -313,7 +312,7 @@ def _is_same_record(one: bytes, other: bytes, address: int) -> bool:
     differing = _differing(one, other)
     return (
         # Stored by one broker at one time: two masters would have written other times and addresses.
-        differing[0] >= _HEAD_SIZE
+        differing[0] >= HEAD_SIZE
         or len(differing) == 1
         or _are_zeros(one, differing)
         or _are_zeros(other, differing)

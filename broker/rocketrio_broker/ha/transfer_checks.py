@@ -3,20 +3,15 @@
 Answers to: nothing; Java's slave appends whatever comes.
 """
 
-import struct
-from typing import Final
-
 from rocketrio_broker.ha.errors import FileSizeMismatchError, NoRecordError
 from rocketrio_protocol.ha.stream import TransferPart
 from rocketrio_protocol.record.layout import (
     MAGIC_PADDING,
-    MAGIC_V1,
-    MAGIC_V2,
+    MAGICS,
     PADDING_HEAD_SIZE,
     RECORD_OVERHEAD,
+    SIZE_AND_MAGIC,
 )
-
-_SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 
 
 def check_fits_file(part: TransferPart, file_size: int, master: str) -> None:
@@ -31,11 +26,11 @@ def check_fits_file(part: TransferPart, file_size: int, master: str) -> None:
 
 def check_is_record(part: TransferPart, master: str) -> None:
     """Where a record must begin: the first thing received is one, or the padding at the end of a file."""
-    if len(part.body) < _SIZE_AND_MAGIC.size:
+    if len(part.body) < SIZE_AND_MAGIC.size:
         return
-    size, magic = _SIZE_AND_MAGIC.unpack_from(part.body)
+    size, magic = SIZE_AND_MAGIC.unpack_from(part.body)
     smallest = PADDING_HEAD_SIZE if magic == MAGIC_PADDING else RECORD_OVERHEAD
-    if magic not in (MAGIC_V1, MAGIC_V2, MAGIC_PADDING) or size < smallest:
+    if magic not in (*MAGICS, MAGIC_PADDING) or size < smallest:
         raise NoRecordError(
             f"The master sends no record for {part.physical_offset}, but one of size {size}"
             f" and magic {magic & 0xFFFFFFFF:#x}",

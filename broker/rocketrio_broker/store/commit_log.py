@@ -10,7 +10,6 @@ Unlike Java: store timestamps never fall, also when the clock does; searching by
 """
 
 from pathlib import Path
-from struct import Struct
 from typing import Final
 
 from rocketrio_broker.store.disk import Buffer, Disk
@@ -20,20 +19,18 @@ from rocketrio_broker.store.mapped_file_queue import MappedFileQueue
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.record.encode import encode_padding
 from rocketrio_protocol.record.layout import (
-    MAGIC_V1,
-    MAGIC_V2,
+    HOSTS_IPV6_MASK,
+    MAGICS,
     PADDING_HEAD_SIZE,
     RECORD_OVERHEAD,
-    SysFlag,
+    SIZE_AND_MAGIC,
+    head_struct,
+    head_structs,
 )
 
-_SIZE_AND_MAGIC: Final = Struct(">ii")
-_SYS_FLAG_AT: Final = 36
-_STORE_TIMESTAMP_AT: Final = 56
-_IPV6_EXTRA: Final = 12
-_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
-_INT: Final = Struct(">i")
-_LONG: Final = Struct(">q")
+_PHYSICAL_OFFSET: Final = head_struct("physical_offset")
+_SYS_FLAG: Final = head_struct("sys_flag")
+_STORE_TIME: Final = head_structs("store_time")
 
 
 class CommitLog:
@@ -187,11 +184,13 @@ class CommitLog:
         head = self.read(offset, RECORD_OVERHEAD)
         if head is None or len(head) < RECORD_OVERHEAD:
             return None
-        size, magic = _SIZE_AND_MAGIC.unpack_from(head)
-        if magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_OVERHEAD:
+        size, magic = SIZE_AND_MAGIC.unpack_from(head)
+        if magic not in MAGICS or size < RECORD_OVERHEAD:
             return None
         # Any bytes could look like a head: the address inside the record decides.
-        return self.record(offset, size) if _LONG.unpack_from(head, 28)[0] == offset else None
+        return (
+            self.record(offset, size) if _PHYSICAL_OFFSET.unpack_from(head)[0] == offset else None
+        )
 
     def store_timestamp_at(self, offset: int) -> int | None:
         """When the record at this address was stored, in ms; None if there is no record."""
@@ -201,6 +200,5 @@ class CommitLog:
 
 def store_timestamp(record: memoryview) -> int:
     """The time of storing inside a record, in ms."""
-    (sys_flag,) = _INT.unpack_from(record, _SYS_FLAG_AT)
-    extra = _IPV6_EXTRA if sys_flag & _BORN_HOST_IPV6 else 0
-    return int(_LONG.unpack_from(record, _STORE_TIMESTAMP_AT + extra)[0])
+    (sys_flag,) = _SYS_FLAG.unpack_from(record)
+    return int(_STORE_TIME[sys_flag & HOSTS_IPV6_MASK].unpack_from(record)[0])

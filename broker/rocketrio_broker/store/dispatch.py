@@ -19,7 +19,7 @@ from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE, ConsumeQueue
 from rocketrio_broker.store.consume_queue_table import ConsumeQueueTable, can_have_folder
 from rocketrio_broker.store.deletion import Deletion, deletion_in
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk
-from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
+from rocketrio_broker.store.property_columns import PropertyColumns
 from rocketrio_broker.store.record_columns import LEAST_STRETCH, RecordColumns, stretches
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.names import SCHEDULE_TOPIC
@@ -31,6 +31,7 @@ from rocketrio_protocol.record.properties import (
     property_value,
     stored_value,
 )
+from rocketrio_protocol.record.vectors import Int64s
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 

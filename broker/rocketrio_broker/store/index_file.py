@@ -23,7 +23,7 @@ import numpy as np
 
 from rocketrio_broker.store.disk import Disk
 from rocketrio_broker.store.errors import StoreDamagedError
-from rocketrio_broker.store.property_columns import Int64s
+from rocketrio_protocol.record.vectors import Int64s
 
 HEADER: Final = Struct(">qqqqii")
 _SLOT: Final = Struct(">i")

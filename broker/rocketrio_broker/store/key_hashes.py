@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from rocketrio_broker.store.property_columns import (
-    Int64s,
     PropertyColumns,
     UInt32s,
     Values,
@@ -25,6 +24,7 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_UNIQUE_KEY,
     stored_value,
 )
+from rocketrio_protocol.record.vectors import Int64s
 
 _UNIQUE_LABEL: Final = f"{PROPERTY_UNIQUE_KEY}\x01".encode()
 _KEYS_LABEL: Final = f"{PROPERTY_KEYS}\x01".encode()

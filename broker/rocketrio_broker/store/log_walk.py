@@ -11,7 +11,6 @@ Unlike Java: a record whose topic or properties lost sectors is not taken for wh
 
 from collections.abc import Iterator
 from mmap import mmap
-from struct import Struct
 from typing import Final, TypeAlias
 from zlib import crc32
 
@@ -20,18 +19,28 @@ from rocketrio_broker.store.errors import LogDamagedError
 from rocketrio_broker.store.mapped_file import MappedFile
 from rocketrio_protocol.record.decode import RecordHeader, RecordStatus, scan_record
 from rocketrio_protocol.record.layout import (
+    HEAD_SIZE,
     HOSTS_IPV6_MASK,
     MAGIC_V1,
     PADDING_HEAD_SIZE,
     RECORD_OVERHEAD,
+    head_struct,
 )
 
 LogRecord: TypeAlias = tuple[int, int, bytes, int, int, int, int, bytes]
 """(physical offset, size, topic, queue id, queue offset, sys flag, store time in ms, properties)."""
 
-# Size, magic, body CRC, queue id, queue offset, physical offset, sys flag, store time, body length.
-_HEAD: Final = Struct(">iiii4xqqi16xq20xi")
-_BODY_AT: Final = _HEAD.size
+_HEAD: Final = head_struct(
+    "size",
+    "magic",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "store_time",
+    "body_size",
+)
 
 _SECTOR: Final = 512
 """What a disk writes as one: the part of a record that a power cut loses begins and ends at multiples of it."""
@@ -94,7 +103,7 @@ class LogWalk:
                 unpack(data, at)
             )
             end = at + size
-            body_at = at + _BODY_AT
+            body_at = at + HEAD_SIZE
             topic_at = body_at + body_size + 1
             if (
                 magic != MAGIC_V1

@@ -10,15 +10,15 @@ Invariant: a value found here is that of `stored_value`: of several the last tha
 Invariant: a hash is that of `java_string_hash`; text beyond ASCII goes through that function itself.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
 from rocketrio_protocol.record.java_hash import java_string_hash
+from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
-Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -88,7 +88,7 @@ class PropertyColumns:
         self._closings[:-1] = openings[1:]
         self._closings[-1] = len(_PAD) + len(gathered)
         self._names: Int64s = openings + 1
-        self._heads: UInt64s = _items(self._text, "<u8")[self._names]
+        self._heads: UInt64s = items_at_every_byte(self._text, "<u8")[self._names]
         self._sums: UInt32s | None = None
 
     def first(self, count: int) -> "PropertyColumns":
@@ -173,7 +173,7 @@ class PropertyColumns:
 
     def _short_hashes(self, ends: Int64s, sizes: Int64s, longest: int) -> UInt32s:
         # A row for each piece, flush right; what stands before a shorter one counts nothing.
-        rows = _items(self._text, f"V{longest}")[ends - longest].view(np.uint8)
+        rows = items_at_every_byte(self._text, f"V{longest}")[ends - longest].view(np.uint8)
         matrix = rows.reshape(-1, longest)
         if not (sizes == longest).all():
             matrix = matrix * (np.arange(longest) >= longest - sizes[:, None])
@@ -197,9 +197,3 @@ class PropertyColumns:
     def _owners(self, positions: Int64s) -> Int64s:
         owners: Int64s = np.searchsorted(self.offsets, positions, side="right") - 1
         return owners
-
-
-def _items(text: bytearray, kind: str) -> Any:
-    """The items of this kind at every position."""
-    dtype = np.dtype(kind)
-    return np.ndarray((len(text) - dtype.itemsize + 1,), dtype, text, strides=(1,))

@@ -22,16 +22,21 @@ import numpy.typing as npt
 from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE
 from rocketrio_broker.store.disk import Buffer
 from rocketrio_broker.store.dispatch import stored_tags_code
-from rocketrio_broker.store.property_columns import Int64s
 from rocketrio_broker.store.put_message import PutMessage
 from rocketrio_protocol.errors import RemoteProtocolError
-from rocketrio_protocol.record.batch import ENTRY_OVERHEAD, decode_batch
+from rocketrio_protocol.record.batch import (
+    ENTRY_BODY_AT,
+    ENTRY_FLAG_AT,
+    ENTRY_OVERHEAD,
+    decode_batch,
+)
 from rocketrio_protocol.record.encode import RecordShape
 from rocketrio_protocol.record.properties import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_TAGS,
     stored_value,
 )
+from rocketrio_protocol.record.vectors import HEAD_TYPE, Int64s
 
 UNIFORM_LEAST: Final = 16
 """Entries from which on the table is faster: it costs some 40 us by itself."""
@@ -44,7 +49,6 @@ _DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
 _TAGS: Final = f"{PROPERTY_TAGS}\x01".encode()
 _HEAD: Final = Struct(">i12xi")  # size and body length of an entry
 _SIZE: Final = Struct(">h")
-_BODY_AT: Final = 20  # in an entry
 
 MixedEntries = Sequence[tuple[int, bytes, bytes]]
 """(flag, body, properties) of each message."""
@@ -113,7 +117,7 @@ def _uniform_entries(body: bytes | memoryview) -> UniformEntries | None:
     if len(body) < UNIFORM_LEAST * ENTRY_OVERHEAD:
         return None
     size, body_size = _HEAD.unpack_from(body)
-    properties_at = _BODY_AT + body_size + _SIZE.size
+    properties_at = ENTRY_BODY_AT + body_size + _SIZE.size
     if (
         body_size < 0
         or properties_at > size
@@ -126,7 +130,7 @@ def _uniform_entries(body: bytes | memoryview) -> UniformEntries | None:
         return None
     data = bytes(body)
     rows = np.frombuffer(data, np.uint8).reshape(-1, size)
-    for start, end in ((0, 4), (16, _BODY_AT), (properties_at - _SIZE.size, properties_at)):
+    for start, end in ((0, 4), (16, ENTRY_BODY_AT), (properties_at - _SIZE.size, properties_at)):
         if not _is_one(rows[:, start:end]):
             return None
     properties = data[properties_at:size]
@@ -175,7 +179,7 @@ class UniformBatch:
     ) -> tuple[Buffer, list[int], bytes]:
         entries, count, size = self._entries, self.count, self._record_size(shape)
         body_size, properties = entries.body_size, self._first_properties
-        body = entries.data[_BODY_AT : _BODY_AT + body_size]
+        body = entries.data[ENTRY_BODY_AT : ENTRY_BODY_AT + body_size]
         first = shape.record(
             put.queue_id,
             0,
@@ -197,11 +201,12 @@ class UniformBatch:
         addresses = np.arange(start, start + count * size, size)
         table = np.empty((count, size), np.uint8)
         table[:] = np.frombuffer(first, np.uint8)
-        _column(table, ">u4", 8)[:] = self._checksums()
-        table[:, 16:20] = rows[:, 12:16]  # flag
-        _column(table, ">i8", 20)[:] = np.arange(queue_offset, queue_offset + count)
-        _column(table, ">i8", 28)[:] = addresses
-        table[:, body_at : body_at + body_size] = rows[:, _BODY_AT : _BODY_AT + body_size]
+        heads = _column(table, HEAD_TYPE, 0)
+        heads["body_crc"] = self._checksums()
+        heads["flag"] = _column(rows, ">i4", ENTRY_FLAG_AT)
+        heads["queue_offset"] = np.arange(queue_offset, queue_offset + count)
+        heads["physical_offset"] = addresses
+        table[:, body_at : body_at + body_size] = rows[:, ENTRY_BODY_AT : ENTRY_BODY_AT + body_size]
         table[:, properties_at : properties_at + own_size] = rows[:, rows.shape[1] - own_size :]
         queue_entries = np.empty(count, ENTRY_TYPE)
         queue_entries["address"] = addresses
@@ -214,11 +219,11 @@ class UniformBatch:
         if not entries.body_size:
             return np.zeros(self.count, np.int64)  # that of nothing
         # Cut by numpy: a loop over slices takes as long again as the checksums themselves.
-        bodies = _column(entries.rows, f"V{entries.body_size}", _BODY_AT).tolist()
+        bodies = _column(entries.rows, f"V{entries.body_size}", ENTRY_BODY_AT).tolist()
         return np.array(list(map(crc32, bodies))) & 0x7FFFFFFF
 
 
-def _column(table: npt.NDArray[np.uint8], kind: str, at: int) -> npt.NDArray[Any]:
+def _column(table: npt.NDArray[np.uint8], kind: Any, at: int) -> npt.NDArray[Any]:
     """The items of this kind that begin there in each row, in place."""
     return np.ndarray((len(table),), kind, table, at, strides=(table.shape[1],))
 

@@ -20,12 +20,12 @@ from typing import Final
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.config import QUEUE_ENTRY_SIZE, StoreConfig
 from rocketrio_broker.store.consume_queue import ENTRY, ENTRY_TYPE, FILLER_SIZE, ConsumeQueue
 from rocketrio_broker.store.record_filter import CHOSEN, Entry, PropertiesFilter, judged
+from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
 _STRUCT_CACHE_SIZE: Final = 64
 GATHER_LEAST: Final = 32
@@ -63,11 +63,10 @@ class GetResult:
     suggest_pulling_from_slave: bool = False
 
 
-def _gathered(span: memoryview, starts: npt.NDArray[np.int64], size: int) -> memoryview:
+def _gathered(span: memoryview, starts: Int64s, size: int) -> memoryview:
     """The records of one size that begin at these places, next to each other."""
-    places = len(span) - size + 1
-    anywhere = np.ndarray((places,), np.dtype((np.void, size)), span, strides=(1,))
-    return anywhere[starts].view(np.uint8).data
+    gathered: memoryview = items_at_every_byte(span, f"V{size}")[starts].view(np.uint8).data
+    return gathered
 
 
 @lru_cache(_STRUCT_CACHE_SIZE)

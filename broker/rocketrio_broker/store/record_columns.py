@@ -11,7 +11,6 @@ Unlike Java: it reads record by record.
 
 from collections.abc import Iterable, Iterator
 from mmap import mmap
-from struct import Struct
 from typing import Any, Final
 from zlib import crc32
 
@@ -19,8 +18,15 @@ import attrs
 import numpy as np
 
 from rocketrio_broker.store.log_walk import LogRecord, LogWalk, is_torn
-from rocketrio_broker.store.property_columns import Int64s, PropertyColumns
-from rocketrio_protocol.record.layout import HOSTS_IPV6_MASK, MAGIC_V1, RECORD_OVERHEAD
+from rocketrio_broker.store.property_columns import PropertyColumns
+from rocketrio_protocol.record.layout import (
+    HEAD_SIZE,
+    HOSTS_IPV6_MASK,
+    MAGIC_V1,
+    RECORD_OVERHEAD,
+    SIZE_AND_MAGIC,
+)
+from rocketrio_protocol.record.vectors import Int64s, heads_at, items_at_every_byte
 
 STRETCH_SIZE: Final = 512 << 10
 """Bytes of log taken apart together: enough to make the cost of the calls small, and still in the cache."""
@@ -33,22 +39,6 @@ LEAST_STRETCH: Final = FEW_RECORDS * RECORD_OVERHEAD
 
 _LEAST_WALK: Final = 4096
 """Bytes left to `LogWalk` at least, so that a log of unusual records is not looked at twice for each."""
-
-_SIZE_AND_MAGIC: Final = Struct(">ii")
-
-# The head of a record with IPv4 hosts. Taken as one opaque item a row and re-viewed: as a structured item numpy
-# would copy it field by field, fourteen times slower.
-_HEAD: Final = np.dtype(
-    {
-        "names": [
-            *("size", "crc", "queue_id", "queue_offset", "address"),
-            *("sys_flag", "store_ms", "body_size"),
-        ],
-        "formats": [">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i8", ">i4"],
-        "offsets": [0, 8, 12, 20, 28, 36, 56, 84],
-        "itemsize": 88,
-    }
-)
 
 
 @attrs.define
@@ -152,7 +142,7 @@ def _read_columns(walk: LogWalk, stop: int) -> tuple[RecordColumns | None, int]:
 
 def _chain(data: mmap, at: int, limit: int, stop: int) -> tuple[Int64s, list[int], int]:
     """Where records begin that each lie behind the one before, those alike and the rest; the end of the last."""
-    unpack = _SIZE_AND_MAGIC.unpack_from
+    unpack = SIZE_AND_MAGIC.unpack_from
     last = min(limit - RECORD_OVERHEAD, stop - 1)
     alike = _alike(data, at, last)
     if len(alike):
@@ -172,7 +162,7 @@ def _chain(data: mmap, at: int, limit: int, stop: int) -> tuple[Int64s, list[int
 def _alike(data: mmap, at: int, last: int) -> Int64s:
     """Where records of one size begin, if a good many follow each other here."""
     if at <= last:
-        size, magic = _SIZE_AND_MAGIC.unpack_from(data, at)
+        size, magic = SIZE_AND_MAGIC.unpack_from(data, at)
         if magic == MAGIC_V1 and size >= RECORD_OVERHEAD:
             count = (last - at) // size + 1
             if count >= FEW_RECORDS:
@@ -185,15 +175,15 @@ def _alike(data: mmap, at: int, last: int) -> Int64s:
 def _columns(
     walk: LogWalk, data: mmap, base: int, starts: Int64s, end: int
 ) -> RecordColumns | None:
-    heads = _items(data, _HEAD.itemsize)[starts].view(_HEAD)
+    heads = heads_at(data, starts)
     ends = np.append(starts[1:], end)
     body_sizes = heads["body_size"].astype(np.int64)
     is_usual = (heads["sys_flag"] & HOSTS_IPV6_MASK) == 0
-    is_usual &= heads["address"] == starts + base
+    is_usual &= heads["physical_offset"] == starts + base
     is_usual &= (body_sizes >= 0) & (body_sizes <= ends - starts - RECORD_OVERHEAD)
     count = _rows_before_false(is_usual)
     bytes_of = np.frombuffer(data, np.uint8)
-    body_ends = starts[:count] + body_sizes[:count] + _HEAD.itemsize
+    body_ends = starts[:count] + body_sizes[:count] + HEAD_SIZE
     topic_sizes = bytes_of[body_ends].astype(np.int64)
     properties_at = body_ends + topic_sizes + 3
     count = _rows_before_false(properties_at <= ends[:count])
@@ -202,7 +192,7 @@ def _columns(
     high = bytes_of[properties_at - 2].astype(np.int64)
     count = _rows_before_false((high << 8 | bytes_of[properties_at - 1]) == sizes)
     if walk.check_crc:
-        count = _rows_of_true_crc(data, starts[:count], body_ends[:count], heads["crc"])
+        count = _rows_of_true_crc(data, starts[:count], body_ends[:count], heads["body_crc"])
     if count == 0:
         return None
     heads = heads[:count]
@@ -214,7 +204,7 @@ def _columns(
         queue_ids=heads["queue_id"].astype(np.int64),
         queue_offsets=heads["queue_offset"].astype(np.int64),
         sys_flags=heads["sys_flag"].astype(np.int64),
-        store_ms=heads["store_ms"].astype(np.int64),
+        store_ms=heads["store_time"].astype(np.int64),
         topics=_pieces(data, body_ends[:count] + 1, topic_sizes[:count]),
         properties=PropertyColumns(gathered, sizes[:count] + 1),
     )
@@ -228,7 +218,7 @@ def _rows_before_false(holds: Any) -> int:
 
 
 def _rows_of_true_crc(data: mmap, starts: Int64s, body_ends: Int64s, crcs: Any) -> int:
-    body_starts = (starts + _HEAD.itemsize).tolist()
+    body_starts = (starts + HEAD_SIZE).tolist()
     found = [
         crc32(data[start:end]) for start, end in zip(body_starts, body_ends.tolist(), strict=True)
     ]
@@ -246,16 +236,11 @@ def _without_torn(columns: RecordColumns) -> RecordColumns | None:
     return columns
 
 
-def _items(data: mmap | bytes, size: int) -> Any:
-    """The pieces of this size at every position."""
-    return np.ndarray((max(len(data) - size + 1, 0),), f"V{size}", data, strides=(1,))
-
-
 def _gathered(data: mmap, starts: Int64s, sizes: Int64s) -> bytes:
     """Pieces of the mapping one behind the other."""
     size = int(sizes[0])
     if (sizes == size).all():
-        gathered: bytes = _items(data, size)[starts].tobytes()
+        gathered: bytes = items_at_every_byte(data, f"V{size}")[starts].tobytes()
         return gathered
     ends = starts + sizes
     return b"".join(
@@ -267,7 +252,7 @@ def _pieces(data: mmap, starts: Int64s, sizes: Int64s) -> list[bytes]:
     """Pieces of the mapping, none of them empty where all have one size."""
     size = int(sizes[0])
     if size and (sizes == size).all():
-        pieces: list[bytes] = _items(data, size)[starts].tolist()
+        pieces: list[bytes] = items_at_every_byte(data, f"V{size}")[starts].tolist()
         return pieces
     ends = starts + sizes
     return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

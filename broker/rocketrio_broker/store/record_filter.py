@@ -6,14 +6,19 @@ Answers to: MessageFilter.isMatchedByCommitLog, MessageDecoder.decodeProperties.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from struct import Struct
 from time import thread_time
 from typing import Final, TypeAlias
 
 from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.message import MessageExt
-from rocketrio_protocol.record.layout import HOSTS_IPV6_MASK, MAGIC_V1
+from rocketrio_protocol.record.layout import (
+    HEAD_SIZE,
+    HOSTS_IPV6_MASK,
+    MAGIC_V1,
+    RECORD_OVERHEAD,
+    head_struct,
+)
 
 PropertiesFilter: TypeAlias = Callable[[bytes], bool]
 """Whether a message is wanted, by its properties as they are stored."""
@@ -25,9 +30,7 @@ CHOSEN: Final = frozenset({1})
 _REJECTED: Final = 0
 _CHOSEN: Final = 1
 
-_USUAL_HEAD: Final = Struct(">4xi28xi44xi")  # magic, sys flag and body length, where hosts are IPv4
-_BODY_AT: Final = _USUAL_HEAD.size
-_LEAST_SIZE: Final = _BODY_AT + 3
+_SHAPE: Final = head_struct("magic", "sys_flag", "body_size")
 
 
 JUDGING_TIME: Final = 0.01
@@ -42,16 +45,16 @@ def judged(log: CommitLog, entries: Iterable[Entry], matches: PropertiesFilter) 
     for number, (physical_offset, size, _) in enumerate(entries):
         if number and number % JUDGED_AT_LEAST == 0 and thread_time() > end:
             return
-        record = log.record(physical_offset, size) if size >= _LEAST_SIZE else None
+        record = log.record(physical_offset, size) if size >= RECORD_OVERHEAD else None
         is_chosen = record is not None and matches(stored_properties_of(record))
         yield physical_offset, size, _CHOSEN if is_chosen else _REJECTED
 
 
 def stored_properties_of(record: memoryview) -> bytes:
     """The properties in a record as they are stored; empty where they cannot be found."""
-    magic, sys_flag, body_size = _USUAL_HEAD.unpack_from(record)
+    magic, sys_flag, body_size = _SHAPE.unpack_from(record)
     if magic == MAGIC_V1 and not sys_flag & HOSTS_IPV6_MASK and body_size >= 0:
-        topic_at = _BODY_AT + body_size + 1
+        topic_at = HEAD_SIZE + body_size + 1
         if topic_at < len(record):
             return bytes(record[topic_at + record[topic_at - 1] + 2 :])
     try:

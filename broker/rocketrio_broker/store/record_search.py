@@ -1,26 +1,23 @@
 """The first record that begins at or after an address which may lie in the middle of one.
 
-    size | magic | … 20 bytes … | physical offset | system flag | born time, born host | store time
-    0      4                      28                36            40         48          56 or 68
-
 A record carries its own address: a magic number in a body is told from a record's by that.
 
 Answers to: nothing of Java's; there a slave's lag is known in bytes alone.
 """
 
 from collections.abc import Callable
-from struct import Struct
 from typing import Final
 
 from rocketrio_broker.store.commit_log import store_timestamp
 from rocketrio_protocol.record.decode import possible_records
+from rocketrio_protocol.record.layout import BORN_HOST_IPV6, head_struct
 
 SEARCH_LIMIT: Final = 8 << 20
 """Bytes looked at: twice the largest message."""
 
 _STEP: Final = 64 * 1024
-_ADDRESS: Final = Struct(">28xq")
-_HEAD_SIZE: Final = 76
+_PHYSICAL_OFFSET: Final = head_struct("physical_offset")
+_HEAD_SIZE: Final = head_struct("store_time", hosts=BORN_HOST_IPV6).size
 """Bytes up to the end of the store time, after an IPv6 host too."""
 
 ReadLog = Callable[[int, int], "memoryview | None"]
@@ -51,6 +48,6 @@ def _search(block: bytes, physical_offset: int) -> int | None:
     for start in possible_records(block, 0, len(block)):
         if start + _HEAD_SIZE > len(block):
             return None
-        if _ADDRESS.unpack_from(block, start)[0] == physical_offset + start:
+        if _PHYSICAL_OFFSET.unpack_from(block, start)[0] == physical_offset + start:
             return store_timestamp(memoryview(block)[start:])
     return None

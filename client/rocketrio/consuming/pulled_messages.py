@@ -9,9 +9,10 @@ from typing import Self, overload
 import attrs
 import numpy as np
 
-from rocketrio_protocol.columns.starts import Int64s, any_compressed, check_magics, record_starts
+from rocketrio_protocol.columns.starts import any_compressed, check_magics, record_starts
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageExt
+from rocketrio_protocol.record.vectors import Int64s
 
 
 @attrs.define(eq=False)

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketrio_protocol.columns.properties import (
-    Int64s,
     OddProperties,
     PropertyBlock,
     split_properties,
@@ -21,32 +20,21 @@ from rocketrio_protocol.columns.properties import (
 from rocketrio_protocol.columns.starts import refused
 from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.record.compression import InflateBudget
-from rocketrio_protocol.record.layout import HOSTS_IPV6_MASK, MAGIC_V1, MAGIC_V2, SysFlag
-
-_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
-_STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
-
-# A record with IPv4 hosts up to its body. Taken as one opaque item a row and re-viewed: as a structured
-# item numpy would copy it field by field, fourteen times slower.
-_HEAD: Final = np.dtype(
-    [
-        ("store_size", ">i4"),
-        ("magic", ">i4"),
-        ("body_crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_time", ">i8"),
-        ("born_host", "V8"),
-        ("store_time", ">i8"),
-        ("store_host", "V8"),
-        ("reconsume_times", ">i4"),
-        ("prepared_transaction_offset", ">i8"),
-        ("body_size", ">i4"),
-    ]
+from rocketrio_protocol.record.layout import (
+    BEFORE_BODY,
+    BORN_HOST_IPV6,
+    HEAD_OFFSETS,
+    HEAD_SIZE,
+    HOSTS_IPV6_MASK,
+    IPV6_EXTRA,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_TAIL_SIZE,
+    STORE_HOST_IPV6,
 )
+from rocketrio_protocol.record.vectors import Int64s, heads_at, items_at_every_byte
+
+_STORE_TIME_AT: Final = HEAD_OFFSETS["store_time"]
 
 
 @attrs.define
@@ -71,8 +59,8 @@ class RecordBlock:
     _properties: PropertyBlock | None = None
     _odd_properties: bool = False
 
-    def read(self, kind: str, positions: Int64s) -> Any:
-        return _read(self.chunk, kind, positions)
+    def read(self, kind: Any, positions: Int64s) -> Any:
+        return _numbers(self.chunk, kind, positions)
 
     def properties(self) -> PropertyBlock | None:
         """The split properties, or None where this block has to be decoded message by message."""
@@ -89,40 +77,37 @@ class RecordBlock:
         return decode_messages(self.chunk)
 
 
-def _read(chunk: Any, kind: str, positions: Int64s) -> Any:
-    dtype = np.dtype(kind)
-    everywhere = np.ndarray((len(chunk) - dtype.itemsize + 1,), dtype, chunk, strides=(1,))
-    return everywhere[positions].astype(np.int64)
+def _numbers(chunk: Any, kind: Any, positions: Int64s) -> Any:
+    return items_at_every_byte(chunk, kind)[positions].astype(np.int64)
 
 
 def open_block(chunk: Any, starts: Int64s, *, inflate: bool, budget: InflateBudget) -> RecordBlock:
-    opaque = np.ndarray(
-        (len(chunk) - _HEAD.itemsize + 1,), f"V{_HEAD.itemsize}", chunk, strides=(1,)
-    )
-    heads = opaque[starts].view(_HEAD)
+    heads = heads_at(chunk, starts)
     magic = heads["magic"].astype(np.int32)
     version_2 = magic == MAGIC_V2
     _require((magic == MAGIC_V1) | version_2, starts, "its magic is that of no message")
-    ends = starts + heads["store_size"]
+    ends = starts + heads["size"]
     sys_flag = heads["sys_flag"].astype(np.int32)
     shifted = bool((sys_flag & HOSTS_IPV6_MASK).any())
-    after_born_host = starts + 56
+    after_born_host = starts + _STORE_TIME_AT
     body_sizes: Int64s = heads["body_size"].astype(np.int64)
-    body_starts = starts + 88
+    body_starts = starts + HEAD_SIZE
     if shifted:
-        after_born_host = after_born_host + 12 * ((sys_flag & _BORN_HOST_IPV6) != 0)
-        body_starts = after_born_host + 32 + 12 * ((sys_flag & _STORE_HOST_IPV6) != 0)
-        _require(body_starts + 3 <= ends, starts, "its hosts do not fit")
-        body_sizes = _read(chunk, ">i4", body_starts - 4)
+        born_extra = IPV6_EXTRA * ((sys_flag & BORN_HOST_IPV6) != 0)
+        store_extra = IPV6_EXTRA * ((sys_flag & STORE_HOST_IPV6) != 0)
+        after_born_host = after_born_host + born_extra
+        body_starts = body_starts + born_extra + store_extra
+        _require(body_starts + MIN_TAIL_SIZE <= ends, starts, "its hosts do not fit")
+        body_sizes = _numbers(chunk, ">i4", body_starts - BEFORE_BODY["body_size"])
     long_topics = bool(version_2.any())
     topic_starts = body_starts + body_sizes + (version_2 + 1 if long_topics else 1)
     _require((body_sizes >= 0) & (topic_starts + 2 <= ends), starts, "its body does not fit")
-    topic_sizes = _read(chunk, "i1", topic_starts - 1)
+    topic_sizes = _numbers(chunk, "i1", topic_starts - 1)
     if long_topics:
-        topic_sizes = np.where(version_2, _read(chunk, ">i2", topic_starts - 2), topic_sizes)
+        topic_sizes = np.where(version_2, _numbers(chunk, ">i2", topic_starts - 2), topic_sizes)
     properties_starts = topic_starts + topic_sizes + 2
     _require((topic_sizes >= 0) & (properties_starts <= ends), starts, "its topic does not fit")
-    properties_sizes = _read(chunk, ">i2", properties_starts - 2)
+    properties_sizes = _numbers(chunk, ">i2", properties_starts - 2)
     fits = (properties_sizes >= 0) & (properties_starts + properties_sizes <= ends)
     _require(fits, starts, "its properties do not fit")
     return RecordBlock(

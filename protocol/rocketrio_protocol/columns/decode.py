@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 
 from rocketrio_protocol.columns.arrays import map_array, number_array, repeated, text_array
 from rocketrio_protocol.columns.block import RecordBlock, open_block
-from rocketrio_protocol.columns.properties import MAP_TYPE, Int64s, OddProperties, gather
+from rocketrio_protocol.columns.properties import MAP_TYPE, OddProperties, gather
 from rocketrio_protocol.columns.starts import record_starts
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.message import FIRST_TIME_MS, LAST_TIME_MS, MessageExt, decode_messages
 from rocketrio_protocol.record.compression import InflateBudget
-from rocketrio_protocol.record.layout import SysFlag
+from rocketrio_protocol.record.layout import BEFORE_BODY, COMPRESSED
 from rocketrio_protocol.record.properties import (
     PROPERTY_KEYS,
     PROPERTY_TAGS,
@@ -32,13 +32,13 @@ from rocketrio_protocol.record.properties import (
     PROPERTY_TIMER_OUT_MS,
     PROPERTY_UNIQUE_KEY,
 )
+from rocketrio_protocol.record.vectors import HEAD_TYPE, Int64s, items_at_every_byte
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 _FEW_MESSAGES: Final = 16
 """Up to it objects are faster than vectors (measured; see benchmarks/bench_columns.py)."""
 _TIME_DIGITS: Final = 18  # less than what a 64-bit number holds; LAST_TIME_MS has 15
-_COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
 def decode_columns(
@@ -179,15 +179,17 @@ def _number(name: str, kind: type[np.signedinteger[Any]]) -> _Builder:
     return lambda block: number_array(block.heads[name].astype(kind))
 
 
-def _behind_hosts(name: str, kind: str, before_body: int) -> _Builder:
+def _behind_hosts(name: str) -> _Builder:
     """A number between the store host and the body."""
+    kind = HEAD_TYPE[name]
 
     def build(block: RecordBlock) -> Any:
-        shifted = block.shifted
         numbers = (
-            block.read(kind, block.body_starts - before_body) if shifted else block.heads[name]
+            block.read(kind, block.body_starts - BEFORE_BODY[name])
+            if block.shifted
+            else block.heads[name]
         )
-        return number_array(numbers.astype(kind.replace(">", "=")))
+        return number_array(numbers.astype(kind.newbyteorder("=")))
 
     return build
 
@@ -217,7 +219,7 @@ def _unpacked(host: int) -> tuple[str, int]:
 
 
 def _body(block: RecordBlock) -> Any:
-    if block.inflate and (block.sys_flag & _COMPRESSED).any():
+    if block.inflate and (block.sys_flag & COMPRESSED).any():
         return _one_by_one("body")(block)
     return gather(block.chunk, block.body_starts, block.body_sizes, pa.binary())
 
@@ -226,8 +228,8 @@ def _topic(block: RecordBlock) -> Any:
     """What a pull brings is of one topic, so that one look at all of them saves taking them."""
     size = int(block.topic_sizes[0])
     if size and (block.topic_sizes == size).all():
-        opaque = np.ndarray((len(block.chunk) - size + 1,), f"V{size}", block.chunk, strides=(1,))
-        letters = opaque[block.topic_starts].view(np.uint8)
+        names = items_at_every_byte(block.chunk, f"V{size}")[block.topic_starts]
+        letters = names.view(np.uint8)
         if (letters[size:] == letters[:-size]).all():
             try:
                 topic = letters[:size].tobytes().decode()
@@ -310,16 +312,16 @@ _COLUMNS: Final[dict[str, tuple[Any, _Builder]]] = {
     "offset_message_id": (pa.string(), _offset_message_id),
     "flag": (pa.int32(), _number("flag", np.int32)),
     "sys_flag": (pa.int32(), _number("sys_flag", np.int32)),
-    "reconsume_times": (pa.int32(), _behind_hosts("reconsume_times", ">i4", 16)),
+    "reconsume_times": (pa.int32(), _behind_hosts("reconsume_times")),
     "physical_offset": (pa.int64(), _number("physical_offset", np.int64)),
     "prepared_transaction_offset": (
         pa.int64(),
-        _behind_hosts("prepared_transaction_offset", ">i8", 12),
+        _behind_hosts("prepared_transaction_offset"),
     ),
     "born_host": (pa.string(), _host("born_host")),
     "store_host": (pa.string(), _host("store_host")),
     "body_crc": (pa.int32(), _number("body_crc", np.int32)),
-    "store_size": (pa.int32(), _number("store_size", np.int32)),
+    "store_size": (pa.int32(), _number("size", np.int32)),
     "deliver_time": (TIMESTAMP_TYPE, _deliver_time),
 }
 _BUILDERS: Final = {name: builder for name, (_, builder) in _COLUMNS.items()}

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketrio_protocol.columns.arrays import number_array, repeated, text_array
+from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
-Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
 
@@ -132,9 +132,7 @@ class PropertyBlock:
         starts = self.name_starts[pairs]
         holds = np.ones(len(pairs), bool)
         for at, piece in _pieces(wanted):
-            room = max(len(self.text) - piece.itemsize + 1, 0)
-            everywhere = np.ndarray((room,), piece.dtype, self.text, strides=(1,))
-            holds &= everywhere[starts + at] == piece
+            holds &= items_at_every_byte(self.text, piece.dtype)[starts + at] == piece
         return holds
 
     def maps(self) -> Any:

@@ -3,7 +3,6 @@
 Invariant: what is found leads to the very end of the chunk, or the chunk is refused.
 """
 
-import struct
 from typing import Any, Final
 
 import numpy as np
@@ -11,19 +10,21 @@ import numpy.typing as npt
 
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.record.layout import (
+    COMPRESSED,
+    HEAD_OFFSETS,
     MAGIC_V1,
     MAGIC_V2,
     RECORD_OVERHEAD,
     SYS_FLAG_END,
-    SysFlag,
+    head_struct,
 )
-
-Int64s = npt.NDArray[np.int64]
+from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
 MAX_CHUNK_SIZE: Final = 2**31 - 1
 """Bytes: Arrow's offsets are 32-bit numbers."""
 
-_SIZE: Final = struct.Struct(">i")
+_SIZE: Final = head_struct("size")
+_MAGIC_AT: Final = HEAD_OFFSETS["magic"]
 
 
 def record_starts(chunk: Any) -> Int64s:
@@ -67,8 +68,7 @@ def refused(position: int, why: str) -> RemoteProtocolError:
 
 def check_magics(chunk: Any, starts: Int64s) -> None:
     """Raise RemoteProtocolError unless a message begins at each of these places."""
-    everywhere: npt.NDArray[np.int32] = np.ndarray((len(chunk) - 7,), ">i4", chunk, 4, strides=(1,))
-    magics = everywhere[starts]
+    magics = items_at_every_byte(chunk, ">i4")[starts + _MAGIC_AT]
     holds = (magics == MAGIC_V1) | (magics == MAGIC_V2)
     if not holds.all():
         raise refused(int(starts[np.argmin(holds)]), "its magic is that of no message")
@@ -77,4 +77,4 @@ def check_magics(chunk: Any, starts: Int64s) -> None:
 def any_compressed(chunk: Any, starts: Int64s) -> bool:
     """Whether the body of any message that begins at these places is compressed."""
     everywhere: npt.NDArray[np.uint8] = np.frombuffer(chunk, np.uint8)
-    return bool((everywhere[starts + SYS_FLAG_END] & SysFlag.COMPRESSED).any())
+    return bool((everywhere[starts + SYS_FLAG_END] & COMPRESSED).any())

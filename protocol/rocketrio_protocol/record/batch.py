@@ -17,6 +17,10 @@ from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 ENTRY_OVERHEAD: Final = 22
 """Bytes of an entry without body and properties."""
 
+ENTRY_FLAG_AT: Final = 12
+ENTRY_BODY_AT: Final = 20
+"""Where an entry has its flag and its body."""
+
 _HEAD: Final = Struct(">iiiii")
 _PROPERTIES_SIZE: Final = Struct(">h")
 
@@ -59,7 +63,7 @@ def decode_batch(
             raise RemoteProtocolError(f"A batch has {count_limit} messages at most")
         try:
             size, _, _, flag, body_size = unpack_head(data, position)
-            body_end = position + 20 + body_size
+            body_end = position + ENTRY_BODY_AT + body_size
             if body_size < 0:
                 raise _refused(position, len(entries), f"its body length is {body_size}")
             (properties_size,) = unpack_properties_size(data, body_end)
@@ -78,7 +82,7 @@ def decode_batch(
             raise _refused(
                 position, len(entries), f"it goes beyond the {size_limit} bytes of the batch"
             )
-        entries.append((flag, data[position + 20 : body_end], data[body_end + 2 : end]))
+        entries.append((flag, data[position + ENTRY_BODY_AT : body_end], data[body_end + 2 : end]))
         position = end
     return entries
 

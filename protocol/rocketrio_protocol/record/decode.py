@@ -16,15 +16,20 @@ from typing import Final
 import attrs
 
 from rocketrio_protocol.record.layout import (
+    HEAD_OFFSETS,
+    HEAD_SIZE,
     HOSTS_IPV6_MASK,
     MAGIC_PADDING,
     MAGIC_V1,
     MAGIC_V2,
+    MAGICS,
     MAX_TOPIC_SIZE_V1,
     MAX_TOPIC_SIZE_V2,
+    MIN_TAIL_SIZE,
     PADDING_HEAD_SIZE,
     RECORD_OVERHEAD,
-    SysFlag,
+    SIZE_AND_MAGIC,
+    head_structs,
 )
 from rocketrio_protocol.record.properties import (
     PROPERTY_KEYS,
@@ -33,10 +38,6 @@ from rocketrio_protocol.record.properties import (
     property_value,
 )
 
-_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
-_STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
-
-_SIZE_AND_MAGIC: Final = Struct(">ii")
 _TWO_BYTES: Final = Struct(">h")
 _TOPIC_CACHE_SIZE: Final = 1024  # a log repeats the topics of its queues in every record
 
@@ -85,13 +86,20 @@ class RecordHeader:
         return property_value(self.properties, PROPERTY_UNIQUE_KEY)
 
 
-# From the size to the prepared offset and body length, without what a checker does not need.
-_CHECKED_HEAD: Final = Struct(">iiii4xqqi8x8xq8x4xqi")
-_CHECKED_HEAD_IPV6: Final = {
-    _BORN_HOST_IPV6: Struct(">iiii4xqqi8x20xq8x4xqi"),
-    _STORE_HOST_IPV6: Struct(">iiii4xqqi8x8xq20x4xqi"),
-    HOSTS_IPV6_MASK: Struct(">iiii4xqqi8x20xq20x4xqi"),
-}
+# The head without what a checker does not need, by the bits of sysFlag for hosts.
+_CHECKED_HEADS: Final = head_structs(
+    "size",
+    "magic",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "store_time",
+    "prepared_transaction_offset",
+    "body_size",
+)
+_unpack_checked_head: Final = _CHECKED_HEADS[0].unpack_from
 
 
 def scan_record(
@@ -111,17 +119,17 @@ def scan_record(
         store_ms,
         prepared,
         body_size,
-    ) = _CHECKED_HEAD.unpack_from(buffer, position)
+    ) = _unpack_checked_head(buffer, position)
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return _not_a_record(size, magic, limit - position)
     end = position + size
     if size < RECORD_OVERHEAD or end > limit:
         return _of_impossible_size(size, limit - position)
-    body_at = position + 88
+    body_at = position + HEAD_SIZE
     if hosts := sys_flag & HOSTS_IPV6_MASK:
-        head = _CHECKED_HEAD_IPV6[hosts]
+        head = _CHECKED_HEADS[hosts]
         body_at = position + head.size
-        if body_at + 3 > end:
+        if body_at + MIN_TAIL_SIZE > end:
             return RecordHeader(RecordStatus.CORRUPT, problem=f"IPv6 hosts do not fit {size} bytes")
         *_, store_ms, prepared, body_size = head.unpack_from(buffer, position)
     topic_at = body_at + body_size + (1 if magic == MAGIC_V1 else 2)
@@ -161,9 +169,9 @@ def scan_record(
     )
 
 
-_MAGIC_AT: Final = 4
+_MAGIC_AT: Final = HEAD_OFFSETS["magic"]
 _RECORD_MAGIC: Final = re.compile(
-    b"|".join(re.escape(magic.to_bytes(4, signed=True)) for magic in (MAGIC_V1, MAGIC_V2))
+    b"|".join(re.escape(magic.to_bytes(4, signed=True)) for magic in MAGICS)
 )
 
 
@@ -186,8 +194,8 @@ def _too_few_bytes(
 ) -> RecordHeader:
     if position + PADDING_HEAD_SIZE > limit:
         return RecordHeader(RecordStatus.END)
-    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
-    if magic in (MAGIC_V1, MAGIC_V2):
+    size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
+    if magic in MAGICS:
         return _of_impossible_size(size, limit - position)
     return _not_a_record(size, magic, limit - position)
 

@@ -14,6 +14,10 @@ import attrs
 
 from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.record.layout import (
+    BEFORE_BODY,
+    BORN_HOST_IPV6,
+    HEAD_FORMATS,
+    HEAD_OFFSETS,
     HOSTS_IPV6_MASK,
     IPV4_HOST_SIZE,
     IPV6_HOST_SIZE,
@@ -24,30 +28,29 @@ from rocketrio_protocol.record.layout import (
     MAX_TOPIC_SIZE_V2,
     PADDING_HEAD_SIZE,
     RECORD_OVERHEAD,
-    SysFlag,
+    SIZE_AND_MAGIC,
+    STORE_HOST_IPV6,
+    head_structs,
 )
 from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 
-_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
-_STORE_HOST_IPV6: Final = int(SysFlag.STORE_HOST_IPV6)
-
-_HEAD_BY_HOST_SIZES: Final = {
-    (born, store): Struct(f">iiiiiqqiq{born}sq{store}siqi")
-    for born in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
-    for store in (IPV4_HOST_SIZE, IPV6_HOST_SIZE)
-}
-# The same with what all records of a batch share (sysFlag to prepared offset) as one field.
-_SHARED_SIZE_IPV4: Final = 48
-_BATCH_HEAD_BY_SHARED_SIZE: Final = {
-    size: Struct(f">iiiiiqq{size}si") for size in (48, 48 + 12, 48 + 2 * 12)
+_HEADS: Final = head_structs(*HEAD_FORMATS)
+# Records of a batch share the bytes from sysFlag to the body's length: they are packed once, and are one field here.
+_SHARED_START: Final = HEAD_OFFSETS["sys_flag"]
+_BODY_SIZE_SIZE: Final = BEFORE_BODY["body_size"]
+_BEFORE_SHARED: Final = "".join(
+    field for name, field in HEAD_FORMATS.items() if HEAD_OFFSETS[name] < _SHARED_START
+)
+_NOTHING_BEFORE_SHARED: Final = (0,) * len(_BEFORE_SHARED)
+_BATCH_HEADS: Final = {
+    hosts: Struct(
+        f">{_BEFORE_SHARED}{head.size - _SHARED_START - BEFORE_BODY['body_size']}s{HEAD_FORMATS['body_size']}"
+    )
+    for hosts, head in _HEADS.items()
 }
 _SHAPE_CACHE_SIZE: Final = 1024  # topics in use at once; each pays 2 us when it comes back
-_SIZE_AND_MAGIC: Final = Struct(">ii")
 _TWO_BYTES: Final = Struct(">h")
 _pack_size: Final = _TWO_BYTES.pack
-_SYS_FLAG_AND_TIME: Final = Struct(">iq")
-_TIME: Final = Struct(">q")
-_RETRIES_AND_PREPARED: Final = Struct(">iq")
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(MAX_TOPIC_SIZE_V1 + 1))
 
 
@@ -136,15 +139,17 @@ class RecordShape:
         Each is what `record` makes, in half the time; properties must not be too long.
         """
         sys_flag = sys_flag & ~HOSTS_IPV6_MASK | self.host_bits
-        shared = b"".join(
-            (
-                _SYS_FLAG_AND_TIME.pack(sys_flag, born_time_ms),
-                born_host,
-                _TIME.pack(store_time_ms),
-                store_host,
-                _RETRIES_AND_PREPARED.pack(reconsume_times, prepared_transaction_offset),
-            )
-        )
+        shared = self._pack_head(
+            *_NOTHING_BEFORE_SHARED,
+            sys_flag,
+            born_time_ms,
+            born_host,
+            store_time_ms,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            0,
+        )[_SHARED_START:-_BODY_SIZE_SIZE]
         overhead, magic, topic, pack = self.overhead, self.magic, self.topic, self._pack_batch_head
         parts: list[bytes] = []
         for flag, body, properties in entries:
@@ -180,15 +185,13 @@ def record_shape(
     """The shape of this topic's records. Raises LocalProtocolError for a topic or host of impossible length."""
     host_bits = _host_bits(born_host_size, store_host_size)
     magic, topic_length = _version(len(topic))
-    head = _HEAD_BY_HOST_SIZES[born_host_size, store_host_size]
-    shared_size = _SHARED_SIZE_IPV4 + born_host_size + store_host_size - 2 * IPV4_HOST_SIZE
     return RecordShape(
         magic,
         topic_length + topic,
         record_size(0, len(topic), 0, born_host_size, store_host_size),
         host_bits,
-        head.pack,
-        _BATCH_HEAD_BY_SHARED_SIZE[shared_size].pack,
+        _HEADS[host_bits].pack,
+        _BATCH_HEADS[host_bits].pack,
     )
 
 
@@ -246,8 +249,8 @@ def _host_bits(born_host_size: int, store_host_size: int) -> int:
     for size in (born_host_size, store_host_size):
         if size not in (IPV4_HOST_SIZE, IPV6_HOST_SIZE):
             raise LocalProtocolError(f"a packed host has 8 or 20 bytes, not {size}: use pack_host")
-    return (_BORN_HOST_IPV6 if born_host_size == IPV6_HOST_SIZE else 0) | (
-        _STORE_HOST_IPV6 if store_host_size == IPV6_HOST_SIZE else 0
+    return (BORN_HOST_IPV6 if born_host_size == IPV6_HOST_SIZE else 0) | (
+        STORE_HOST_IPV6 if store_host_size == IPV6_HOST_SIZE else 0
     )
 
 
@@ -255,4 +258,4 @@ def encode_padding(size: int) -> bytes:
     """The head of the padding that closes a file with `size` bytes left; the others stay as they are."""
     if size < PADDING_HEAD_SIZE:
         raise LocalProtocolError(f"padding needs {PADDING_HEAD_SIZE} bytes, {size} are left")
-    return _SIZE_AND_MAGIC.pack(size, MAGIC_PADDING)
+    return SIZE_AND_MAGIC.pack(size, MAGIC_PADDING)

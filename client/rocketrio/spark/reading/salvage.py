@@ -7,7 +7,6 @@ Invariant: every message that decodes by itself is there, in its order.
 """
 
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import Any, Final
 
 import attrs
@@ -18,11 +17,14 @@ from rocketrio_protocol.errors import ProtocolError
 from rocketrio_protocol.message import MessageExt, decode_messages
 from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
 from rocketrio_protocol.record.decode import RecordStatus, possible_records, scan_record
-from rocketrio_protocol.record.layout import MAGIC_V1, MAGIC_V2, RECORD_OVERHEAD
+from rocketrio_protocol.record.layout import (
+    MAGICS,
+    RECORD_OVERHEAD,
+    SIZE_AND_MAGIC,
+    head_struct,
+)
 
-_SIZE_AND_MAGIC: Final = Struct(">ii")
-_QUEUE_OFFSET: Final = Struct(">q")
-_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_QUEUE_OFFSET: Final = head_struct("queue_offset")
 
 
 @attrs.frozen
@@ -73,7 +75,7 @@ def records_below(chunk: bytes, end: int) -> bytes:
     return b"".join(
         chunk[start:stop]
         for start, stop, is_record in _stretches(chunk)
-        if not is_record or _QUEUE_OFFSET.unpack_from(chunk, start + 20)[0] < end
+        if not is_record or _QUEUE_OFFSET.unpack_from(chunk, start)[0] < end
     )
 
 
@@ -176,8 +178,8 @@ def _size_at(chunk: bytes, at: int) -> int:
     if at + RECORD_OVERHEAD > len(chunk):
         return 0
     size: int
-    size, magic = _SIZE_AND_MAGIC.unpack_from(chunk, at)
-    return size if magic in _MAGICS and RECORD_OVERHEAD <= size <= len(chunk) - at else 0
+    size, magic = SIZE_AND_MAGIC.unpack_from(chunk, at)
+    return size if magic in MAGICS and RECORD_OVERHEAD <= size <= len(chunk) - at else 0
 
 
 def _is_whole(chunk: bytes, at: int) -> bool:
