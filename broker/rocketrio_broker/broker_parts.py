@@ -42,7 +42,7 @@ from rocketrio_broker.processor.query import QueryMessageProcessor
 from rocketrio_broker.processor.resent import ResentMessages
 from rocketrio_broker.processor.send import SendMessageProcessor
 from rocketrio_broker.processor.special_sends import SpecialSends
-from rocketrio_broker.processor.sql_expression import load_parser
+from rocketrio_broker.processor.sql_expression import SqlExpressions, load_parser
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.queue_locks import FILE_NAME as LOCKS_FILE
@@ -135,12 +135,14 @@ class BrokerParts:
             early=store.epochs,
             put_times=store.put_times,
         )
+        self._sql = SqlExpressions()
         self.clients = ClientManageProcessor(
             config=self.config,
             consumers=self.consumers,
             producers=self.producers,
             groups=self.groups,
             topics=self.topics,
+            sql=self._sql,
         )
         self.send = SendMessageProcessor(
             store,
@@ -183,6 +185,7 @@ class BrokerParts:
             pull_offsets=self.pull_offsets,
             leadership=self.leadership,
             epochs=self.reader_epochs,
+            sql=self._sql,
         )
         self._consumer_table = consumer_processors(
             store,
@@ -311,6 +314,7 @@ class BrokerParts:
             ha_addr=ha_address,
             slave=slave,
             wall_clock=self.wall_clock,
+            sql=self._sql,
         )
         table = {
             **data_processors(self.send, self.pull, QueryMessageProcessor(self.store)),

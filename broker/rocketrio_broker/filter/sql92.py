@@ -26,12 +26,9 @@ EXPRESSION_SIZE_LIMIT: Final = 8 << 10
 """Characters of an expression: reading the longest holds the broker for 35 ms."""
 DEPTH_LIMIT: Final = 100
 """Operators inside each other: each costs a frame of Python's stack while a message is judged."""
-_SHORT_SIZE: Final = 1000
-"""Characters of a short expression. Compiled, each character takes about 110 bytes of memory."""
-_SHORT_CACHE_SIZE: Final = 256
-_LONG_CACHE_SIZE: Final = 16
-"""Compiled expressions kept, short and long ones: pulls name theirs again and again, wrong ones too. Both caches
-together hold 45 MiB at most."""
+_KEPT_SIZE: Final = 150_000
+"""Characters of compiled expressions that are kept: pulls name theirs again and again, wrong ones too. Compiled, each
+character takes about 110 bytes of memory: 16 MiB."""
 _TEXT_SHOWN: Final = (
     100  # characters of a wrong expression in its error, which goes back to the peer
 )
@@ -299,13 +296,50 @@ def _without_comments(text: str) -> str:
     return _LEXICAL.sub(blank, text)
 
 
+class _Kept:
+    """The compiled expressions that were used last, as many as have `size_limit` characters together."""
+
+    def __init__(self, size_limit: int) -> None:
+        self.size = 0
+        self._size_limit = size_limit
+        self._compiled: dict[str, Matcher | str] = {}
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._compiled
+
+    def get(self, text: str) -> Matcher | str | None:
+        found = self._compiled.pop(text, None)
+        if found is not None:
+            self._compiled[text] = found  # The last one to be forgotten now.
+        return found
+
+    def put(self, text: str, compiled: Matcher | str) -> Matcher | str:
+        self._compiled[text] = compiled
+        self.size += len(text)
+        while self.size > self._size_limit:
+            oldest = next(iter(self._compiled))
+            del self._compiled[oldest]
+            self.size -= len(oldest)
+        return compiled
+
+
+_kept: Final = _Kept(_KEPT_SIZE)
+
+
+def is_compiled(text: str) -> bool:
+    """Return whether the expression is kept from the last time."""
+    return text in _kept
+
+
 def compile_sql92(text: str) -> Matcher:
     """What judges messages by the expression. Raises ExpressionError, which says where it is wrong."""
     if len(text) > EXPRESSION_SIZE_LIMIT:
         raise ExpressionError(
             f"an expression of {len(text)} characters; {EXPRESSION_SIZE_LIMIT} is the limit"
         )
-    compiled = _compiled_short(text) if len(text) <= _SHORT_SIZE else _compiled_long(text)
+    compiled = _kept.get(text)
+    if compiled is None:
+        compiled = _kept.put(text, _compile(text))
     if isinstance(compiled, str):
         raise ExpressionError(compiled)
     return compiled
@@ -336,7 +370,3 @@ def _compile(text: str) -> Matcher | str:
             return False
 
     return matches
-
-
-_compiled_short: Final = lru_cache(_SHORT_CACHE_SIZE)(_compile)
-_compiled_long: Final = lru_cache(_LONG_CACHE_SIZE)(_compile)

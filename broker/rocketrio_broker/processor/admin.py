@@ -23,6 +23,7 @@ from rocketrio_broker.processor.broker_admin import BrokerAdminProcessor
 from rocketrio_broker.processor.consume_stats import ConsumeStatsProcessor
 from rocketrio_broker.processor.group_admin import GroupAdminProcessor
 from rocketrio_broker.processor.looking import LookingProcessor
+from rocketrio_broker.processor.sql_expression import SqlExpressions
 from rocketrio_broker.processor.topic_admin import TopicAdminProcessor
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
 from rocketrio_broker.pull_offsets import PullOffsets
@@ -54,6 +55,7 @@ def admin_processors(
     ha_addr: str,
     slave: Callable[[], SlaveStatistics | None],
     wall_clock: WallClock,
+    sql: SqlExpressions,
 ) -> dict[int, Processor]:
     """Request code to processor."""
     topic_admin = TopicAdminProcessor(
@@ -109,6 +111,7 @@ def admin_processors(
         offsets=consumer_offsets,
         broker_addr=broker_addr,
         wall_clock=wall_clock,
+        sql=sql,
     )
     return {
         **topic_admin.processors(),

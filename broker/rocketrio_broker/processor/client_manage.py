@@ -24,7 +24,7 @@ from rocketrio_broker.clients import (
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.groups import SubscriptionGroupManager
-from rocketrio_broker.processor.sql_expression import sql_filter
+from rocketrio_broker.processor.sql_expression import SqlExpressions
 from rocketrio_broker.processor.tag_expression import is_tag_type
 from rocketrio_broker.route_info_manager import UNIT_SUB
 from rocketrio_broker.topics import TopicConfigManager
@@ -72,12 +72,14 @@ class ClientManageProcessor:
         producers: ProducerManager,
         groups: SubscriptionGroupManager,
         topics: TopicConfigManager,
+        sql: SqlExpressions,
     ) -> None:
         self._config = config
         self._consumers = consumers
         self._producers = producers
         self._groups = groups
         self._topics = topics
+        self._sql = sql
         self._untold: dict[str, None] = {}
         """Groups whose members are to be told of a change,"""
         self._untold_members: list[ClientChannel] = []
@@ -175,7 +177,9 @@ class ClientManageProcessor:
         )
         wanted = body.subscription_data
         if wanted is not None and not is_tag_type(wanted.expression_type):
-            sql_filter(wanted.expression_type, wanted.sub_string, self._config.broker)
+            self._sql.filter(
+                channel, wanted.expression_type, wanted.sub_string, self._config.broker
+            )
         return request.response()
 
     def notify(self, groups: Iterable[str]) -> None:

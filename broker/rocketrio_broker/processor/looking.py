@@ -13,7 +13,7 @@ from rocketrio_broker.clients import ConsumerManager, ProducerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.processor.refusal import Refused
-from rocketrio_broker.processor.sql_expression import sql_filter
+from rocketrio_broker.processor.sql_expression import SqlExpressions
 from rocketrio_broker.processor.steps import JoinedBody, steps_of
 from rocketrio_broker.processor.tag_expression import ALL, is_tag_type
 from rocketrio_broker.store.message_store import MessageStore
@@ -55,6 +55,7 @@ class LookingProcessor:
         offsets: ConsumerOffsetManager,
         broker_addr: str,
         wall_clock: WallClock,
+        sql: SqlExpressions,
     ) -> None:
         self._store = store
         self._config = config
@@ -63,6 +64,7 @@ class LookingProcessor:
         self._offsets = offsets
         self._broker_addr = broker_addr
         self._wall_clock = wall_clock
+        self._sql = sql
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -88,11 +90,12 @@ class LookingProcessor:
         )
         body = QueryConsumeQueueBody([ConsumeQueueData(*entry) for entry in entries], *bounds)
         if header.consumer_group is not None:
-            self._judge(body, header.consumer_group, header.topic, entries)
+            self._judge(channel, body, header.consumer_group, header.topic, entries)
         return request.response(body=body.to_classic_json())
 
     def _judge(
         self,
+        channel: Channel,
         body: QueryConsumeQueueBody,
         group: str,
         topic: str,
@@ -106,18 +109,20 @@ class LookingProcessor:
         body.subscription_data = subscription
         is_by_tags = is_tag_type(subscription.expression_type)
         body.filter_data = NO_FILTER_DATA if is_by_tags else subscription.sub_string
-        verdicts = self._verdicts(subscription, entries)
+        verdicts = self._verdicts(channel, subscription, entries)
         del body.queue_data[len(verdicts) :]
         for shown, is_chosen in zip(body.queue_data, verdicts, strict=True):
             shown.eval = is_chosen
 
-    def _verdicts(self, subscription: SubscriptionData, entries: list[Entry]) -> list[bool]:
+    def _verdicts(
+        self, channel: Channel, subscription: SubscriptionData, entries: list[Entry]
+    ) -> list[bool]:
         if is_tag_type(subscription.expression_type):
             codes = set(subscription.code_set)
             takes_all = subscription.sub_string == ALL or not codes
             return [takes_all or code in codes for _, _, code in entries]
-        matches = sql_filter(
-            subscription.expression_type, subscription.sub_string, self._config.broker
+        matches = self._sql.filter(
+            channel, subscription.expression_type, subscription.sub_string, self._config.broker
         )
         return [code in CHOSEN for _, _, code in self._store.judged(entries, matches)]
 

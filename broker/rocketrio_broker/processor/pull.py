@@ -39,7 +39,7 @@ from rocketrio_broker.processor.answers import pull_answer_frame
 from rocketrio_broker.processor.leading import refuse_beside_a_master
 from rocketrio_broker.processor.pull_suggestion import suggest_which_broker_id
 from rocketrio_broker.processor.refusal import Refused
-from rocketrio_broker.processor.sql_expression import sql_filter
+from rocketrio_broker.processor.sql_expression import SqlExpressions
 from rocketrio_broker.processor.tag_expression import ALL, is_tag_type, tags_codes
 from rocketrio_broker.pull_offsets import PullOffsets
 from rocketrio_broker.reader_epochs import ReaderEpochs
@@ -112,6 +112,7 @@ class PullMessageProcessor:
         pull_offsets: PullOffsets,
         leadership: Leadership,
         epochs: ReaderEpochs,
+        sql: SqlExpressions,
     ) -> None:
         self._store = store
         self._config = config
@@ -126,6 +127,7 @@ class PullMessageProcessor:
         self._pull_offsets = pull_offsets
         self._leadership = leadership
         self._epochs = epochs
+        self._sql = sql
 
     def __call__(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """Answer one pull, now or when there is a message."""
@@ -156,7 +158,7 @@ class PullMessageProcessor:
     ) -> RemotingCommand | None:
         broker = self._config.broker
         group = self._check(header, broker)
-        codes, matches = self._filter(header, group, broker)
+        codes, matches = self._filter(channel, header, group, broker)
         parted = None
         if header.epoch is not None and header.epoch != self._epochs.current:
             parted = self._parted(header)
@@ -356,6 +358,7 @@ class PullMessageProcessor:
 
     def _filter(
         self,
+        channel: Channel,
         header: PullMessageRequestHeader,
         group: SubscriptionGroupConfig,
         broker: BrokerConfig,
@@ -363,7 +366,9 @@ class PullMessageProcessor:
         """What the reader wants: tags, or what judges properties, or neither for everything."""
         if header.sys_flag & _SUBSCRIPTION:
             if not is_tag_type(header.expression_type):
-                return None, sql_filter(header.expression_type, header.subscription, broker)
+                return None, self._sql.filter(
+                    channel, header.expression_type, header.subscription, broker
+                )
             return tags_codes(header.subscription), None
         members = self._consumers.group(header.consumer_group)
         if members is None:
@@ -388,7 +393,8 @@ class PullMessageProcessor:
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
         if not is_tag_type(subscription.expression_type):
-            return None, sql_filter(
+            return None, self._sql.filter(
+                channel,
                 subscription.expression_type,
                 subscription.sub_string,
                 broker,

@@ -4,45 +4,91 @@
     no such expression in a pull, or in 46          23  where it is wrong
     no such expression in a heartbeat               27  at the pulls that it is for
 
+Invariant: no host makes the broker compile more than COMPILE_RATE characters a second, after COMPILE_BURST at once.
 Answers to: FilterFactory, ConsumerFilterManager, ClientManageProcessor; RocketMQ reference, sections 2.6 and 8.2.
 Unlike Java: a pull that names a wrong expression is refused; Java's broker filters nothing then.
 """
 
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_protocol.codes import ResponseCode
+from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.server_limits import host_of
 
 if TYPE_CHECKING:
     from rocketrio_broker.filter.sql92 import Matcher
 
 SQL92: Final = "SQL92"
 
+COMPILE_RATE: Final = 4 << 10
+"""Characters a second that one host may have compiled, in 18 ms. What is compiled already is free."""
+COMPILE_BURST: Final = 16 << 10
+"""Characters that a host may have compiled at once, in 70 ms: hundreds of expressions of the usual length."""
+_HOSTS_KEPT: Final = 1000
+"""Hosts in the table from which those are taken out that have compiled nothing lately."""
+
 
 def load_parser(broker: BrokerConfig) -> None:
     """Load the parser before the first request that needs it, which would take a tenth of a second."""
     if broker.enable_property_filter:
-        import rocketrio_broker.filter.sql92  # noqa: F401
+        from rocketrio_broker.filter.sql92 import compile_sql92
+
+        compile_sql92("TRUE")
 
 
-def sql_filter(
-    expression_type: str | None,
-    expression: str | None,
-    broker: BrokerConfig,
-    *,
-    wrong: ResponseCode = ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-) -> "Matcher":
-    """What judges messages. Raises Refused, with `wrong` for a text that is no expression."""
-    if expression_type != SQL92 or not broker.enable_property_filter:
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}",
+class SqlExpressions:
+    """Compiles subscriptions, within what each host may have compiled."""
+
+    def __init__(self) -> None:
+        self._paid_until: dict[str, float] = {}
+        """By host: when what it had compiled would be done at COMPILE_RATE."""
+
+    def filter(
+        self,
+        channel: Channel,
+        expression_type: str | None,
+        expression: str | None,
+        broker: BrokerConfig,
+        *,
+        wrong: ResponseCode = ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    ) -> "Matcher":
+        """Return what judges messages. Raises Refused, with `wrong` for a text that is no expression."""
+        if expression_type != SQL92 or not broker.enable_property_filter:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {expression_type}",
+            )
+        # The parser's library is 1.5 MiB and a tenth of a second: only where it is wanted (`load_parser`).
+        from rocketrio_broker.filter.sql92 import (
+            EXPRESSION_SIZE_LIMIT,
+            ExpressionError,
+            compile_sql92,
+            is_compiled,
         )
-    # The parser's library is 1.5 MiB and a tenth of a second: only where it is wanted (`load_parser`).
-    from rocketrio_broker.filter.sql92 import ExpressionError, compile_sql92
 
-    try:
-        return compile_sql92(expression or "")
-    except ExpressionError as error:
-        raise Refused(wrong, f"parse the consumer's subscription failed: {error.what}") from error
+        text = expression or ""
+        if len(text) <= EXPRESSION_SIZE_LIMIT and not is_compiled(text):
+            self._pay(host_of(channel.remote_addr), len(text))
+        try:
+            return compile_sql92(text)
+        except ExpressionError as error:
+            raise Refused(
+                wrong, f"parse the consumer's subscription failed: {error.what}"
+            ) from error
+
+    def _pay(self, host: str, size: int) -> None:
+        now = trio.current_time()
+        until = max(now, self._paid_until.get(host, now)) + size / COMPILE_RATE
+        if until > now + COMPILE_BURST / COMPILE_RATE:
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"clients at {host} have brought {COMPILE_BURST} characters of new SQL92 expressions in a short time;"
+                " try again in a few seconds",
+            )
+        if len(self._paid_until) >= _HOSTS_KEPT:
+            self._paid_until = {each: at for each, at in self._paid_until.items() if at > now}
+        self._paid_until[host] = until

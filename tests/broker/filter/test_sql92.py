@@ -1,6 +1,7 @@
 """SQL92 expressions: which messages they choose, and which texts are none. Compared with Java in tests/interop."""
 
 import time
+import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -13,6 +14,7 @@ from rocketrio_broker.filter.sql92 import (
     EXPRESSION_SIZE_LIMIT,
     ExpressionError,
     compile_sql92,
+    is_compiled,
 )
 from rocketrio_protocol.record.properties import encode_properties
 
@@ -163,14 +165,38 @@ def test_long_expressions_of_few_levels_are_judged() -> None:
     assert not chooses("(" * 2000 + "a = 5" + ")" * 2000, a="6")
 
 
-def test_a_wrong_expression_is_read_once_and_shown_in_part() -> None:
+def test_a_wrong_expression_is_read_once_and_shown_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a = 5 OR " * 900
-    misses = sql92._compiled_long.cache_info().misses
-    for _ in range(3):
-        with pytest.raises(ExpressionError, match="its end") as caught:
-            compile_sql92(text)
-        assert len(str(caught.value)) < 300
-    assert sql92._compiled_long.cache_info().misses == misses + 1
+    with pytest.raises(ExpressionError, match="its end") as caught:
+        compile_sql92(text)
+    assert len(str(caught.value)) < 300
+    monkeypatch.setattr(sql92, "_parser", pytest.fail)
+    with pytest.raises(ExpressionError, match="its end"):
+        compile_sql92(text)
+
+
+def test_expressions_that_were_used_last_are_kept_up_to_a_size() -> None:
+    texts = [f"a = {number}".rjust(7000) for number in range(30)]
+    for text in texts:
+        compile_sql92(text)
+        compile_sql92(texts[0])
+    assert is_compiled(texts[0])
+    assert is_compiled(texts[-1])
+    assert not is_compiled(texts[1])
+    assert sql92._kept.size <= 150_000
+
+
+def test_compiled_expressions_take_memory_in_proportion() -> None:
+    texts = [" OR ".join(f"a = {start + each}" for each in range(600)) for start in range(8)]
+    compile_sql92("a = 5")  # Now the parser is made.
+    tracemalloc.start()
+    try:
+        compiled = [sql92._compile(text) for text in texts]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(compiled) == len(texts)
+    assert taken / sum(map(len, texts)) * sql92._KEPT_SIZE < 24 << 20
 
 
 _WORDS = (

@@ -5,13 +5,15 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.broker.parts import RecordingChannel as Channel
 from tests.broker.processor.asking import Asking, asking
 from tests.cluster.support import SUBSCRIPTION, SUSPEND, Caller, bodies
 from trio.testing import MockClock
 
 from rocketrio_broker.config import BrokerConfig
+from rocketrio_broker.filter.sql92 import Matcher
 from rocketrio_broker.processor.refusal import Refused
-from rocketrio_broker.processor.sql_expression import sql_filter
+from rocketrio_broker.processor.sql_expression import COMPILE_BURST, COMPILE_RATE, SqlExpressions
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rocketrio_protocol.codes import ResponseCode
@@ -119,7 +121,51 @@ async def test_a_wrong_expression_of_a_heartbeat_is_refused_at_the_pull(
         assert "its end" in (answer.remark or "")
 
 
-def test_an_expression_that_was_not_taken_says_why() -> None:
+async def test_an_expression_that_was_not_taken_says_why() -> None:
+    expressions, channel = SqlExpressions(), Channel()
+    off = attrs.evolve(BrokerConfig(), enable_property_filter=False)
     with pytest.raises(Refused, match="does not support consumer to filter message by SQL92"):
-        sql_filter("SQL92", "a = 5", attrs.evolve(BrokerConfig(), enable_property_filter=False))
-    assert sql_filter("SQL92", "a = 5", BrokerConfig())(b"a\x015")
+        expressions.filter(channel, "SQL92", "a = 5", off)
+    assert expressions.filter(channel, "SQL92", "a = 5", BrokerConfig())(b"a\x015")
+
+
+async def test_host_with_many_new_expressions_is_refused_for_a_while_and_no_other(
+    autojump_clock: MockClock,
+) -> None:
+    expressions, broker = SqlExpressions(), BrokerConfig()
+    here, beside, elsewhere = (
+        Channel(f"10.0.0.{host}:{port}") for host, port in ((1, 1), (1, 2), (2, 1))
+    )
+
+    def compiled(channel: Channel, number: int) -> Matcher:
+        return expressions.filter(channel, "SQL92", f"{number} = size".rjust(4096), broker)
+
+    for number in range(COMPILE_BURST // 4096):
+        compiled(here, number)
+    for channel in (here, beside):
+        with pytest.raises(Refused) as caught:
+            compiled(channel, 100)
+        assert caught.value.code == ResponseCode.SYSTEM_BUSY
+    assert compiled(here, 1)(b"size\x011"), "what is compiled already costs nothing"
+    compiled(elsewhere, 101)
+    await trio.sleep(4096 / COMPILE_RATE)
+    compiled(beside, 102)
+    with pytest.raises(Refused):
+        compiled(here, 103)
+
+
+async def test_hosts_that_compile_nothing_are_forgotten(autojump_clock: MockClock) -> None:
+    expressions = SqlExpressions()
+    for number in range(3000):
+        await trio.sleep(1)
+        channel = Channel(f"10.0.{number >> 8}.{number & 255}:1")
+        expressions.filter(channel, "SQL92", f"size = {number}", BrokerConfig())
+    assert len(expressions._paid_until) <= 1000
+
+
+async def test_too_long_an_expression_is_refused_and_counts_for_nothing() -> None:
+    expressions = SqlExpressions()
+    for _ in range(20):
+        with pytest.raises(Refused, match="is the limit"):
+            expressions.filter(Channel(), "SQL92", "a" * 10_000, BrokerConfig())
+    assert expressions.filter(Channel(), "SQL92", "size = -1", BrokerConfig())
