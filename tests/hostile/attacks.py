@@ -155,11 +155,20 @@ async def usurper(at: Target) -> None:
 
 
 async def expressions(at: Target) -> None:
-    """Expressions that are long, or that no parser should try."""
+    """Expressions that are long, that no parser should try, and ever new ones over many connections."""
     for expression in ("-" * 16_000 + "1 > 0", "a = 1 OR " * 1_700 + "b = 2", "(" * 8_000):
         await at.throw(at.broker, pull(expressionType="SQL92", subscription=expression, sysFlag=4))
     for number in range(3):
         await at.throw(at.broker, pull(subscription=f"{number}" * 4_000_000, sysFlag=4))
+    async with trio.open_nursery() as nursery:
+        for connection in range(_CONNECTIONS):
+            first = time.monotonic_ns() + 1_000 * connection
+            fresh = (" OR ".join(f"a = {first + n}" for n in range(300)) for _ in range(3))
+            chunk = b"".join(
+                pull(expressionType="SQL92", subscription=f"{expression} OR b = {n}", sysFlag=4)
+                for n, expression in enumerate(fresh)
+            )
+            nursery.start_soon(at.throw, at.broker, chunk)
 
 
 async def held_pulls(at: Target) -> None:
