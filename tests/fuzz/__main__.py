@@ -3,27 +3,31 @@
     --minutes M     for how long in all (default 10); each target has its share
     --target NAME   this one alone
     --corpus DIR    where inputs that reach something new are kept, for the next run too (default .cache/fuzz)
-    --keep          afterwards lay the smallest set that reaches all of it beside this file, in corpora/
+    --keep          afterwards keep the smallest set that reaches all of it beside this file, in corpora/
 
 What breaks a target is written to DIR/found, with its traceback; the exit status is 1 then. `make test` has a short
 form of it (test_short.py) that needs no fuzzer.
 """
 
 import argparse
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz.mutations import LONGEST
-from tests.fuzz.targets import BY_NAME, CORPORA, Target
+from tests.fuzz.target import SEED_LIMIT, Target
+from tests.fuzz.targets import BY_NAME
 
 INPUT_TIME_LIMIT: Final = 20
 """Seconds until an input that does not end counts as found."""
 MEMORY_LIMIT_MB: Final = 2048
 KEPT_SIZE_LIMIT: Final = 4096
 """Bytes of an input that is kept beside this file."""
+KEPT_LIMIT: Final = 400
+PROGRAM_KEPT_LIMIT: Final = 120
+"""Inputs of one target that are kept: each test run takes them all."""
 
 
 def main(arguments: list[str]) -> int:
@@ -56,12 +60,11 @@ def _fuzz(target: Target, folder: Path, seconds: int) -> bool:
         [
             *(sys.executable, "-m", "tests.fuzz.one", target.name),
             f"-max_total_time={seconds}",
-            f"-max_len={LONGEST}",
+            f"-max_len={SEED_LIMIT}",
             f"-timeout={INPUT_TIME_LIMIT}",
             f"-rss_limit_mb={MEMORY_LIMIT_MB}",
             f"-dict={words}",
             f"-artifact_prefix={found}/",
-            "-len_control=0",
             *("-print_final_stats=1", "-verbosity=0"),
             *(str(corpus), str(seeds)),
         ],
@@ -91,23 +94,27 @@ def _fuzz(target: Target, folder: Path, seconds: int) -> bool:
 
 
 def _keep(target: Target, folder: Path) -> None:
-    """The smallest set of small inputs that reaches what the corpus reaches."""
-    kept, corpus = CORPORA / target.name, folder / "corpus" / target.name
-    small = folder / "small" / target.name
-    for place in (kept, small):
-        place.mkdir(parents=True, exist_ok=True)
-    for path in corpus.iterdir():
-        if path.stat().st_size <= KEPT_SIZE_LIMIT:
-            (small / path.name).write_bytes(path.read_bytes())
+    """Keep the smallest set of small inputs that reaches what all inputs do; the smallest ones if they are many."""
+    small, least = folder / "small" / target.name, folder / "least" / target.name
+    for place in (small, least):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+    found = [path.read_bytes() for path in (folder / "corpus" / target.name).iterdir()]
+    for number, data in enumerate([*target.kept(), *found]):
+        if len(data) <= KEPT_SIZE_LIMIT:
+            (small / str(number)).write_bytes(data)
     subprocess.run(
         [
             *(sys.executable, "-m", "tests.fuzz.one", target.name),
-            *("-merge=1", "-verbosity=0", str(kept), str(small)),
+            *("-merge=1", "-verbosity=0", f"-max_len={KEPT_SIZE_LIMIT}", str(least), str(small)),
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        check=False,
+        check=True,
     )
+    kept = sorted((path.read_bytes() for path in least.iterdir()), key=len)
+    target.keep(kept[: PROGRAM_KEPT_LIMIT if target.is_program else KEPT_LIMIT])
+    print(f"kept={len(target.kept())} of {len(kept)}", flush=True)
 
 
 def _escaped(word: bytes) -> str:
@@ -122,7 +129,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         "--corpus", type=Path, default=Path(".cache/fuzz"), help="where inputs are kept"
     )
     parser.add_argument(
-        "--keep", action="store_true", help="lay the smallest corpus beside the code"
+        "--keep", action="store_true", help="keep the smallest corpus beside the code"
     )
     return parser.parse_args(arguments)
 

@@ -1,15 +1,21 @@
-"""Changes of inputs, as a fuzzer makes them: small ones, words of a dictionary, and a few that make an input long.
+"""Changes of inputs, as a fuzzer makes them: small ones, words of a dictionary, and long forms.
 
 The fuzzer has small ones of its own; what it lacks is length: what takes quadratic time needs tens of kilobytes.
 """
 
 import random
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import Final
 
-LONGEST: Final = 256 << 10
-"""Bytes that an input is made to have at most."""
+from tests.fuzz.target import Target, named, split_name
+
+LENGTHS: Final = (64 << 10, 1 << 20)
+"""Bytes that a long form has at least and at most."""
+LONG_SHARE: Final = 64
+"""One in so many inputs is tried in a long form too: it takes a hundred times as long."""
+FRAMED_SHARE: Final = 0.8
 _MOST_CHANGES: Final = 4
 
 
@@ -41,15 +47,24 @@ def changed(
     return data
 
 
-def lengthened(data: bytes, words: Sequence[bytes], rng: random.Random) -> bytes:
-    """The input with one piece of it, or one word, many times over."""
-    at = rng.randint(0, len(data))
-    piece = (
-        data[at : at + rng.randint(1, 16)] if rng.random() < 0.5 or not words else rng.choice(words)
-    )
-    piece = piece or b"1"
-    count = rng.randint(1, max(1, (LONGEST - len(data)) // len(piece)))
-    return (data[:at] + piece * count + data[at:])[:LONGEST]
+def long_form(target: Target, data: bytes) -> bytes | None:
+    """Return the input with one piece of it, or one word, many times over; None for most inputs.
+
+    The same input has always the same long form, so that the short one is all that has to be kept.
+    """
+    rng = random.Random(zlib.crc32(data))
+    if rng.randrange(LONG_SHARE):
+        return None
+    name, rest = split_name(data) if target.is_named else ("", data)
+    at = rng.randint(0, len(rest))
+    piece = rest[at : at + rng.randint(1, 16)]
+    if not piece or (target.words and rng.random() < 0.5):
+        piece = rng.choice(target.words or (b"1",))
+    count = int(LENGTHS[0] * (LENGTHS[1] / LENGTHS[0]) ** rng.random()) // len(piece)
+    longer = rest[:at] + piece * count + rest[at:]
+    if target.is_framed:
+        longer = framed(longer)
+    return named(name, longer) if target.is_named else longer
 
 
 def framed(data: bytes) -> bytes:
@@ -61,16 +76,18 @@ def framed(data: bytes) -> bytes:
     return struct.pack(">iI", len(data) - 4, word >> 24 << 24 | header_size) + data[8:]
 
 
-def mutated(
-    data: bytes,
-    words: Sequence[bytes],
-    others: Sequence[bytes],
-    rng: random.Random,
-    *,
-    is_framed: bool,
-) -> bytes:
-    """One changed input: long in one of twenty, and a whole frame in four of five where it is to be one."""
-    data = changed(data, words, others, rng)
-    if rng.random() < 0.05:
-        data = lengthened(data, words, rng)
-    return framed(data) if is_framed and rng.random() < 0.8 else data
+def mutated(target: Target, data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
+    """Return one changed input: a whole frame in four of five where it is to be one.
+
+    The name of a named input is kept, or is another one's.
+    """
+    if target.is_named:
+        name, rest = split_name(rng.choice((data, data, data, rng.choice(others))))
+        _, other = split_name(data)
+        return named(name, _mutated(target, other or rest, others, rng))
+    return _mutated(target, data, others, rng)
+
+
+def _mutated(target: Target, data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
+    data = changed(data, target.words, others, rng)
+    return framed(data) if target.is_framed and rng.random() < FRAMED_SHARE else data

@@ -12,17 +12,32 @@ from typing import Final
 
 import atheris
 
-with atheris.instrument_imports(include=["rocketrio_protocol", "rocketrio_broker"]):
-    from tests.fuzz.targets import BY_NAME, judged
+with atheris.instrument_imports(include=["rocketrio_protocol", "rocketrio_broker", "rocketrio"]):
+    from tests.fuzz.target import Target, judged
+    from tests.fuzz.targets import BY_NAME
 
-from tests.fuzz.mutations import mutated
+from tests.fuzz.mutations import long_form, mutated
 
-CPU_LIMIT: Final = 2.0
-"""Seconds of CPU that one input may take, instrumented as the code is here."""
+CPU_LIMIT: Final = 1.0
+"""Seconds of CPU that any input may take, instrumented as the code is here."""
+LIFE_CPU_LIMIT: Final = 3.0
+"""The same for a life of a broker, name server or client."""
+CPU_LIMIT_PER_BYTE: Final = 4e-6
+"""Seconds more for each byte: linear time is a fraction of it, quadratic time is beyond it with 64 KiB."""
 
 
 class SlowError(AssertionError):
     """An input holds the only thread for too long."""
+
+
+def take_in_time(target: Target, data: bytes) -> None:
+    """Feed one input. Raises SlowError if it takes longer than its size explains."""
+    before = time.process_time()
+    judged(target, data)
+    took = time.process_time() - before
+    limit = LIFE_CPU_LIMIT if target.is_program else CPU_LIMIT
+    if took > limit + CPU_LIMIT_PER_BYTE * len(data):
+        raise SlowError(f"{len(data)} bytes took {took:.1f} s of CPU")
 
 
 def main(arguments: list[str]) -> None:
@@ -32,17 +47,16 @@ def main(arguments: list[str]) -> None:
     corpus = target.corpus()
 
     def take(data: bytes) -> None:
-        before = time.process_time()
-        judged(target, data)
-        took = time.process_time() - before
-        if took > CPU_LIMIT:
-            raise SlowError(f"{len(data)} bytes took {took:.1f} s of CPU")
+        take_in_time(target, data)
+        longer = long_form(target, data)
+        if longer is not None:
+            take_in_time(target, longer)
 
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         if rng.random() < 0.5:
             return bytes(atheris.Mutate(data, max_size))
-        return mutated(data, target.words, corpus, rng, is_framed=target.is_framed)[:max_size]
+        return mutated(target, data, corpus, rng)[:max_size]
 
     atheris.Setup([arguments[0], *arguments[2:]], take, custom_mutator=mutate)
     atheris.Fuzz()

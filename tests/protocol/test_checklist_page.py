@@ -1,20 +1,27 @@
-"""The page that ticks what other peers rely on names tests that there are."""
+"""The pages that tick what other peers rely on, and what strangers tried, name tests that there are."""
 
 import re
 from pathlib import Path
 
+import pytest
+from tests.fuzz.targets import TARGETS
+from tests.hostile.attacks import ATTACKS
+
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "protocol-checklist.md").read_text()
+PAGES = {
+    name: (ROOT / "docs" / f"{name}-checklist.md").read_text() for name in ("protocol", "hostile")
+}
 TEST_NAME = re.compile(r"def test_(\w+)")
 
 
-def test_every_test_that_the_page_names_exists() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_the_page_names_exists(page: str) -> None:
     there = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")
         for name in TEST_NAME.findall(path.read_text())
     }
-    named = set(re.findall(r"(?<![`/\w])[a-z0-9]+(?:_[a-z0-9]+){2,}…?", PAGE))
+    named = set(re.findall(r"(?<![`/\w])[a-z0-9]+(?:_[a-z0-9]+){2,}…?", PAGES[page]))
     assert len(named) > 25
     assert not [
         name for name in named if not any(test.startswith(name.rstrip("…")) for test in there)
@@ -22,4 +29,10 @@ def test_every_test_that_the_page_names_exists() -> None:
 
 
 def test_every_item_of_the_checklist_has_a_line() -> None:
-    assert not [number for number in range(1, 15) if f"| {number} |" not in PAGE]
+    assert not [number for number in range(1, 15) if f"| {number} |" not in PAGES["protocol"]]
+
+
+def test_every_attack_and_every_fuzz_target_has_its_line() -> None:
+    page = PAGES["hostile"]
+    assert not [name for name in ATTACKS if f"*{name}*" not in page]
+    assert not [target.name for target in TARGETS if f"`{target.name}`" not in page]

@@ -1,0 +1,79 @@
+"""Target: one file of a broker's data directory; a broker with this file starts, serves, and stops.
+
+The first line names the file, the rest is its content, with zeros behind it where the file has a fixed size.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from rocketrio_broker.store.memory_disk import MemoryDisk
+from tests.broker.raw_client import CPP, PULL, raw_client, request
+from tests.fuzz.lab import TOPIC, Files, cluster, disk_of, lived
+from tests.fuzz.seeds import JSON_WORDS, RECORD_WORDS
+from tests.fuzz.target import DefectError, Target, live, named, split_name
+
+_KEYED: Final = {
+    "topic": TOPIC,
+    "key": "k",
+    "maxNum": 9,
+    "beginTimestamp": 0,
+    "endTimestamp": 1 << 60,
+}
+_ROOT: Final = Path("/master")
+_LATER_FILES: Final = {
+    "config/delayOffset.json": b'{\n\t"offsetTable":{3:1\n\t}\n}',
+    "config/slaves.json": b'{"slaves":["10.0.0.11:10911"]}',
+    "config/rocketrioRole.json": b'{"role":"async-master","brokerId":0}',
+}
+"""Files that a broker writes later in its life."""
+_LIFE: Final = 15.0
+"""Virtual seconds: tables are written, delayed messages delivered, transactions looked at."""
+
+
+def take_files(data: bytes) -> None:
+    """Start a broker with this file, and use it."""
+    name, content = split_name(data)
+    files = dict(lived())
+    path = _ROOT / name
+    if path in files or name in _LATER_FILES:
+        files[path] = _sized(content, files.get(path, b""))
+        live(_use, disk_of(files))
+
+
+def _sized(content: bytes, before: bytes) -> bytes:
+    """Return it as long as the file was if that is one of a fixed size: another size is another setting."""
+    is_fixed = before.endswith(b"\0")
+    return content[: len(before)].ljust(len(before), b"\0") if is_fixed else content
+
+
+async def _use(disk: MemoryDisk) -> None:
+    async with (
+        cluster(disk) as running,
+        raw_client(running.dial, running.master.broker.address) as client,
+    ):
+        for queue in range(2):
+            await client.asked(request(11, {**PULL, "queueId": queue}))
+        await client.asked(request(12, _KEYED))
+        await client.asked(request(310, CPP, b"new"))
+        await trio.sleep(_LIFE)
+        told = await client.asked(request(30, {"topic": TOPIC, "queueId": 0}))
+        if told.code != 0:
+            raise DefectError(f"A good question was answered with {told.header}")
+
+
+def _seeds() -> Sequence[bytes]:
+    files: Files = {
+        **{path: content.rstrip(b"\0") for path, content in lived().items()},
+        **{_ROOT / name: content for name, content in _LATER_FILES.items()},
+    }
+    return [named(str(path.relative_to(_ROOT)), files[path]) for path in sorted(files)]
+
+
+FILES: Final = (
+    Target(
+        "files", take_files, (*JSON_WORDS, *RECORD_WORDS), _seeds, is_named=True, is_program=True
+    ),
+)
