@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.fuzz.target import Target, named, split_name
+from tests.golden.mutations import ODD_VALUES, with_value
 
 LENGTHS: Final = (64 << 10, 1 << 20)
 """Bytes that a long form has at least and at most."""
@@ -26,7 +27,7 @@ def changed(
     for _ in range(rng.randint(1, _MOST_CHANGES)):
         at = rng.randint(0, len(data))
         size = rng.randint(1, 8)
-        match rng.randrange(7):
+        match rng.randrange(9):
             case 0 if data:
                 at = min(at, len(data) - 1)
                 data = data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
@@ -42,6 +43,9 @@ def changed(
             case 5 if others:
                 other = rng.choice(others)
                 data = data[:at] + other[rng.randint(0, len(other)) :]
+            case 6 | 7:
+                value = rng.choice(ODD_VALUES)
+                data = with_value(data, at, value if rng.random() < 0.5 else b'"' + value + b'"')
             case _:
                 data = data[:at]
     return data

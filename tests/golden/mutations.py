@@ -47,10 +47,10 @@ class Fault:
             case "end":
                 return data[:at]
             case "value":
-                return _with_value(data, at, self.value)
+                return with_value(data, at, self.value)
 
 
-def _with_value(data: bytes, at: int, value: bytes) -> bytes:
+def with_value(data: bytes, at: int, value: bytes) -> bytes:
     """Another value for the JSON member at or behind `at`."""
     start = data.find(b":", at) + 1
     if not start:
