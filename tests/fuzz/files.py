@@ -1,8 +1,11 @@
 """Target: one file of a broker's data directory; a broker with this file starts, serves, and stops.
 
-The first line names the file, the rest is its content, with zeros behind it where the file has a fixed size.
+The first line names the file, the rest is its content, with zeros behind it where the file has a fixed size. Behind a
+name that ends with ` checked` the content's checksums are put right.
 """
 
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -29,6 +32,10 @@ _LATER_FILES: Final = {
     "config/rocketrioRole.json": b'{"role":"async-master","brokerId":0}',
 }
 """Files that a broker writes later in its life."""
+_CHECKED: Final = " checked"
+_CHECKED_FILES: Final = ("rocketrioQueues", "rocketrioEpochs", "checkpoint")
+_OWN_PART: Final = slice(256, 320)
+"""What a checkpoint has beside the times that Apache's has."""
 _LIFE: Final = 15.0
 """Virtual seconds: tables are written, delayed messages delivered, transactions looked at."""
 
@@ -36,11 +43,28 @@ _LIFE: Final = 15.0
 def take_files(data: bytes) -> None:
     """Start a broker with this file, and use it."""
     name, content = split_name(data)
+    if name.endswith(_CHECKED):
+        name = name.removesuffix(_CHECKED)
+        content = _checked(name, content)
     files = dict(lived())
     path = _ROOT / name
     if path in files or name in _LATER_FILES:
         files[path] = _sized(content, files.get(path, b""))
         live(_use, disk_of(files))
+
+
+def _checked(name: str, content: bytes) -> bytes:
+    """Return the content with the checksums that this file has."""
+    match name:
+        case "rocketrioQueues":
+            return struct.pack(">I", zlib.crc32(content[4:])) + content[4:]
+        case "rocketrioEpochs":
+            lines = (line.partition(b" ")[2] for line in content.splitlines())
+            return b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines)
+        case "checkpoint":
+            own, rest = content[: _OWN_PART.stop], content[_OWN_PART.stop + 4 :]
+            return own + struct.pack(">I", zlib.crc32(own[_OWN_PART])) + rest
+    return content
 
 
 def _sized(content: bytes, before: bytes) -> bytes:
@@ -69,7 +93,8 @@ def _seeds() -> Sequence[bytes]:
         **{path: content.rstrip(b"\0") for path, content in lived().items()},
         **{_ROOT / name: content for name, content in _LATER_FILES.items()},
     }
-    return [named(str(path.relative_to(_ROOT)), files[path]) for path in sorted(files)]
+    plain = [named(str(path.relative_to(_ROOT)), files[path]) for path in sorted(files)]
+    return [*plain, *(named(name + _CHECKED, files[_ROOT / name]) for name in _CHECKED_FILES)]
 
 
 FILES: Final = (
