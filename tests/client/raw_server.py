@@ -87,10 +87,12 @@ class RawServer:
                     frame = bytes(received[: 4 + length])
                     del received[: 4 + length]
                     await self._act(transport, frame)
+        await transport.aclose()
 
     async def _act(self, transport: Transport, frame: bytes) -> None:
         serialize_type, written, body = unframed(frame)
-        assert not serialize_type, "a request that is not in JSON"
+        if serialize_type:
+            raise NotReachable("This server reads nothing but JSON, and hangs up")
         header = json.loads(written)
         self.asked.append((header, body))
         answers = self.answers.get(header["code"], [])

@@ -115,9 +115,8 @@ def _reader(kind: type) -> Callable[[bytes], Any]:
 def _read_offsets(data: bytes) -> None:
     """Read the table that slaves copy, and the file of offsets."""
     table, _ = loads_table(data, VersionedConsumerOffsets)
-    offsets = OffsetTable.from_body(table)
-    offsets.offset_body()
-    offsets.versions_body()
+    for _ in OffsetTable.from_body(table).written(is_file=True):
+        pass
 
 
 def _read_queues(data: bytes) -> None:
