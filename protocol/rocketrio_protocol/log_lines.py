@@ -1,6 +1,7 @@
-"""Log lines that hold texts of peers: a record stays one line, and a long text does not fill the disk.
+"""Log lines that peers cause: a record stays one line, and neither a long text nor many lines fill the disk.
 
 Invariant: whatever a value holds, it begins no line. The lines of a traceback are indented.
+Invariant: one place in the code writes LINES_A_MINUTE at most, however many clients come and go.
 Unlike Java: log4j writes line breaks as they come.
 """
 
@@ -12,6 +13,9 @@ from typing import Any, Final, TextIO
 
 VALUE_SIZE_LIMIT: Final = 500
 """Characters of one value, or of one line of a traceback."""
+LINES_A_MINUTE: Final = 200
+"""Lines of one place in the code, of INFO and above; who asks for DEBUG gets all of that."""
+_PERIOD: Final = 60.0
 _INDENT: Final = "    "
 
 _ExceptionInfo = (
@@ -23,7 +27,29 @@ def log_to(stream: TextIO, *, level: int | str, form: str) -> None:
     """Write the log of this process to `stream`, from `level` up; `form` is that of `logging.Formatter`."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter(form))
+    handler.addFilter(LineLimit())
     logging.basicConfig(level=level, handlers=[handler])
+
+
+class LineLimit(logging.Filter):
+    """Leaves out lines of a place that has written enough; the first one after that minute says how many."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._minutes: dict[tuple[str, int], tuple[float, int]] = {}
+        """When a place began to write, and how many lines it has wanted to since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.INFO:
+            return True
+        place, now = (record.pathname, record.lineno), record.created
+        began, count = self._minutes.get(place, (now, 0))
+        if not 0 <= now - began < _PERIOD:
+            if count > LINES_A_MINUTE:
+                record.msg = f"{record.msg} unlogged_before={count - LINES_A_MINUTE}"
+            began, count = now, 0
+        self._minutes[place] = began, count + 1
+        return count < LINES_A_MINUTE
 
 
 class LineFormatter(logging.Formatter):

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketrio_protocol.log_lines import VALUE_SIZE_LIMIT, LineFormatter
+from rocketrio_protocol.log_lines import (
+    LINES_A_MINUTE,
+    VALUE_SIZE_LIMIT,
+    LineFormatter,
+    LineLimit,
+    log_to,
+)
 
 
 def logged(message: str, *args: Any, exc_info: bool = False) -> str:
@@ -67,3 +73,42 @@ def test_a_traceback_keeps_its_lines_and_gains_none() -> None:
 @given(st.text())
 def test_any_text_takes_one_line(text: str) -> None:
     assert len(logged("%s", text).splitlines()) == 1
+
+
+def record(
+    number: int, *, at: float, line: int = 1, level: int = logging.INFO
+) -> logging.LogRecord:
+    made = logging.LogRecord("test", level, "here.py", line, "client=%d", (number,), None)
+    made.created = at
+    return made
+
+
+def test_a_place_that_writes_very_often_is_left_out_for_the_rest_of_the_minute() -> None:
+    limit, more = LineLimit(), 50
+    written = [limit.filter(record(n, at=n * 0.01)) for n in range(LINES_A_MINUTE + more)]
+    assert written == [True] * LINES_A_MINUTE + [False] * more
+    assert limit.filter(record(0, at=30, line=2))
+    assert limit.filter(record(0, at=30, level=logging.DEBUG))
+    assert not limit.filter(record(0, at=59))
+    after = record(7, at=61)
+    assert limit.filter(after)
+    assert after.getMessage() == f"client=7 unlogged_before={more + 1}"
+    next_one = record(8, at=62)
+    assert limit.filter(next_one)
+    assert next_one.getMessage() == "client=8"
+
+
+def test_a_clock_that_is_set_back_begins_another_minute() -> None:
+    limit = LineLimit()
+    for _ in range(LINES_A_MINUTE):
+        assert limit.filter(record(0, at=1000))
+    assert limit.filter(record(0, at=10))
+
+
+def test_the_log_of_a_process_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, root = io.StringIO(), logging.Logger("root")
+    monkeypatch.setattr(logging, "root", root)
+    log_to(stream, level="INFO", form="%(message)s")
+    for number in range(LINES_A_MINUTE + 5):
+        root.info("consumer connected group=%s", number)
+    assert len(stream.getvalue().splitlines()) == LINES_A_MINUTE
