@@ -16,6 +16,7 @@ from rocketrio import (
     Message,
     MessageExt,
     MessageQueue,
+    Producer,
     TransactionState,
     open_consumer,
     open_producer,
@@ -24,19 +25,21 @@ from rocketrio.administration.admin_calls import AdminCalls
 from rocketrio_protocol.bodies.fastjson import dumps
 from rocketrio_protocol.bodies.heartbeat import HeartbeatData
 from rocketrio_protocol.bodies.topics import TopicConfig
-from rocketrio_protocol.codes import RequestCode
+from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.commands.pull import PullMessageRequestHeader
 from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import decode_messages
+from tests.broker.raw_client import request
 from tests.client.raw_server import ADDRESS, ROUTE, Answer, RawServer, server_and_client, told
 from tests.fuzz import seeds
 from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC
-from tests.fuzz.mutations import framed
+from tests.fuzz.mutations import rebodied
 from tests.fuzz.seeds import FRAME_WORDS, RECORD_WORDS
 from tests.fuzz.target import Target, live, named, split_name
 
 _QUEUE: Final = MessageQueue(TOPIC, "broker-a", 0)
 _OPAQUE: Final = re.compile(rb'"opaque":\s*-?\d+')
+_PROBE_OPAQUE: Final = 1_234_567
 _PATIENCE: Final = 120.0
 """Virtual seconds for one call with all that it tries again."""
 _SETTLE: Final = 5.0
@@ -173,6 +176,12 @@ def _as_answer(frame: bytes) -> Answer:
 
 def _be_ordinary(server: RawServer, client: ClientInstance) -> None:
     """Answer as a broker with nothing to read does."""
+    nothing = {
+        "nextBeginOffset": "0",
+        "minOffset": "0",
+        "maxOffset": "0",
+        "suggestWhichBrokerId": "0",
+    }
     members = dumps({"consumerIdList": [client.client_id]})
     server.answers |= {
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: [told(body=members)],
@@ -181,7 +190,12 @@ def _be_ordinary(server: RawServer, client: ClientInstance) -> None:
         RequestCode.GET_MAX_OFFSET: [told(fields={"offset": "0"})],
         RequestCode.GET_MIN_OFFSET: [told(fields={"offset": "0"})],
         RequestCode.CONSUMER_SEND_MSG_BACK: [told()],
+        RequestCode.SEND_MESSAGE_V2: [
+            told(fields={"msgId": "0A", "queueId": "0", "queueOffset": "0"})
+        ],
+        RequestCode.PULL_MESSAGE: [told(ResponseCode.PULL_NOT_FOUND, nothing)],
     }
+    server.held[RequestCode.PULL_MESSAGE] = 1.0
 
 
 def take_asks(data: bytes) -> None:
@@ -198,15 +212,31 @@ async def _be_asked(data: bytes) -> None:
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, _handle)
-            with suppress(Error):  # So that the broker of the producer's group is known.
-                await producer.send_oneway(Message(TOPIC, b"x"), queue=_QUEUE)
+            nursery.start_soon(_request, producer)
             await trio.sleep(_SETTLE)
             for transport in list(server.connections):
                 nursery.start_soon(server.send, transport, data)
             await trio.sleep(_SETTLE)
             with trio.fail_after(_PATIENCE):
-                await _wait_well(client)
+                await _wait_answered(server)
             nursery.cancel_scope.cancel()
+
+
+async def _wait_answered(server: RawServer) -> None:
+    """Ask the client how it is doing, over each of its connections, until it has answered."""
+    probe = request(307, {"consumerGroup": GROUP, "clientId": "c"}, opaque=_PROBE_OPAQUE)
+    while not any(
+        header["opaque"] == _PROBE_OPAQUE and header["flag"] & 1 for header, _ in server.asked
+    ):
+        for transport in list(server.connections):
+            await server.send(transport, probe)
+        await trio.sleep(1)
+
+
+async def _request(producer: Producer) -> None:
+    """Wait for a reply, which makes the producer's group known as well."""
+    with suppress(Error):
+        await producer.request(Message(TOPIC, b"x"), queue=_QUEUE, timeout=_PATIENCE)
 
 
 async def _check(message: MessageExt) -> TransactionState:
@@ -247,7 +277,7 @@ CLIENTS: Final = (
         "asks",
         take_asks,
         (*FRAME_WORDS, *RECORD_WORDS),
-        lambda: [*seeds.pushes(), framed(b"".join(seeds.pushes()))],
+        lambda: [*seeds.pushes(), *(rebodied(push, 0) for push in seeds.pushes())],
         is_framed=True,
         is_program=True,
     ),

@@ -17,6 +17,7 @@ LENGTHS: Final = (64 << 10, 1 << 20)
 LONG_SHARE: Final = 64
 """One in so many inputs is tried in a long form too: it takes a hundred times as long."""
 FRAMED_SHARE: Final = 0.8
+REBODIED_SHARE: Final = 0.05
 _MOST_CHANGES: Final = 4
 
 
@@ -80,6 +81,12 @@ def framed(data: bytes) -> bytes:
     return struct.pack(">iI", len(data) - 4, word >> 24 << 24 | header_size) + data[8:]
 
 
+def rebodied(data: bytes, count: int) -> bytes:
+    """Return the frame with its body so many times: none at all, or twice."""
+    end = 8 + int.from_bytes(data[5:8])
+    return framed(data[:end] + data[end:] * count)
+
+
 def mutated(target: Target, data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
     """Return one changed input: a whole frame in four of five where it is to be one.
 
@@ -93,5 +100,7 @@ def mutated(target: Target, data: bytes, others: Sequence[bytes], rng: random.Ra
 
 
 def _mutated(target: Target, data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
+    if target.is_framed and rng.random() < REBODIED_SHARE:
+        return rebodied(data, rng.choice((0, 2)))
     data = changed(data, target.words, others, rng)
     return framed(data) if target.is_framed and rng.random() < FRAMED_SHARE else data

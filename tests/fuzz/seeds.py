@@ -68,6 +68,11 @@ _QUEUES: Final = (
 _REPLY: Final = (
     "MSG_TYPE\x01reply\x02REPLY_TO_CLIENT\x01lab\x02CORRELATION_ID\x01x\x02CLUSTER\x01lab\x02"
 )
+_MESSAGE: Final = encode_record(
+    **plain_fields(
+        topic=TOPIC.encode(), properties=b"UNIQ_KEY\x010A\x02PGROUP\x01p\x02TRAN_MSG\x01true\x02"
+    )
+)
 _REPLIES: Final = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 _BODIES: Final[dict[int, bytes]] = {
     RequestCode.HEART_BEAT: MEMBER,
@@ -79,6 +84,11 @@ _BODIES: Final[dict[int, bytes]] = {
     RequestCode.SEND_MESSAGE: b"a message",
     RequestCode.SEND_REPLY_MESSAGE: b"a reply",
     RequestCode.SEND_REPLY_MESSAGE_V2: b"a reply",
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,'
+    b'"topic":"orders"}:5}}',
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _MESSAGE,
+    RequestCode.CHECK_TRANSACTION_STATE: _MESSAGE,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: b"a reply",
     RequestCode.CHECK_CLIENT_CONFIG: b'{"clientId":"c","group":"g","subscriptionData":{"topic":"orders",'
     b'"subString":"a>1","expressionType":"SQL92","subVersion":1,"tagsSet":[],"codeSet":[]}}',
 }
