@@ -135,7 +135,7 @@ def backfill_case(spark: Any, rows: int) -> None:
         trio.run(fill, addresses.master, topic_of(1024), rows, 1024)
         time.sleep(2)  # the slave copies it
         end = f'{{"{topic_of(1024)}":{{"broker-a":{{"0":{rows // 2 - 3000},"1":{rows // 2 - 3000}}}}}}}'
-        options = read_options(addresses, 1024, "queueOffset,body")
+        options = read_options(addresses, 1024, "queue_offset,body")
         frame = spark.read.format("rocketmq").options(
             **options, endingOffsets=end, consumerGroup="backfill", minPartitions="8"
         )

@@ -79,7 +79,9 @@ def throughput(spark: Any, name_server: str, size: int, rows: int, rounds: int) 
 def floor(spark: Any, name_server: str, topic: str, queues: int, batches: int) -> None:
     """How long the smallest batches take, and how old messages are when they are done."""
     with tempfile.TemporaryDirectory() as folder:
-        frame = stream(spark, name_server, topic, offsetPollIntervalMs="10", columns="queueId,body")
+        frame = stream(
+            spark, name_server, topic, offsetPollIntervalMs="10", columns="queue_id,body"
+        )
         query = started(frame, folder)
         for batch in range(1, batches + 1):
             trio.run(send, name_server, topic)

@@ -131,14 +131,14 @@ def job_cases(spark: Any, name_server: str, rows: int) -> None:
         frame = spark.range(0, rows // share, numPartitions=2)
         body, keys = f"repeat('x', {size}) AS body", "concat('order-', id) AS keys"
         tags = "if(id % 2 = 0, 'red', 'blue') AS tags"
-        keyed = "concat('customer-', id % 1000) AS shardingKey"
+        keyed = "concat('customer-', id % 1000) AS sharding_key"
         jobs: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
             "no-op sink": ("noop", (body, keys, tags), {}),
             "Python sink that drops": ("dropping", (body, keys, tags), {}),
             "rocketmq, body": ("rocketmq", (body,), {}),
             "rocketmq, body, keys, tags": ("rocketmq", (body, keys, tags), {}),
             "rocketmq, dedupProperties": ("rocketmq", (body, keys, tags), {"dedupProperties": "true"}),
-            "rocketmq, shardingKey": ("rocketmq", (body, keys, tags, keyed), {}),
+            "rocketmq, sharding_key": ("rocketmq", (body, keys, tags, keyed), {}),
         }  # fmt: skip
         rates: dict[str, list[float]] = {name: [] for name in jobs}
         for _ in range(ROUNDS + 1):

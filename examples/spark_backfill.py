@@ -44,11 +44,11 @@ def main(topic: str, folder: str) -> None:
         topic,
         read_from="slave",
         consumer_group=GROUP,
-        columns=["queueId", "queueOffset", "keys", "tags", "body", "storeTimestamp"],
+        columns=["queue_id", "queue_offset", "keys", "tags", "body", "store_time"],
         max_records_per_partition=1_000_000,  # What a task writes into one file, at most.
     )
     (
-        messages.withColumn("day", to_date("storeTimestamp"))
+        messages.withColumn("day", to_date("store_time"))
         .write.mode("overwrite")
         .partitionBy("day")
         .parquet(folder)

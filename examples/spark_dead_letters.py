@@ -28,7 +28,7 @@ TRIAGE = """
     CREATE OR REPLACE TEMPORARY VIEW triage AS
     SELECT properties['RETRY_TOPIC'] AS topic,     -- where it was before it was set aside
            properties['ORIGIN_MESSAGE_ID'] AS message_id,
-           keys, reconsumeTimes AS attempts, bornTimestamp AS sent, storeTimestamp AS set_aside,
+           keys, reconsume_times AS attempts, born_time AS sent, store_time AS set_aside,
            CAST(body AS STRING) AS text,
            CASE WHEN try_parse_json(CAST(body AS STRING)) IS NULL THEN 'not JSON'
                 WHEN get_json_object(CAST(body AS STRING), '$.cents') IS NULL THEN 'no amount'
@@ -52,7 +52,7 @@ def main(group: str) -> None:
     letters = from_rocketmq(
         spark,
         f"%DLQ%{group}",
-        columns=["keys", "body", "reconsumeTimes", "bornTimestamp", "storeTimestamp", "properties"],
+        columns=["keys", "body", "reconsume_times", "born_time", "store_time", "properties"],
     )
     letters.createOrReplaceTempView("dead_letters")
     spark.sql(TRIAGE)

@@ -54,7 +54,7 @@ def enriched(flights: DataFrame, airlines: DataFrame, airports: DataFrame) -> Da
             "concat_ws(' ', concat(carrier, flight), tailnum) AS keys",
             "carrier AS tags",
             "map('destination', destination, 'time_zone', time_zone) AS properties",
-            "tailnum AS shardingKey",
+            "tailnum AS sharding_key",
         )
     )
 

@@ -27,9 +27,9 @@ def generator_source() -> Any:
             rows, size, at_once = int(self.options["rows"]) // 2, int(self.options["size"]), 8192
             unique_key = "7F00000100002A139A5505D000000000"
             values = {
-                "topic": "bench100", "brokerName": "broker-a", "queueId": 1, "queueOffset": 123456,
+                "topic": "bench100", "broker_name": "broker-a", "queue_id": 1, "queue_offset": 123456,
                 "keys": "order-00000001", "tags": "red", "body": b"x" * size,
-                "bornTimestamp": datetime.now(UTC), "storeTimestamp": datetime.now(UTC),
+                "born_time": datetime.now(UTC), "store_time": datetime.now(UTC),
                 "properties": {"KEYS": "order-00000001", "UNIQ_KEY": unique_key, "TAGS": "red"},
             }  # fmt: skip
             schema = to_arrow_schema(self.columns, timezone="UTC")
@@ -90,11 +90,11 @@ def row_source() -> Any:
                 return datetime.fromtimestamp(timestamp_ms / 1000, UTC)
 
             getters: dict[str, Callable[[Any], object]] = {
-                "topic": lambda m: m.topic, "brokerName": lambda m: "broker-a",
-                "queueId": lambda m: m.queue_id, "queueOffset": lambda m: m.queue_offset,
+                "topic": lambda m: m.topic, "broker_name": lambda m: "broker-a",
+                "queue_id": lambda m: m.queue_id, "queue_offset": lambda m: m.queue_offset,
                 "keys": lambda m: m.keys, "tags": lambda m: m.tags, "body": lambda m: bytes(m.body),
-                "bornTimestamp": lambda m: at(m.born_time_ms),
-                "storeTimestamp": lambda m: at(m.store_time_ms),
+                "born_time": lambda m: at(m.born_time_ms),
+                "store_time": lambda m: at(m.store_time_ms),
                 "properties": lambda m: dict(m.properties),
             }  # fmt: skip
             wanted = [getters[name] for name in self.names]

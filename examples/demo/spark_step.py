@@ -74,7 +74,7 @@ def backfill(spark: Any, name_server: str, topic: str, folder: str) -> object:
         name_servers=name_server,
         read_from="slave",
         consumer_group=BACKFILL_GROUP,
-        columns=["queueId", "queueOffset", "keys", "tags", "body", "storeTimestamp"],
+        columns=["queue_id", "queue_offset", "keys", "tags", "body", "store_time"],
     )
     messages.write.parquet(f"{folder}/backfill")
     return spark.read.parquet(f"{folder}/backfill").count()

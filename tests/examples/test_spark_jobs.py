@@ -65,9 +65,9 @@ async def test_backfill_is_read_from_the_slave_while_the_master_takes_writes(
     copied = re.search(r"copied (\d+) messages", said)
     gave = {role: int(n) for role, n in re.findall(r"(the \w+) at \S+ gave (\d+) messages", said)}
     assert copied is not None, said
-    table = pq.read_table(tmp_path / "orders", columns=["queueId", "queueOffset"])
+    table = pq.read_table(tmp_path / "orders", columns=["queue_id", "queue_offset"])
     assert int(copied[1]) == table.num_rows >= 20000
-    assert table.group_by(["queueId", "queueOffset"]).aggregate([]).num_rows == table.num_rows
+    assert table.group_by(["queue_id", "queue_offset"]).aggregate([]).num_rows == table.num_rows
     # What the slave lacked when it was asked came from the master: the last few, at most.
     assert gave["the slave"] + gave["the master"] >= table.num_rows
     assert gave["the master"] < table.num_rows / 4, said

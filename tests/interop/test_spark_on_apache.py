@@ -100,7 +100,7 @@ def _loaded() -> Counter[bytes]:
 def test_a_batch_is_the_whole_topic(spark: SparkSession, pair: Pair, topic: str) -> None:
     frame = from_rocketmq(spark, topic, name_servers=pair.name_server, min_partitions=3)
     assert _bodies(frame) == _loaded()
-    row = frame.where("queueId = 1 AND queueOffset = 7").first()
+    row = frame.where("queue_id = 1 AND queue_offset = 7").first()
     assert row is not None
     assert (row.keys, row.tags, row.properties["number"]) == ("key-1-7", "odd", "7")
 
@@ -113,9 +113,9 @@ def test_bounds_columns_and_tags(spark: SparkSession, pair: Pair, topic: str) ->
         starting_offsets={topic: {"broker-a": {0: 10, 1: -2}}},
         ending_offsets={topic: {"broker-a": {0: 30, 1: 4}}},
         sub_expression="odd",
-        columns=["queueId", "queueOffset"],
+        columns=["queue_id", "queue_offset"],
     )
-    found = sorted((row.queueId, row.queueOffset) for row in frame.collect())
+    found = sorted((row.queue_id, row.queue_offset) for row in frame.collect())
     assert found == [(0, n) for n in range(11, 30, 2)] + [(1, 1), (1, 3)]
 
 
@@ -128,9 +128,9 @@ def test_a_filter_of_sql92_runs_on_apaches_broker(
         name_servers=pair.name_server,
         sub_expression="number BETWEEN 5 AND 7",
         sub_expression_type="SQL92",
-        columns=["queueId", "queueOffset"],
+        columns=["queue_id", "queue_offset"],
     )
-    found = sorted((row.queueId, row.queueOffset) for row in frame.collect())
+    found = sorted((row.queue_id, row.queue_offset) for row in frame.collect())
     assert found == [(q, n) for q in range(QUEUES) for n in (5, 6, 7)]
 
 
@@ -166,7 +166,7 @@ def test_a_stream_is_read_once_over_two_runs(
         starting_offsets={topic: {"broker-a": {0: 100, 1: -2}}},
         max_offsets_per_trigger=300,
         consumer_group="board",
-        columns=["queueId", "queueOffset", "body"],
+        columns=["queue_id", "queue_offset", "body"],
     )
     for _ in range(2):
         query = (

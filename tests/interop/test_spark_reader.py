@@ -25,7 +25,7 @@ def _read(name_server: str, topic: str, **given: str) -> dict[int, list[bytes]]:
     found: dict[int, list[bytes]] = {}
     for partition in reader.partitions():
         for batch in reader.read(partition):
-            rows = zip(batch["queueId"].to_pylist(), batch["body"].to_pylist(), strict=True)
+            rows = zip(batch["queue_id"].to_pylist(), batch["body"].to_pylist(), strict=True)
             for queue_id, body in rows:
                 found.setdefault(queue_id, []).append(body)
     return found
@@ -100,7 +100,7 @@ def test_what_java_sent_comes_with_its_properties(on_apache: OnApache, topic: st
         {
             "nameServer": on_apache.name_server,
             "subscribe": topic,
-            "columns": "keys,tags,body,properties,uniqueKey",
+            "columns": "keys,tags,body,properties,unique_key",
         }
     )
     reader = RocketMQBatchReader(options, table_schema(options))
@@ -113,4 +113,4 @@ def test_what_java_sent_comes_with_its_properties(on_apache: OnApache, topic: st
     (row,) = [row for row in rows if row["tags"] == "red"]
     properties = dict(row["properties"])
     assert (row["body"].decode(), row["keys"]) == (body, "k1 k2")
-    assert (properties["a"], properties["UNIQ_KEY"]) == ("b", row["uniqueKey"])
+    assert (properties["a"], properties["UNIQ_KEY"]) == ("b", row["unique_key"])

@@ -30,7 +30,7 @@ def helper(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str
 
     register(spark)
     frame = from_rocketmq(
-        spark, topic, name_servers=cluster["nameServer"], columns=["queueId", "body"]
+        spark, topic, name_servers=cluster["nameServer"], columns=["queue_id", "body"]
     )
     return [list(row) for row in _sums(frame)]
 
@@ -50,7 +50,7 @@ def stream(spark: SparkSession, cluster: dict[str, str], topic: str, folder: str
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .options(**({"maxOffsetsPerTrigger": "250"} if pyspark.__version__ >= "4.2" else {}))
-        .option("columns", "queueId,body")
+        .option("columns", "queue_id,body")
         .load()
     )
     query = (
@@ -90,12 +90,12 @@ def stream_write(spark: SparkSession, cluster: dict[str, str], topic: str, folde
 
 def _read(spark: SparkSession, cluster: dict[str, str], topic: str) -> DataFrame:
     reader = spark.read.format("rocketmq").options(**cluster).option("subscribe", topic)
-    return reader.option("columns", "queueId,body").load()
+    return reader.option("columns", "queue_id,body").load()
 
 
 def _sums(frame: DataFrame) -> list[tuple[int, int]]:
-    sums = frame.groupBy("queueId").agg(sum_of(length("body")).alias("bytes")).orderBy("queueId")
-    return [(row.queueId, row.bytes) for row in sums.collect()]
+    sums = frame.groupBy("queue_id").agg(sum_of(length("body")).alias("bytes")).orderBy("queue_id")
+    return [(row.queue_id, row.bytes) for row in sums.collect()]
 
 
 def _bodies(frame: DataFrame) -> list[str]:

@@ -42,7 +42,7 @@ def main(name_server: str, topic: str, folder: str, mode: str) -> int:
     query.awaitTermination()
     rows = spark.read.parquet(str(home / "sink")).collect()
     (home / "rows.json").write_text(
-        json.dumps([[row.queueId, row.queueOffset, bytes(row.body).decode()] for row in rows])
+        json.dumps([[row.queue_id, row.queue_offset, bytes(row.body).decode()] for row in rows])
     )
     spark.stop()
     return 0
@@ -56,7 +56,7 @@ def _started(spark: Any, name_server: str, topic: str, home: Path, mode: str) ->
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", str(MOST_ROWS[mode]))
         .option("offsetPollIntervalMs", "50")
-        .option("columns", "queueId,queueOffset,body")
+        .option("columns", "queue_id,queue_offset,body")
         .load()
     )
     for _ in range(STARTS):

@@ -125,7 +125,7 @@ class Reading:
 def start_query(
     spark: SparkSession, topic: Topic, trigger: dict[str, Any] | None = None, **given: str
 ) -> Reading:
-    options = {"nameServer": topic.cluster.name_server, "columns": "queueId,queueOffset", **given}
+    options = {"nameServer": topic.cluster.name_server, "columns": "queue_id,queue_offset", **given}
     if "subscribePattern" not in options:
         options.setdefault("subscribe", topic.name)
     frame = spark.readStream.format("rocketmq").options(**options).load()
@@ -133,8 +133,10 @@ def start_query(
     tasks: dict[int, int] = {}
 
     def note(batch: DataFrame, number: int) -> None:
-        rows = batch.select("queueId", "queueOffset", spark_partition_id().alias("task")).collect()
-        batches[number] = [(row.queueId, row.queueOffset) for row in rows]
+        rows = batch.select(
+            "queue_id", "queue_offset", spark_partition_id().alias("task")
+        ).collect()
+        batches[number] = [(row.queue_id, row.queue_offset) for row in rows]
         tasks[number] = len({row.task for row in rows})
 
     writer = frame.writeStream.foreachBatch(note).option(

@@ -62,10 +62,10 @@ GOOD = {
     "failOnDataLoss": Good({"failOnDataLoss": False, "endingOffsets": _of_queues(500)}),
     "schemaMode": Good({"schemaMode": "Kafka"}, columns=KAFKA),
     "includeHeaders": Good({"schemaMode": "kafka", "includeHeaders": "Yes"}, columns=f"{KAFKA} headers"),
-    "columns": Good({"columns": " BODY, queueid"}, columns="body queueId"),
+    "columns": Good({"columns": " BODY, QUEUE_id"}, columns="body queue_id"),
     "properties": Good(
         {"properties": "none"},
-        columns="topic brokerName queueId queueOffset keys tags body bornTimestamp storeTimestamp",
+        columns="topic broker_name queue_id queue_offset keys tags body born_time store_time",
     ),
     "decompress": Good({"decompress": "0"}),
     "verifyCrc": Good({"verifyCrc": True}),

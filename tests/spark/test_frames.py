@@ -48,8 +48,8 @@ def test_topics_are_a_frame(spark: SparkSession, cluster: Running) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        "queueOffset long, body binary",
-        StructType().add("queueOffset", LongType()).add("body", BinaryType()),
+        "queue_offset long, body binary",
+        StructType().add("queue_offset", LongType()).add("body", BinaryType()),
     ],
 )
 def test_offsets_are_a_mapping_and_a_schema_chooses_columns(
@@ -63,8 +63,8 @@ def test_offsets_are_a_mapping_and_a_schema_chooses_columns(
         starting_offsets={"orders": {"broker-a": {1: 3}}},
         ending_offsets={"orders": {"broker-a": {1: 5}}},
     )
-    rows = frame.orderBy("queueOffset").collect()
-    assert [(row.queueOffset, bytes(row.body)) for row in rows] == [(3, b"1/3"), (4, b"1/4")]
+    rows = frame.orderBy("queue_offset").collect()
+    assert [(row.queue_offset, bytes(row.body)) for row in rows] == [(3, b"1/3"), (4, b"1/4")]
 
 
 def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Pa
         spark,
         "orders",
         name_servers=cluster.name_server,
-        columns=["queueId", "body"],
+        columns=["queue_id", "body"],
         starting_offsets={"orders": {"broker-a": {0: 10, 1: -2}}},
         commit_interval=0.5,
         consumer_group="board",
@@ -87,8 +87,8 @@ def test_topics_are_a_stream(spark: SparkSession, cluster: Running, tmp_path: Pa
         .start()
     )
     assert query.awaitTermination(60), query.status
-    rows = spark.read.parquet(str(tmp_path / "rows")).groupBy("queueId").count().collect()
-    assert {row.queueId: row["count"] for row in rows} == {0: COUNT - 10, 1: COUNT}
+    rows = spark.read.parquet(str(tmp_path / "rows")).groupBy("queue_id").count().collect()
+    assert {row.queue_id: row["count"] for row in rows} == {0: COUNT - 10, 1: COUNT}
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ def _frame(spark: SparkSession, pair: Pair, topic: str, **given: str) -> DataFra
 
 def _is_exact(frame: DataFrame) -> None:
     """Every message is there, once, and whole."""
-    found = frame.groupBy("queueId").agg(
-        count("*"), count_distinct("queueOffset"), sum_of("queueOffset"), sum_of(length("body"))
+    found = frame.groupBy("queue_id").agg(
+        count("*"), count_distinct("queue_offset"), sum_of("queue_offset"), sum_of(length("body"))
     )
     expected = (COUNT, COUNT, sum(range(COUNT)), COUNT * BODY)
     assert {row[0]: tuple(row)[1:] for row in found.collect()} == dict.fromkeys(
@@ -98,7 +98,7 @@ def test_a_backfill_leaves_the_master_to_its_writers(spark: SparkSession, pair: 
     ends = ",".join(f'"{queue_id}":{COUNT - 2000}' for queue_id in range(QUEUES))
     frame = _frame(
         spark, pair, "history",
-        consumerGroup="backfill", columns="queueId,queueOffset,body", maxRecordsPerPartition="3000",
+        consumerGroup="backfill", columns="queue_id,queue_offset,body", maxRecordsPerPartition="3000",
         endingOffsets=f'{{"history":{{"broker-a":{{{ends}}}}}}}',
     )  # fmt: skip
     written, is_over = 0, threading.Event()
@@ -114,7 +114,7 @@ def test_a_backfill_leaves_the_master_to_its_writers(spark: SparkSession, pair: 
     writer = threading.Thread(target=trio.run, args=(write,))
     writer.start()
     try:
-        rows = frame.agg(count("*"), sum_of("queueOffset")).first()
+        rows = frame.agg(count("*"), sum_of("queue_offset")).first()
     finally:
         is_over.set()
         writer.join()
@@ -145,7 +145,7 @@ def test_a_master_killed_during_a_read_is_replaced_and_no_row_differs(
 
     frame = _frame(
         spark, pair, "orders",
-        columns="queueId,queueOffset,body", readFrom="auto", batchRows="500", pullBatchSize="50",
+        columns="queue_id,queue_offset,body", readFrom="auto", batchRows="500", pullBatchSize="50",
         readRetries="0",  # in the same round
     )  # fmt: skip
 

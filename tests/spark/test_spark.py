@@ -34,9 +34,9 @@ def _load(spark: SparkSession, cluster: Running, topic: str = "orders", **given:
 def test_a_topic_is_a_data_frame(spark: SparkSession, cluster: Running) -> None:
     rows = _load(spark, cluster).collect()
     assert len(rows) == QUEUES * COUNT
-    by_place = {(row.queueId, row.queueOffset): row for row in rows}
+    by_place = {(row.queue_id, row.queue_offset): row for row in rows}
     row = by_place[3, 1234]
-    assert (row.topic, row.brokerName, row.keys, row.tags) == (
+    assert (row.topic, row.broker_name, row.keys, row.tags) == (
         "orders",
         "broker-a",
         "key-3-1234",
@@ -50,10 +50,8 @@ def test_a_topic_is_a_data_frame(spark: SparkSession, cluster: Running) -> None:
 def test_times_are_instants_whatever_the_sessions_zone(
     spark: SparkSession, cluster: Running
 ) -> None:
-    frame = _load(spark, cluster, columns="bornTimestamp,queueOffset")
-    row = (
-        frame.where("queueOffset = 0").select(col("bornTimestamp").cast("long").alias("s")).first()
-    )
+    frame = _load(spark, cluster, columns="born_time,queue_offset")
+    row = frame.where("queue_offset = 0").select(col("born_time").cast("long").alias("s")).first()
     assert row is not None
     assert row.s == 1_700_000_000
 
@@ -70,8 +68,8 @@ def test_ranges_are_split_and_only_wanted_columns_made(
 
 def test_a_users_schema_chooses_the_columns(spark: SparkSession, cluster: Running) -> None:
     reader = spark.read.format("rocketmq").option("nameServer", cluster.name_server)
-    frame = reader.option("subscribe", "orders").schema("body binary, queueOffset long").load()
-    total = frame.agg(sum_of(length("body")), sum_of("queueOffset")).first()
+    frame = reader.option("subscribe", "orders").schema("body binary, queue_offset long").load()
+    total = frame.agg(sum_of(length("body")), sum_of("queue_offset")).first()
     assert total is not None
     assert total[0] == sum(len(m.body) for q in range(QUEUES) for m in numbered(q, COUNT))
     assert total[1] == QUEUES * sum(range(COUNT))
@@ -83,7 +81,7 @@ def test_offsets_bound_the_read(spark: SparkSession, cluster: Running) -> None:
         startingOffsets='{"orders":{"broker-a":{"0":10,"1":-2,"2":-1,"3":1400}}}',
         endingOffsets='{"orders":{"broker-a":{"0":20,"1":5,"2":-1,"3":-1}}}',
     )  # fmt: skip
-    counts = {row.queueId: row["count"] for row in frame.groupBy("queueId").count().collect()}
+    counts = {row.queue_id: row["count"] for row in frame.groupBy("queue_id").count().collect()}
     assert counts == {0: 10, 1: 5, 3: 100}
 
 
@@ -98,7 +96,7 @@ def test_a_limit_ends_the_read_early(spark: SparkSession, cluster: Running) -> N
 def test_sql_knows_the_format(spark: SparkSession, cluster: Running) -> None:
     spark.sql(
         "CREATE OR REPLACE TEMPORARY VIEW orders USING rocketmq"
-        f" OPTIONS (nameServer '{cluster.name_server}', subscribe 'orders', columns 'queueId')"
+        f" OPTIONS (nameServer '{cluster.name_server}', subscribe 'orders', columns 'queue_id')"
     )
     row = spark.sql("SELECT count(*) AS n FROM orders").first()
     assert row is not None
@@ -113,7 +111,7 @@ def test_sql_says_that_tables_are_none(spark: SparkSession, cluster: Running) ->
 
 def test_registering_checks_the_workers_python(spark: SparkSession, cluster: Running) -> None:
     register(spark)
-    assert _load(spark, cluster, columns="queueId").count() == QUEUES * COUNT
+    assert _load(spark, cluster, columns="queue_id").count() == QUEUES * COUNT
 
 
 @pytest.mark.parametrize(

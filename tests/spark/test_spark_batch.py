@@ -71,7 +71,7 @@ def _frame(
 
 
 def _counts(frame: DataFrame) -> dict[int, int]:
-    return Counter(row.queueId for row in frame.select("queueId").collect())
+    return Counter(row.queue_id for row in frame.select("queue_id").collect())
 
 
 def _table(**queues: int) -> str:
@@ -103,14 +103,14 @@ def _table(**queues: int) -> str:
 def test_offsets(
     spark: SparkSession, cluster: Running, given: dict[str, str], counts: dict[int, int]
 ) -> None:
-    assert _counts(_frame(spark, cluster, columns="queueId", **given)) == counts
+    assert _counts(_frame(spark, cluster, columns="queue_id", **given)) == counts
 
 
 def test_times(spark: SparkSession, cluster: Running, middle_ms: int) -> None:
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
 
     def counts(**given: str) -> dict[int, int]:
-        return _counts(_frame(spark, cluster, "timed", columns="queueId", **given))
+        return _counts(_frame(spark, cluster, "timed", columns="queue_id", **given))
 
     def times(first: int, second: int) -> str:
         return json.dumps({"timed": {"broker-a": {"0": first, "1": second}}})
@@ -140,10 +140,10 @@ def test_ways_to_name_what_is_read(
 
 
 def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
-    even = _frame(spark, cluster, subExpression="even", columns="queueId,tags")
+    even = _frame(spark, cluster, subExpression="even", columns="queue_id,tags")
     assert _counts(even) == dict.fromkeys(range(QUEUES), COUNT // 2)
     sql = {"subExpression": "number > 100 AND number <= 110", "subExpressionType": "SQL92"}
-    assert _counts(_frame(spark, cluster, columns="queueId", **sql)) == dict.fromkeys(
+    assert _counts(_frame(spark, cluster, columns="queue_id", **sql)) == dict.fromkeys(
         range(QUEUES), 10
     )
     assert _frame(spark, cluster, "twins", subExpression="Aa").count() == 10
@@ -161,9 +161,9 @@ def test_filters_on_the_broker(spark: SparkSession, cluster: Running) -> None:
 def test_one_bad_message_does_not_poison_a_query(
     spark: SparkSession, cluster: Running, given: dict[str, str], count: int, nulls: int
 ) -> None:
-    rows = _frame(spark, cluster, "broken", columns="queueOffset,body", **given).collect()
+    rows = _frame(spark, cluster, "broken", columns="queue_offset,body", **given).collect()
     assert len(rows) == count
-    assert [row.queueOffset for row in rows if row.body is None] == [5] * nulls
+    assert [row.queue_offset for row in rows if row.body is None] == [5] * nulls
 
 
 def test_a_bad_message_that_nobody_tolerates_is_named(
@@ -175,7 +175,7 @@ def test_a_bad_message_that_nobody_tolerates_is_named(
         _frame(spark, cluster, "broken").collect()
     assert "onCorruptMessage" in str(caught.value)
     # Who wants no bodies is not troubled.
-    assert _frame(spark, cluster, "broken", columns="queueOffset").count() == 11
+    assert _frame(spark, cluster, "broken", columns="queue_offset").count() == 11
 
 
 def test_columns_of_kafka(spark: SparkSession, cluster: Running) -> None:
@@ -193,19 +193,19 @@ def test_columns_of_kafka(spark: SparkSession, cluster: Running) -> None:
 
 
 def test_forms_of_properties_and_columns_on_demand(spark: SparkSession, cluster: Running) -> None:
-    columns = "queueId,queueOffset,properties,messageId,reconsumeTimes,deliverTimestamp,bodyCrc"
+    columns = "queue_id,queue_offset,properties,message_id,reconsume_times,deliver_time,body_crc"
     frame = _frame(spark, cluster, columns=columns, properties="string")
-    row = frame.where("queueId = 1 AND queueOffset = 5").first()
+    row = frame.where("queue_id = 1 AND queue_offset = 5").first()
     assert row is not None
     assert "number\x015\x02" in row.properties
-    assert (row.messageId, row.reconsumeTimes, row.deliverTimestamp) == ("U1-5", 0, None)
+    assert (row.message_id, row.reconsume_times, row.deliver_time) == ("U1-5", 0, None)
     assert "properties" not in _frame(spark, cluster, properties="none").columns
 
 
 def test_a_users_schema_in_kafkas_mode(spark: SparkSession, cluster: Running) -> None:
     reader = spark.read.format("rocketmq").option("nameServer", cluster.name_server)
     reader = reader.option("subscribe", "bills").option("schemaMode", "kafka")
-    schema = StructType().add("offset", "long").add("value", "binary").add("brokerName", "string")
+    schema = StructType().add("offset", "long").add("value", "binary").add("broker_name", "string")
     rows = reader.schema(schema).load().collect()
     assert [(row.offset, bytes(row.value)) for row in sorted(rows)] == [
         (n, b"0/%d" % n) for n in range(10)
@@ -227,9 +227,9 @@ def test_a_users_schema_in_kafkas_mode(spark: SparkSession, cluster: Running) ->
 def test_ranges_become_partitions(
     spark: SparkSession, cluster: Running, given: dict[str, str], partitions: int
 ) -> None:
-    frame = _frame(spark, cluster, columns="queueId,queueOffset", **given)
+    frame = _frame(spark, cluster, columns="queue_id,queue_offset", **given)
     rows = frame.withColumn("p", spark_partition_id()).collect()
-    assert len({(row.queueId, row.queueOffset) for row in rows}) == len(rows) == QUEUES * COUNT
+    assert len({(row.queue_id, row.queue_offset) for row in rows}) == len(rows) == QUEUES * COUNT
     sizes = Counter(row.p for row in rows).values()
     assert len(sizes) == partitions
     assert max(sizes) - min(sizes) <= COUNT

@@ -39,7 +39,7 @@ def _frame(
 
 
 def _counts(frame: DataFrame) -> dict[int, int]:
-    return Counter(row.queueId for row in frame.select("queueId").collect())
+    return Counter(row.queue_id for row in frame.select("queue_id").collect())
 
 
 @pytest.fixture
@@ -54,8 +54,10 @@ def pushing(spark: SparkSession) -> Iterator[SparkSession]:
 # Each of these loads anew, as docs/spark.md says.
 def test_conditions_are_pushed(pushing: SparkSession, cluster: Running) -> None:
     frame = _frame(pushing, cluster, filterPushdown="true", maxRecordsPerPartition="10")
-    some = frame.where("queueId = 1 AND queueOffset >= 100 AND queueOffset < 120 AND tags = 'even'")
-    assert {row.queueOffset for row in some.collect()} == set(range(100, 120, 2))
+    some = frame.where(
+        "queue_id = 1 AND queue_offset >= 100 AND queue_offset < 120 AND tags = 'even'"
+    )
+    assert {row.queue_offset for row in some.collect()} == set(range(100, 120, 2))
     assert some.rdd.getNumPartitions() == 2  # of 120
 
 
@@ -65,14 +67,14 @@ def test_a_frame_with_a_condition_is_not_narrowed_for_a_query_without_one(
     frame = _frame(pushing, cluster, filterPushdown="true")
     assert frame.count() == QUEUES * COUNT
     frame = _frame(pushing, cluster, filterPushdown="true")
-    assert frame.where("queueId = 1").count() == COUNT
-    assert frame.where("queueId = 2 AND queueOffset < 7").count() == 7
+    assert frame.where("queue_id = 1").count() == COUNT
+    assert frame.where("queue_id = 2 AND queue_offset < 7").count() == 7
     # Of this query Python hears nothing: Spark gives it the last plan.
     with pytest.raises(
         Exception, match=r"\[ROCKETMQ_OPTION\] filterPushdown=true: .* or load anew"
     ):
         frame.count()
-    assert frame.where("queueId < 2").count() == 2 * COUNT
+    assert frame.where("queue_id < 2").count() == 2 * COUNT
 
 
 def test_one_frame_with_conditions_answers_all_queries(
@@ -81,26 +83,26 @@ def test_one_frame_with_conditions_answers_all_queries(
     def load() -> DataFrame:
         return from_rocketmq(
             pushing, "orders", name_servers=cluster.name_server,
-            columns=["queueId", "queueOffset"], filter_pushdown=True, min_records_per_partition=1,
+            columns=["queue_id", "queue_offset"], filter_pushdown=True, min_records_per_partition=1,
         )  # fmt: skip
 
     frame = load()
-    one, few = frame.where("queueId = 1"), frame.where("queueId = 2 AND queueOffset < 10")
+    one, few = frame.where("queue_id = 1"), frame.where("queue_id = 2 AND queue_offset < 10")
     one.explain()  # planned here, and read after others have been
     assert few.count() == 10
     assert len(one.collect()) == len(one.collect()) == COUNT
     assert one.union(few).count() == COUNT + 10
-    assert one.join(few, "queueOffset").count() == 10
+    assert one.join(few, "queue_offset").count() == 10
     assert frame.count() == QUEUES * COUNT
-    assert load().where("queueId = 1").rdd.getNumPartitions() == 1  # of 3
+    assert load().where("queue_id = 1").rdd.getNumPartitions() == 1  # of 3
 
 
 def test_a_frame_for_pushing_has_the_column_of_its_condition(
     pushing: SparkSession, cluster: Running
 ) -> None:
     given: dict[str, Any] = {"name_servers": cluster.name_server, "filter_pushdown": True}
-    with pytest.raises(OptionError, match="wants the column queueOffset"):
-        from_rocketmq(pushing, "orders", columns=["queueId"], **given)
+    with pytest.raises(OptionError, match="wants the column queue_offset"):
+        from_rocketmq(pushing, "orders", columns=["queue_id"], **given)
     frame = from_rocketmq(
         pushing, "orders", schema_mode="kafka", on_corrupt_message="null", **given
     )
@@ -112,8 +114,8 @@ def test_a_frame_for_pushing_has_the_column_of_its_condition(
     ("topic", "condition", "counts"),
     [
         ("orders", "topic = 'bills'", {}),
-        ("orders", "length(body) > 100 OR queueId = 1", {1: COUNT}),
-        ("timed", "storeTimestamp >= timestamp_millis({middle_ms})", {0: 50}),
+        ("orders", "length(body) > 100 OR queue_id = 1", {1: COUNT}),
+        ("timed", "store_time >= timestamp_millis({middle_ms})", {0: 50}),
     ],
 )
 def test_rows_are_those_that_meet_the_condition(
@@ -142,10 +144,10 @@ def test_pushdown_of_kafkas_columns(pushing: SparkSession, cluster: Running) -> 
 def test_without_the_option_the_conf_of_pushdown_changes_nothing(
     pushing: SparkSession, cluster: Running
 ) -> None:
-    assert _frame(pushing, cluster).where("queueId = 1 AND queueOffset < 10").count() == 10
+    assert _frame(pushing, cluster).where("queue_id = 1 AND queue_offset < 10").count() == 10
 
 
 def test_with_the_option_a_missing_conf_is_named(spark: SparkSession, cluster: Running) -> None:
     frame = _frame(spark, cluster, filterPushdown="true")
     with pytest.raises(Exception, match=rf"{PUSHDOWN}|needs PySpark 4\.1"):
-        frame.where("queueId = 1").count()
+        frame.where("queue_id = 1").count()

@@ -105,11 +105,11 @@ def _pushing(frame: "DataFrame") -> "DataFrame":
     except ImportError:
         return frame  # PySpark 4.0 pushes nothing, and says so by the first action.
     offset = next(
-        (name for name in frame.columns if name.lower() in ("queueoffset", "offset")), None
+        (name for name in frame.columns if name.lower() in ("queue_offset", "offset")), None
     )
     if offset is None:
         raise OptionError(
-            "filter_pushdown=True wants the column queueOffset (of schema_mode='kafka' also offset) among those read"
+            "filter_pushdown=True wants the column queue_offset (of schema_mode='kafka' also offset) among those read"
         )
     return frame.where(ALWAYS_TRUE.format(offset=offset))
 

@@ -40,7 +40,7 @@ ROWS_REMEMBERED: Final = 16 * 1024 * 1024
 
 _ROWS_OF_MAP: Final = 4096
 _STAMP: Final = "__rocketmq_stamp"
-_PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
+_PLACE: Final = ("topic", "broker_name", "queue_id", "queue_offset")
 
 M = TypeVar("M", bound=Stamped)
 R = TypeVar("R")
@@ -155,14 +155,14 @@ def handle_once(
 def drop_repeated_rows(frame: "DataFrame", *, within: str | None = None) -> "DataFrame":
     """A DataFrame read from topics, with each written row once; rows without a stamp all stay.
 
-    A stream remembers rows for `within`, an interval like `1 hour` of `storeTimestamp`: more than the longest restart.
+    A stream remembers rows for `within`, an interval like `1 hour` of `store_time`: more than the longest restart.
     Raises SchemaError without the columns it needs (those of a read by default), ConfigError for a stream without
     `within`, or a batch with it.
     """
     from pyspark.sql.functions import coalesce, col, concat_ws, lit, when
     from pyspark.sql.types import MapType
 
-    wanted = [*_PLACE, "properties", *(["storeTimestamp"] if frame.isStreaming else [])]
+    wanted = [*_PLACE, "properties", *(["store_time"] if frame.isStreaming else [])]
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise SchemaError(f"to know repeats, read the columns {', '.join(missing)} too")
@@ -178,12 +178,12 @@ def drop_repeated_rows(frame: "DataFrame", *, within: str | None = None) -> "Dat
     names = (SPARK_QUERY, SPARK_BATCH, SPARK_TASK, SPARK_ROW)
     said = [coalesce(properties[name], lit("")) for name in names]
     # Where a log became shorter, offsets are used again for other messages: those were stored later.
-    place = [*_PLACE, *(["storeTimestamp"] if "storeTimestamp" in frame.columns else [])]
+    place = [*_PLACE, *(["store_time"] if "store_time" in frame.columns else [])]
     stamp = when(
         properties[SPARK_ROW].isNotNull(), concat_ws("/", lit("row"), col("topic"), *said)
     ).otherwise(concat_ws("/", lit("place"), *[col(name).cast("string") for name in place]))
     stamped = frame.withColumn(_STAMP, stamp)
     if within is None:
         return stamped.dropDuplicates([_STAMP]).drop(_STAMP)
-    marked = stamped.withWatermark("storeTimestamp", within)
+    marked = stamped.withWatermark("store_time", within)
     return marked.dropDuplicatesWithinWatermark([_STAMP]).drop(_STAMP)

@@ -3,7 +3,7 @@
     (spark.read.format("rocketmq")
         .option("nameServer", "10.0.0.1:9876")
         .option("subscribe", "orders")
-        .option("columns", "queueOffset,body")
+        .option("columns", "queue_offset,body")
         .load())
 
 Every part is made on the driver, refuses what is wrong there, and does no I/O before it is used.

@@ -73,7 +73,7 @@ def test_partitions_are_counted_over_the_queues_of_a_topic() -> None:
             _piece("b", _record(), topic="bills", queue=0),
         ]
     )
-    batch = _decoder(schemaMode="kafka", columns="partition,brokerName").decode(block)
+    batch = _decoder(schemaMode="kafka", columns="partition,broker_name").decode(block)
     assert batch.column(0).to_pylist() == [3, 3, 4, 0]
     assert batch.column(1).to_pylist() == ["a", "a", "b", "b"]
 
@@ -89,8 +89,8 @@ def test_tags_that_share_a_hash_are_told_apart() -> None:
     piece = _piece("a", *[b""] * 30)
     block = Block([(piece[0], 30, _tagged(*["Aa", "BB", None] * 10))])
     assert _decoder(subExpression="Aa || CC").decode(block).num_rows == 10
-    batch = _decoder(subExpression="Aa", columns="queueOffset").decode(block)
-    assert batch.schema.names == ["queueOffset"]
+    batch = _decoder(subExpression="Aa", columns="queue_offset").decode(block)
+    assert batch.schema.names == ["queue_offset"]
     assert batch.column(0).to_pylist() == list(range(0, 30, 3))
     everything = Block([(piece[0], 3, _tagged("Aa", "Aa", "Aa"))])
     assert _decoder(subExpression="Aa").decode(everything).num_rows == 3
@@ -118,7 +118,7 @@ def test_damage_fails_with_its_place() -> None:
 
 def test_damage_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        batch = _decoder(onCorruptMessage="skip", columns="brokerName,queueOffset").decode(
+        batch = _decoder(onCorruptMessage="skip", columns="broker_name,queue_offset").decode(
             _damaged_block()
         )
     # Nobody wanted the body.
@@ -127,7 +127,7 @@ def test_damage_is_skipped_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         batch = _decoder(onCorruptMessage="skip").decode(_damaged_block())
     assert batch.num_rows == 24
-    assert batch.column("brokerName").to_pylist() == ["a"] * 2 + ["b"] * 21 + ["a"]
+    assert batch.column("broker_name").to_pylist() == ["a"] * 2 + ["b"] * 21 + ["a"]
     assert "count=1 policy=skip" in caplog.text
     assert "offset 2" in caplog.text
 
@@ -137,7 +137,7 @@ def test_of_damage_null_is_what_cannot_be_read() -> None:
     batch.validate(full=True)
     assert batch.num_rows == 25
     row = batch.slice(22, 1).to_pylist()[0]
-    assert (row["body"], row["queueOffset"], row["tags"], row["brokerName"]) == (
+    assert (row["body"], row["queue_offset"], row["tags"], row["broker_name"]) == (
         None,
         2,
         "red",
@@ -153,7 +153,7 @@ def test_of_records_that_begin_nowhere_only_the_range_is_known() -> None:
     rows = decoder.decode(block).to_pylist()
     assert [row["offset"] for row in rows] == [1, None, 3]
     assert [row["partition"] for row in rows] == [5, 5, 5]
-    decoder = _decoder(onCorruptMessage="skip", columns="queueOffset")
+    decoder = _decoder(onCorruptMessage="skip", columns="queue_offset")
     assert decoder.decode(block).column(0).to_pylist() == [1, 3]
 
 
@@ -190,7 +190,7 @@ def test_checksums_are_compared_when_asked() -> None:
 
 def test_times_of_delivery() -> None:
     record = _record(properties=b"TIMER_DELIVER_MS\x011700000000000\x02")
-    batch = _decoder(columns="deliverTimestamp").decode(Block([_piece("a", record, _record())]))
+    batch = _decoder(columns="deliver_time").decode(Block([_piece("a", record, _record())]))
     assert batch.column(0).cast(pa.int64()).to_pylist() == [1_700_000_000_000_000, None]
 
 
@@ -207,12 +207,12 @@ def test_bombs_become_several_batches() -> None:
     block = Block()
     block.add(*_piece("a", _record(1), BOMB))
     block.add(*_piece("b", *[BOMB] * AT_ONCE, _record(2), queue=2))
-    decoder = _decoder(columns="body,brokerName,queueId")
+    decoder = _decoder(columns="body,broker_name,queue_id")
     batches = list(decoder.batches(block))
     assert _sizes(batches) == [[5, *[BOMB_SIZE] * AT_ONCE], [BOMB_SIZE, 5]]
-    assert batches[0].column("brokerName").to_pylist() == ["a", "a", *["b"] * (AT_ONCE - 1)]
-    assert batches[1].column("brokerName").to_pylist() == ["b", "b"]
-    assert [batch.num_rows for batch in _decoder(columns="queueOffset").batches(block)] == [5]
+    assert batches[0].column("broker_name").to_pylist() == ["a", "a", *["b"] * (AT_ONCE - 1)]
+    assert batches[1].column("broker_name").to_pylist() == ["b", "b"]
+    assert [batch.num_rows for batch in _decoder(columns="queue_offset").batches(block)] == [5]
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ from rocketrio.spark.reading.planning import plan_batch
 from rocketrio.spark.reading.pushdown import PushdownReader, push
 from rocketrio.spark.reading.schema import table_schema
 
-ALWAYS = Not(EqualNullSafe(("queueOffset",), -9))
+ALWAYS = Not(EqualNullSafe(("queue_offset",), -9))
 """What `ALWAYS_TRUE` is when Spark pushes it."""
 T0 = datetime(2024, 1, 1, tzinfo=UTC)
 T0_MS = 1_704_067_200_000
@@ -47,37 +47,37 @@ def _options(**given: str) -> ReadOptions:
     [
         (EqualTo(("topic",), "a"), Narrowing(topics=frozenset("a"))),
         (In(("TOPIC",), ("a", "b", None)), Narrowing(topics=frozenset("ab"))),
-        (EqualNullSafe(("brokerName",), "x"), Narrowing(broker_names=frozenset("x"))),
-        (In(("queueId",), (1, 2)), Narrowing(queue_ids=frozenset((1, 2)))),
-        (EqualTo(("queueOffset",), 7), Narrowing(start=7, end=8)),
-        (GreaterThan(("queueOffset",), 7), Narrowing(start=8)),
-        (GreaterThanOrEqual(("queueOffset",), 7), Narrowing(start=7)),
-        (LessThan(("queueOffset",), 7), Narrowing(end=7)),
-        (LessThanOrEqual(("queueOffset",), 7), Narrowing(end=8)),
-        (LessThan(("queueOffset",), -5), Narrowing(end=-5)),
-        (In(("queueOffset",), (9, 3)), Narrowing(start=3, end=10)),
-        (In(("queueOffset",), (3, 4)), Narrowing(start=3, end=5)),
-        (In(("queueOffset",), ()), Narrowing(end=0)),
-        (GreaterThan(("storeTimestamp",), T0), Narrowing(from_ms=T0_MS - 1)),
-        (LessThan(("storeTimestamp",), T0), Narrowing(before_ms=T0_MS + 2)),
+        (EqualNullSafe(("broker_name",), "x"), Narrowing(broker_names=frozenset("x"))),
+        (In(("queue_id",), (1, 2)), Narrowing(queue_ids=frozenset((1, 2)))),
+        (EqualTo(("queue_offset",), 7), Narrowing(start=7, end=8)),
+        (GreaterThan(("queue_offset",), 7), Narrowing(start=8)),
+        (GreaterThanOrEqual(("queue_offset",), 7), Narrowing(start=7)),
+        (LessThan(("queue_offset",), 7), Narrowing(end=7)),
+        (LessThanOrEqual(("queue_offset",), 7), Narrowing(end=8)),
+        (LessThan(("queue_offset",), -5), Narrowing(end=-5)),
+        (In(("queue_offset",), (9, 3)), Narrowing(start=3, end=10)),
+        (In(("queue_offset",), (3, 4)), Narrowing(start=3, end=5)),
+        (In(("queue_offset",), ()), Narrowing(end=0)),
+        (GreaterThan(("store_time",), T0), Narrowing(from_ms=T0_MS - 1)),
+        (LessThan(("store_time",), T0), Narrowing(before_ms=T0_MS + 2)),
         (
-            EqualTo(("storeTimestamp",), T0 + timedelta(microseconds=999)),
+            EqualTo(("store_time",), T0 + timedelta(microseconds=999)),
             Narrowing(from_ms=T0_MS - 1, before_ms=T0_MS + 2),
         ),
         (EqualTo(("tags",), "a"), Narrowing(tags=frozenset("a"))),
         (In(("tags",), ("a", "b")), Narrowing(tags=frozenset("ab"))),
-        (IsNotNull(("queueId",)), EVERYTHING),
+        (IsNotNull(("queue_id",)), EVERYTHING),
         (IsNotNull(("tags",)), EVERYTHING),
         # What is not for us.
         (EqualNullSafe(("tags",), None), EVERYTHING),
         (EqualTo(("tags",), "a||b"), EVERYTHING),
         (In(("tags",), ("a", "*")), EVERYTHING),
         (IsNull(("tags",)), EVERYTHING),
-        (Not(EqualTo(("queueId",), 1)), EVERYTHING),
+        (Not(EqualTo(("queue_id",), 1)), EVERYTHING),
         (StringStartsWith(("topic",), "a"), EVERYTHING),
         (EqualTo(("keys",), "k"), EVERYTHING),
         (EqualTo(("properties", "TAGS"), "a"), EVERYTHING),
-        (GreaterThan(("queueId",), 1), EVERYTHING),
+        (GreaterThan(("queue_id",), 1), EVERYTHING),
         (GreaterThan(("tags",), "a"), EVERYTHING),
         (EqualTo(("offset",), "7"), EVERYTHING),
     ],
@@ -89,7 +89,7 @@ def test_what_one_condition_says(condition: Filter, narrowing: Narrowing) -> Non
 
 def test_spark_looks_again_at_every_condition() -> None:
     options = _options()
-    conditions: list[Filter] = [EqualTo(("queueId",), 1), IsNotNull(("queueId",)), ALWAYS]
+    conditions: list[Filter] = [EqualTo(("queue_id",), 1), IsNotNull(("queue_id",)), ALWAYS]
     left = PushdownReader(options, table_schema(options)).pushFilters(conditions)
     # the same objects: Spark goes by identity
     assert all(kept is condition for kept, condition in zip(left, conditions, strict=True))
@@ -97,9 +97,9 @@ def test_spark_looks_again_at_every_condition() -> None:
 
 def test_conditions_are_taken_together() -> None:
     conditions = [
-        GreaterThan(("queueOffset",), 3), GreaterThanOrEqual(("queueOffset",), 2), LessThan(("queueOffset",), 9),
-        LessThan(("queueOffset",), 7), In(("queueId",), (1, 2)), EqualTo(("queueId",), 2),
-        GreaterThan(("storeTimestamp",), T0), LessThan(("storeTimestamp",), T0 + timedelta(seconds=1)),
+        GreaterThan(("queue_offset",), 3), GreaterThanOrEqual(("queue_offset",), 2), LessThan(("queue_offset",), 9),
+        LessThan(("queue_offset",), 7), In(("queue_id",), (1, 2)), EqualTo(("queue_id",), 2),
+        GreaterThan(("store_time",), T0), LessThan(("store_time",), T0 + timedelta(seconds=1)),
         In(("tags",), ("a", "b")), EqualTo(("tags",), "b"),
     ]  # fmt: skip
     assert push(conditions, _options()) == Narrowing(
@@ -179,15 +179,15 @@ async def test_plans_are_narrowed_by_queue_offset_and_time(autojump_clock: MockC
         middle = datetime.fromtimestamp(cluster.wall_clock.now_ms() / 1000, UTC)
         await load_queue(pool, cluster.master.broker.address, "orders", 0, numbered(0, 10))
 
-        assert await _planned(cluster, EqualTo(("queueId",), 1)) == [(1, 0, COUNT)]
+        assert await _planned(cluster, EqualTo(("queue_id",), 1)) == [(1, 0, COUNT)]
         assert await _planned(cluster, EqualTo(("topic",), "bills")) == []
-        assert await _planned(cluster, EqualTo(("brokerName",), "broker-b")) == []
+        assert await _planned(cluster, EqualTo(("broker_name",), "broker-b")) == []
         assert await _planned(
-            cluster, GreaterThan(("queueOffset",), 290), LessThan(("queueOffset",), 295)
+            cluster, GreaterThan(("queue_offset",), 290), LessThan(("queue_offset",), 295)
         ) == [(0, 291, 295), (1, 291, 295)]
-        newer = GreaterThanOrEqual(("storeTimestamp",), middle)
+        newer = GreaterThanOrEqual(("store_time",), middle)
         assert await _planned(cluster, newer) == [(0, COUNT, COUNT + 10)]
-        older = LessThan(("storeTimestamp",), middle - timedelta(seconds=1))
+        older = LessThan(("store_time",), middle - timedelta(seconds=1))
         assert await _planned(cluster, older) == [(0, 0, COUNT), (1, 0, COUNT)]
         assert await _planned(cluster, newer, older) == []
         kafka = {"schemaMode": "kafka"}
@@ -208,8 +208,8 @@ async def test_no_row_that_meets_the_conditions_is_left_out(autojump_clock: Mock
         for _ in range(30):
             low, high = sorted(rng.sample(times, 2))
             conditions = (
-                GreaterThanOrEqual(("storeTimestamp",), _at(low)),
-                LessThanOrEqual(("storeTimestamp",), _at(high)),
+                GreaterThanOrEqual(("store_time",), _at(low)),
+                LessThanOrEqual(("store_time",), _at(high)),
             )
             ((_, start, end),) = await _planned(cluster, *conditions)
             wanted = [place for place, time in enumerate(times) if low <= time <= high]

@@ -13,7 +13,7 @@ from rocketrio.spark.reading.pushed import FOLDERS_VARIABLE, for_one_query, wide
 from rocketrio.spark.reading.schema import table_schema
 
 QUEUE_1, QUEUE_2 = Narrowing(queue_ids=frozenset((1,))), Narrowing(queue_ids=frozenset((2,)))
-ALWAYS = Not(EqualNullSafe(("queueOffset",), -9))
+ALWAYS = Not(EqualNullSafe(("queue_offset",), -9))
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ def _pushed(load_id: str, *filters: Filter) -> PushdownReader:
 
 
 def test_only_narrow_plans_without_the_constant_condition_are_for_one_query() -> None:
-    queue_1 = EqualTo(("queueId",), 1)
+    queue_1 = EqualTo(("queue_id",), 1)
     assert _pushed("a", queue_1).pushed()["plan_id"] is not None
     assert _pushed("b", queue_1, ALWAYS).pushed()["plan_id"] is None
     assert _pushed("c", EqualTo(("keys",), "k")).pushed()["plan_id"] is None
@@ -69,7 +69,7 @@ def test_only_narrow_plans_without_the_constant_condition_are_for_one_query() ->
 
 
 def test_what_was_pushed_reaches_the_reader_of_a_task() -> None:
-    planned = _pushed("a", EqualTo(("queueId",), 1))
+    planned = _pushed("a", EqualTo(("queue_id",), 1))
     reader = _pushed("b")
     reader.narrow(planned.pushed())
     assert reader.narrowing == QUEUE_1

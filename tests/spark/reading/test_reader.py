@@ -45,7 +45,7 @@ def _block(*pieces: tuple[str, int]) -> Block:
 
 
 @pytest.mark.parametrize(
-    "columns", [",".join(ALL_COLUMNS), "body", "brokerName", "queueOffset,brokerName"]
+    "columns", [",".join(ALL_COLUMNS), "body", "broker_name", "queue_offset,broker_name"]
 )
 def test_batches_have_exactly_the_schema_that_spark_checks(columns: str) -> None:
     options = _options(columns=columns)
@@ -57,7 +57,9 @@ def test_batches_have_exactly_the_schema_that_spark_checks(columns: str) -> None
 
 
 def test_rows_of_several_brokers_keep_their_names() -> None:
-    batch = _decoder(columns="queueOffset,brokerName").decode(_block(("a", 2), ("b", 1), ("a", 3)))
+    batch = _decoder(columns="queue_offset,broker_name").decode(
+        _block(("a", 2), ("b", 1), ("a", 3))
+    )
     assert batch.column(0).to_pylist() == [0, 1, 0, 0, 1, 2]
     assert batch.column(1).to_pylist() == ["a", "a", "b", "a", "a", "a"]
 
@@ -65,7 +67,7 @@ def test_rows_of_several_brokers_keep_their_names() -> None:
 def test_broker_names_follow_the_records_where_offsets_have_gaps() -> None:
     block = _block(("a", 2), ("b", 1))
     block.pieces = [(part, rows + 5, body) for part, rows, body in block.pieces]
-    assert _decoder(columns="brokerName").decode(block).column(0).to_pylist() == ["a", "a", "b"]
+    assert _decoder(columns="broker_name").decode(block).column(0).to_pylist() == ["a", "a", "b"]
 
 
 def test_records_that_cannot_be_read_are_an_error_naming_the_broker() -> None:
@@ -112,7 +114,7 @@ def _reader(cluster: Running, **given: str) -> RocketMQBatchReader:
 
 @pytest.mark.real
 def test_reader_and_partitions_travel_to_another_process_and_read_there(cluster: Running) -> None:
-    reader = _reader(cluster, minPartitions="5", columns="queueId,queueOffset,body,tags")
+    reader = _reader(cluster, minPartitions="5", columns="queue_id,queue_offset,body,tags")
     partitions = reader.partitions()
     assert len(partitions) == 5
     found: dict[int, list[tuple[int, bytes, str]]] = {}
@@ -120,8 +122,8 @@ def test_reader_and_partitions_travel_to_another_process_and_read_there(cluster:
         travelled = pickle.loads(pickle.dumps((reader, partition)))
         for batch in travelled[0].read(travelled[1]):
             for row in batch.to_pylist():
-                queue = found.setdefault(row["queueId"], [])
-                queue.append((row["queueOffset"], row["body"], row["tags"]))
+                queue = found.setdefault(row["queue_id"], [])
+                queue.append((row["queue_offset"], row["body"], row["tags"]))
     assert found == {
         queue_id: [(n, m.body, m.tags) for n, m in enumerate(numbered(queue_id, COUNT))]
         for queue_id in range(QUEUES)

@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructType
 
+from rocketrio.consuming.frames import COLUMNS
 from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.options import ReadOptions, parse_read_options
 from rocketrio.spark.reading.schema import (
@@ -23,15 +24,15 @@ def _options(**given: str) -> ReadOptions:
 def test_default_columns() -> None:
     schema = table_schema(_options())
     assert tuple(schema.names) == DEFAULT_COLUMNS == (
-        "topic", "brokerName", "queueId", "queueOffset", "keys", "tags", "body", "bornTimestamp",
-        "storeTimestamp", "properties",
+        "topic", "broker_name", "queue_id", "queue_offset", "keys", "tags", "body", "born_time",
+        "store_time", "properties",
     )  # fmt: skip
     assert all(field.nullable for field in schema.fields)
 
 
 def test_chosen_columns_in_their_order_and_any_letter_case() -> None:
-    assert table_schema(_options(columns="BODY,queueoffset,messageId")).names == [
-        "body", "queueOffset", "messageId",
+    assert table_schema(_options(columns="BODY,QUEUE_offset,message_id")).names == [
+        "body", "queue_offset", "message_id",
     ]  # fmt: skip
 
 
@@ -49,7 +50,7 @@ def test_arrow_types_are_those_that_are_decoded(form: str) -> None:
     schema = arrow_schema(table_schema(options))
     for name, source in protocol_columns(schema.names, options).items():
         assert schema.field(name).type == COLUMN_TYPES[source], name
-    assert set(schema.names) - set(protocol_columns(schema.names, options)) == {"brokerName"}
+    assert set(schema.names) - set(protocol_columns(schema.names, options)) == {"broker_name"}
 
 
 _BODY = StructType().add("body", BinaryType())
@@ -57,7 +58,7 @@ _PROPERTIES = StructType().add("properties", MapType(StringType(), StringType())
 
 
 def test_a_users_schema_chooses_columns() -> None:
-    check_schema(_BODY.add("queueOffset", LongType()), _options())
+    check_schema(_BODY.add("queue_offset", LongType()), _options())
     check_schema(StructType().add("BODY", BinaryType()), _options())
     check_schema(_PROPERTIES, _options())
     check_schema(StructType().add("properties", StringType()), _options(properties="string"))
@@ -74,16 +75,16 @@ def test_a_users_schema_chooses_columns() -> None:
             "'value' is a column of schemaMode=kafka. Otherwise there are topic",
         ),
         (
-            StructType().add("queueOffset", LongType(), nullable=False),
+            StructType().add("queue_offset", LongType(), nullable=False),
             {"onCorruptMessage": "null"},
-            "queueOffset is NOT NULL",
+            "queue_offset is NOT NULL",
         ),
         (StructType().add("bodi", BinaryType()), {}, "did you mean body?"),
         (StructType().add("body", StringType()), {}, "body is string, but the source gives binary"),
         (
-            StructType().add("queueId", LongType()),
+            StructType().add("queue_id", LongType()),
             {},
-            "queueId is bigint, but the source gives int",
+            "queue_id is bigint, but the source gives int",
         ),
         (StructType().add("tags", StringType(), nullable=False), {}, "tags is NOT NULL"),
         (StructType().add("body", BinaryType()), {"columns": "tags"}, "say different things"),
@@ -108,8 +109,34 @@ def test_schemas_that_cannot_be(schema: StructType, given: dict[str, str], why: 
     assert why in str(caught.value)
 
 
+def test_columns_are_those_of_the_library() -> None:
+    assert set(ALL_COLUMNS) == {*COLUMN_TYPES, "broker_name"} - {"properties_text"}
+    assert set(DEFAULT_COLUMNS) == set(COLUMNS)
+    for name, source in protocol_columns(ALL_COLUMNS, _options()).items():
+        assert name == source
+
+
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [
+        ("brokerName", "broker_name"),
+        ("queueId", "queue_id"),
+        ("queueOffset", "queue_offset"),
+        ("bornTimestamp", "born_time"),
+        ("store_timestamp", "store_time"),
+        ("deliverTimestamp", "deliver_time"),
+        ("messageId", "message_id"),
+        ("reconsumeTimes", "reconsume_times"),
+        ("preparedTransactionOffset", "prepared_transaction_offset"),
+    ],
+)
+def test_a_former_name_of_a_column_is_refused_with_the_one_there_is(former: str, name: str) -> None:
+    with pytest.raises(OptionError, match=f"{former!r} is none; did you mean {name}?"):
+        table_schema(_options(columns=f"body,{former}"))
+
+
 def test_an_unknown_column_names_the_known_ones() -> None:
-    with pytest.raises(OptionError, match=r"'offsets' is none.* There are topic, brokerName"):
+    with pytest.raises(OptionError, match=r"'offsets' is none.* There are topic, broker_name"):
         table_schema(_options(columns="offsets"))
     with pytest.raises(OptionError, match="'offset' is a column of schemaMode=kafka"):
         table_schema(_options(columns="offset"))
@@ -126,9 +153,9 @@ def test_a_ported_job_finds_the_columns_of_kafka() -> None:
 
 
 def test_with_columns_of_kafka_all_others_can_be_asked_for() -> None:
-    options = _options(schemaMode="kafka", columns="VALUE,brokerName,queueId,properties")
-    assert table_schema(options).names == ["value", "brokerName", "queueId", "properties"]
-    assert protocol_columns(["value", "brokerName", "offset", "partition"], options) == {
+    options = _options(schemaMode="kafka", columns="VALUE,broker_name,queue_id,properties")
+    assert table_schema(options).names == ["value", "broker_name", "queue_id", "properties"]
+    assert protocol_columns(["value", "broker_name", "offset", "partition"], options) == {
         "value": "body",
         "offset": "queue_offset",
     }
@@ -150,4 +177,4 @@ def test_columns_of_kafka_that_cannot_be(given: dict[str, str], why: str) -> Non
 
 
 def test_types_are_sparks() -> None:
-    assert table_schema(_options())["queueOffset"].dataType == LongType()
+    assert table_schema(_options())["queue_offset"].dataType == LongType()

@@ -69,7 +69,7 @@ def _offset(count: int) -> dict[str, Any]:
 def reader(monkeypatch: pytest.MonkeyPatch) -> RocketMQStreamReader:
     """One whose driver says that the query starts at 5, and that a batch goes 10 further."""
     options = parse_stream_options({"nameServer": "h:1", "subscribe": "orders"})
-    made = RocketMQStreamReader(options, StructType([StructField("queueOffset", LongType())]))
+    made = RocketMQStreamReader(options, StructType([StructField("queue_offset", LongType())]))
 
     def ask(question: Any, *args: Any, patience: float = 0.0) -> Any:
         if question is StreamDriver.initial:

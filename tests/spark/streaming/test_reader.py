@@ -19,7 +19,7 @@ _limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpar
 ReadAllAvailable, ReadMaxRows = _limits.ReadAllAvailable, _limits.ReadMaxRows
 ReadMaxBytes = _limits.ReadMaxBytes
 
-SCHEMA = StructType([StructField("queueOffset", LongType())])
+SCHEMA = StructType([StructField("queue_offset", LongType())])
 
 
 def _reader(**given: str) -> RocketMQStreamReader:

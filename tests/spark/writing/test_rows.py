@@ -192,11 +192,11 @@ def test_each_row_has_its_topic() -> None:
          "its properties have 40055 bytes; 32511 is the limit"),
         ({"body": [b"a"] * 2, "properties": pa.array([None, [{"key": "a", "value": b"\xff"}]], HEADERS)}, {},
          r"the value of a header is b'\xff', which is no UTF-8"),
-        ({"body": [b"a"] * 2, "delay_level": [18, 19]}, {}, "its delayLevel is 19, none of 0 to 18"),
-        ({"body": [b"a"] * 2, "delay_level": [None, -1]}, {}, "its delayLevel is -1, none of 0 to 18"),
+        ({"body": [b"a"] * 2, "delay_level": [18, 19]}, {}, "its delay_level is 19, none of 0 to 18"),
+        ({"body": [b"a"] * 2, "delay_level": [None, -1]}, {}, "its delay_level is -1, none of 0 to 18"),
         ({"body": [b"a"] * 2, "partition": [0, -1]}, {}, "its partition is -1, none of 0 to"),
         ({"body": [b"a"] * 2, "flag": pa.array([0, 2**31])}, {}, "its flag is 2147483648, none of"),
-        ({"body": [b"a"] * 2, "sharding_key": pa.array([b"k", b"\xfe"])}, {}, "its shardingKey is b"),
+        ({"body": [b"a"] * 2, "sharding_key": pa.array([b"k", b"\xfe"])}, {}, "its sharding_key is b"),
     ],
 )  # fmt: skip
 def test_each_wrong_row_is_named(fields: dict[str, Any], options: Any, said: str) -> None:
@@ -214,8 +214,8 @@ def test_each_wrong_row_is_named(fields: dict[str, Any], options: Any, said: str
         ("keys", "its key is"),
         ("tags", "its tags is"),
         ("topic", "its topic is"),
-        ("sharding_key", "its shardingKey is"),
-        ("broker_name", "its brokerName is"),
+        ("sharding_key", "its sharding_key is"),
+        ("broker_name", "its broker_name is"),
     ],
 )
 def test_a_text_of_sparks_that_is_none_is_a_wrong_row(role: str, said: str) -> None:

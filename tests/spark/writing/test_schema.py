@@ -64,13 +64,13 @@ def test_the_option_topic_wins_over_the_column() -> None:
 def test_every_column_has_its_place() -> None:
     found = columns(
         "tags string, keys string, body binary, properties map<string,string>, topic string,"
-        " delayLevel int, flag int, shardingKey string",
+        " delay_level int, flag int, sharding_key string",
         OPTIONS,
     )
     assert found == WriteColumns(
         2, topic=4, keys=1, tags=0, properties=3, sharding_key=7, delay_level=5, flag=6
     )
-    assert columns("body binary, queueId int, brokerName string") == WriteColumns(
+    assert columns("body binary, queue_id int, broker_name string") == WriteColumns(
         0, queue_id=1, broker_name=2
     )
 
@@ -85,11 +85,11 @@ def test_a_frame_of_kafkas_source_is_accepted() -> None:
 
 
 def test_a_frame_of_our_source_is_accepted() -> None:
-    types = {"body": "binary", "properties": "map<string,string>", "queueId": "int", "flag": "int"}
+    types = {"body": "binary", "properties": "map<string,string>", "queue_id": "int", "flag": "int"}
     ddl = ", ".join(
         f"{name} {types.get(name, 'string')}"
         for name in ALL_COLUMNS
-        if name != "deliverTimestamp"  # asking for it would be asking for a delay
+        if name != "deliver_time"  # asking for it would be asking for a delay
     )
     assert columns(ddl, OPTIONS).properties is not None
 
@@ -112,20 +112,28 @@ def test_a_frame_of_our_source_is_accepted() -> None:
             "body binary, headers array<struct<key:string,value:binary>>, properties map<string,string>",
             "columns headers and properties both say the same",
         ),
-        ("body binary, shardingKey int", "column shardingKey is int; binary or string is wanted"),
+        ("body binary, sharding_key int", "column sharding_key is int; binary or string is wanted"),
         ("body binary, partition string", "column partition is string; int is wanted"),
-        ("body binary, queueId double", "column queueId is double; int is wanted"),
-        ("body binary, brokerName int, queueId int", "column brokerName is int; string is wanted"),
-        ("body binary, delayLevel string", "column delayLevel is string; int is wanted"),
+        ("body binary, queue_id double", "column queue_id is double; int is wanted"),
+        (
+            "body binary, broker_name int, queue_id int",
+            "column broker_name is int; string is wanted",
+        ),
+        ("body binary, delay_level string", "column delay_level is string; int is wanted"),
         ("body binary, flag boolean", "column flag is boolean; int is wanted"),
-        ("body binary, delayTimeMs bigint", "column delayTimeMs: not yet: delays other than by"),
-        ("body binary, deliverTimestamp timestamp", "column deliverTimestamp: not yet"),
+        (
+            "body binary, delay_time_ms bigint",
+            "column delay_time_ms: not yet: delays other than by",
+        ),
+        ("body binary, deliver_time timestamp", "column deliver_time: not yet"),
         ("body binary, tag string", "column 'tag' is none of a message; did you mean tags?"),
         ("body binary, price int", "There are body, value, topic, "),
-        ("body binary, brokerName string", "column brokerName is there without queueId"),
+        ("body binary, shardingKey string", "is none of a message; did you mean sharding_key?"),
+        ("body binary, delayLevel int", "is none of a message; did you mean delay_level?"),
+        ("body binary, broker_name string", "column broker_name is there without queue_id"),
         (
-            "body binary, shardingKey string, partition int",
-            "columns shardingKey and partition each choose a queue",
+            "body binary, sharding_key string, partition int",
+            "columns sharding_key and partition each choose a queue",
         ),
     ],
 )

@@ -132,7 +132,7 @@ def test_rows_that_cannot_be_written_end_the_query(
     for number, (frame, mode, said) in enumerate(
         [
             (counts, "complete", "outputMode complete: a topic's messages cannot be replaced"),
-            (orders(spark, cluster).selectExpr("queueId AS body"), "append", "ROCKETMQ_SCHEMA"),
+            (orders(spark, cluster).selectExpr("queue_id AS body"), "append", "ROCKETMQ_SCHEMA"),
             (orders(spark, cluster).selectExpr("cast(null AS string) AS body"), "append", "ROCKETMQ_ROW"),
         ]
     ):  # fmt: skip

@@ -45,7 +45,7 @@ def read(spark: SparkSession, cluster: Running, topic: str, **given: str) -> Dat
 
 
 def rows_of(spark: SparkSession, cluster: Running, topic: str, **given: str) -> list[Row]:
-    return read(spark, cluster, topic, **given).orderBy("queueId", "queueOffset").collect()
+    return read(spark, cluster, topic, **given).orderBy("queue_id", "queue_offset").collect()
 
 
 def test_every_column_arrives(spark: SparkSession, cluster: Running) -> None:
@@ -55,12 +55,12 @@ def test_every_column_arrives(spark: SparkSession, cluster: Running) -> None:
         "if(id % 2 = 0, 'even', null) AS tags",
         "map('number', cast(id AS string), 'empty', '', 'KEYS', 'not this') AS properties",
         "cast(id AS int) AS flag",
-        "cast(0 AS int) AS delayLevel",
+        "cast(0 AS int) AS delay_level",
     )
     write(frame, cluster, "columns")
-    columns = "body,keys,tags,properties,flag,uniqueKey"
+    columns = "body,keys,tags,properties,flag,unique_key"
     rows = read(spark, cluster, "columns", columns=columns).collect()
-    assert len({row.uniqueKey for row in rows}) == len(rows) == 1000
+    assert len({row.unique_key for row in rows}) == len(rows) == 1000
     by_flag = {row.flag: row for row in rows}
     row = by_flag[41]
     assert (bytes(row.body), row.keys, row.tags) == (b"body-41", "key-41", None)
@@ -94,7 +94,7 @@ def test_a_frame_of_kafkas_shape_is_written(spark: SparkSession, cluster: Runnin
     )
     write(frame, cluster, None)
     rows = rows_of(spark, cluster, "kafka")
-    assert {(row.queueId, row.keys, bytes(row.body)) for row in rows} == {
+    assert {(row.queue_id, row.keys, bytes(row.body)) for row in rows} == {
         (number % 4, f"k{number}", b"%d" % number) for number in range(8)
     }
     assert {row.properties["h"] for row in rows} == {"v"}
@@ -108,7 +108,7 @@ def test_rows_of_a_sharding_key_keep_their_order(spark: SparkSession, cluster: R
         spark.range(0, 4000, numPartitions=2)
         .withColumn("task", spark_partition_id())
         .selectExpr(
-            "concat(task, '/', id % 10) AS shardingKey",
+            "concat(task, '/', id % 10) AS sharding_key",
             "concat(task, '/', id % 10) AS keys",
             "cast(id AS string) AS body",
         )
@@ -117,7 +117,7 @@ def test_rows_of_a_sharding_key_keep_their_order(spark: SparkSession, cluster: R
     queues = [MessageQueue("keyed", "broker-a", number) for number in range(QUEUES)]
     by_key: dict[str, list[int]] = defaultdict(list)
     for row in rows_of(spark, cluster, "keyed"):
-        assert queue_for_key(row.keys, queues).queue_id == row.queueId
+        assert queue_for_key(row.keys, queues).queue_id == row.queue_id
         by_key[row.keys].append(int(bytes(row.body)))
     assert sum(map(len, by_key.values())) == 4000
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
@@ -125,22 +125,22 @@ def test_rows_of_a_sharding_key_keep_their_order(spark: SparkSession, cluster: R
 
 def test_rows_choose_their_queue(spark: SparkSession, cluster: Running) -> None:
     frame = spark.range(40).selectExpr(
-        "cast(id % 4 AS int) AS queueId", "'broker-a' AS brokerName", "cast(id AS string) AS body"
+        "cast(id % 4 AS int) AS queue_id", "'broker-a' AS broker_name", "cast(id AS string) AS body"
     )
     write(frame, cluster, "aimed")
-    write(frame.drop("brokerName").withColumnRenamed("queueId", "partition"), cluster, "numbered")
+    write(frame.drop("broker_name").withColumnRenamed("queue_id", "partition"), cluster, "numbered")
     for topic in ("aimed", "numbered"):
         for row in rows_of(spark, cluster, topic):
-            assert int(bytes(row.body)) % 4 == row.queueId
+            assert int(bytes(row.body)) % 4 == row.queue_id
 
 
 def test_a_delayed_row_comes_later(spark: SparkSession, cluster: Running) -> None:
-    frame = spark.createDataFrame([("now", 0), ("later", 2)], "body string, delayLevel int")
+    frame = spark.createDataFrame([("now", 0), ("later", 2)], "body string, delay_level int")
     write(frame, cluster, "delayed")
     deadline = time.monotonic() + 30
     while read(spark, cluster, "delayed").count() < 2 and time.monotonic() < deadline:
         time.sleep(0.5)
-    born = "cast(bornTimestamp AS double) AS born", "cast(storeTimestamp AS double) AS stored"
+    born = "cast(born_time AS double) AS born", "cast(store_time AS double) AS stored"
     found = read(spark, cluster, "delayed").selectExpr("cast(body AS string) AS body", *born)
     waited = {row.body: row.stored - row.born for row in found.collect()}
     assert waited["now"] < 4
@@ -153,7 +153,7 @@ def test_what_was_read_is_written_back_as_it_is(spark: SparkSession, cluster: Ru
         "map('n', cast(id AS string)) AS properties",
     )  # fmt: skip
     write(frame, cluster, "original")
-    write(read(spark, cluster, "original").drop("queueId", "brokerName"), cluster, "copy")
+    write(read(spark, cluster, "original").drop("queue_id", "broker_name"), cluster, "copy")
     columns = ["body", "keys", "tags", "properties['n']"]
     found = [
         sorted(read(spark, cluster, topic).selectExpr(*columns).collect())
@@ -189,7 +189,7 @@ def test_a_batch_that_is_run_again_under_its_id_repeats_itself(
 def test_repeats_are_not_known_without_a_map_of_properties(
     spark: SparkSession, column: str, said: str
 ) -> None:
-    place = ("topic", "brokerName", "queueId", "queueOffset")
+    place = ("topic", "broker_name", "queue_id", "queue_offset")
     frame = spark.range(1).selectExpr(*(f"id AS {name}" for name in place), column)
     with pytest.raises(SchemaError, match=said):
         frame.transform(drop_repeated_rows)
@@ -198,8 +198,8 @@ def test_repeats_are_not_known_without_a_map_of_properties(
 def test_an_offset_that_is_used_again_is_another_message(spark: SparkSession) -> None:
     """A log became shorter, and what was stored later got the offsets of what is gone."""
     frame = spark.sql(
-        "SELECT 'orders' AS topic, 'a' AS brokerName, 0 AS queueId, 7L AS queueOffset, map('k', 'v') AS properties,"
-        " timestamp_seconds(id) AS storeTimestamp FROM range(2)"
+        "SELECT 'orders' AS topic, 'a' AS broker_name, 0 AS queue_id, 7L AS queue_offset, map('k', 'v') AS properties,"
+        " timestamp_seconds(id) AS store_time FROM range(2)"
     )
     assert frame.transform(drop_repeated_rows).count() == 2
 
@@ -222,7 +222,7 @@ def test_sql_writes_too(spark: SparkSession, cluster: Running) -> None:
         (["'x' AS body"], {"secretKey": "s"}, "secretkey: not yet: authentication"),
         (["if(id = 3, null, 'x') AS body"], {}, r"\[ROCKETMQ_ROW\] row \d+ of task \d+ .*its body is null"),
         (["repeat('x', 2000) AS body"], {"maxMessageBytes": "1999"}, "its body has 2000 bytes; maxMessageBytes=1999"),
-        (["'x' AS body", "cast(19 AS int) AS delayLevel"], {}, "its delayLevel is 19, none of 0 to 18"),
+        (["'x' AS body", "cast(19 AS int) AS delay_level"], {}, "its delay_level is 19, none of 0 to 18"),
         (["'x' AS body", "cast(9 AS int) AS partition"], {}, "wants partition 9 of topic wrong, which has"),
         (["'x' AS body"], {"nameServer": "127.0.0.1:1", "sendRetries": "0"}, r"\[ROCKETMQ_BROKER_UNREACHABLE\]"),
         (["'x' AS body"], {"topic": "nowhere", "autoCreateTopic": "false"}, r"\[ROCKETMQ_TOPIC_NOT_FOUND\].*nowhere"),

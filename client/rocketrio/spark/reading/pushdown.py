@@ -1,9 +1,9 @@
 """Conditions of a query that narrow what is read, for `filterPushdown=true` on PySpark 4.1 and later.
 
-    topic, brokerName, queueId (kafka: partition)   = IN
-    queueOffset (kafka: offset)                     = < <= > >= IN, by bounds
-    storeTimestamp (kafka: timestamp)               = < <= > >= by the offsets of those times, widened by 1 ms
-    tags                                            = IN        as the broker's filter, which compares hashes
+    topic, broker_name, queue_id (kafka: partition)   = IN
+    queue_offset (kafka: offset)                      = < <= > >= IN, by bounds
+    store_time (kafka: timestamp)                     = < <= > >= by the offsets of those times, widened by 1 ms
+    tags                                              = IN        as the broker's filter, which compares hashes
 
 Spark applies all of them again, because it gives every query on a DataFrame the plan that was made last: `pushed` keeps
 plans wide enough for that. The one query whose plan Python cannot make is one without any condition. Who has
@@ -42,13 +42,13 @@ from rocketrio.spark.reading.reader import RocketMQBatchReader
 
 _NAMES: Final = {
     "topic": "topics",
-    "brokername": "broker_names",
-    "queueid": "queue_ids",
+    "broker_name": "broker_names",
+    "queue_id": "queue_ids",
     "partition": "partitions",
 }
 """Columns of which a queue has one value, and the field of Narrowing."""
-_OFFSETS: Final = ("queueoffset", "offset")
-_TIMES: Final = ("storetimestamp", "timestamp")
+_OFFSETS: Final = ("queue_offset", "offset")
+_TIMES: Final = ("store_time", "timestamp")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _COMPARISONS: Final = (
     EqualTo,

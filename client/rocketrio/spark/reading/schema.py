@@ -28,8 +28,8 @@ from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import suggestion
 from rocketrio.spark.reading.options import ReadOptions
 
-BROKER_NAME: Final = "brokerName"
-QUEUE_OFFSET: Final = "queueOffset"
+BROKER_NAME: Final = "broker_name"
+QUEUE_OFFSET: Final = "queue_offset"
 PARTITION: Final = "partition"
 TIMESTAMP_TYPE: Final = "timestampType"
 HEADERS: Final = "headers"
@@ -53,28 +53,28 @@ _STRING, _BINARY, _INT, _LONG, _TIMESTAMP = (
 _COLUMNS: Final[Mapping[str, Column]] = {
     "topic": Column(_STRING, "topic"),
     BROKER_NAME: Column(_STRING),
-    "queueId": Column(_INT, "queue_id"),
+    "queue_id": Column(_INT, "queue_id"),
     QUEUE_OFFSET: Column(_LONG, "queue_offset"),
     "keys": Column(_STRING, "keys", may_be_null=True),
     "tags": Column(_STRING, "tags", may_be_null=True),
     "body": Column(_BINARY, "body"),
-    "bornTimestamp": Column(_TIMESTAMP, "born_time", may_be_null=True),
-    "storeTimestamp": Column(_TIMESTAMP, "store_time", may_be_null=True),
+    "born_time": Column(_TIMESTAMP, "born_time", may_be_null=True),
+    "store_time": Column(_TIMESTAMP, "store_time", may_be_null=True),
     "properties": Column(MapType(_STRING, _STRING), "properties"),
     # From here on only when asked for.
-    "messageId": Column(_STRING, "message_id"),
-    "uniqueKey": Column(_STRING, "unique_key", may_be_null=True),
-    "offsetMessageId": Column(_STRING, "offset_message_id"),
+    "message_id": Column(_STRING, "message_id"),
+    "unique_key": Column(_STRING, "unique_key", may_be_null=True),
+    "offset_message_id": Column(_STRING, "offset_message_id"),
     "flag": Column(_INT, "flag"),
-    "sysFlag": Column(_INT, "sys_flag"),
-    "reconsumeTimes": Column(_INT, "reconsume_times"),
-    "physicalOffset": Column(_LONG, "physical_offset"),
-    "preparedTransactionOffset": Column(_LONG, "prepared_transaction_offset"),
-    "bornHost": Column(_STRING, "born_host"),
-    "storeHost": Column(_STRING, "store_host"),
-    "bodyCrc": Column(_INT, "body_crc"),
-    "storeSize": Column(_INT, "store_size"),
-    "deliverTimestamp": Column(_TIMESTAMP, "deliver_time", may_be_null=True),
+    "sys_flag": Column(_INT, "sys_flag"),
+    "reconsume_times": Column(_INT, "reconsume_times"),
+    "physical_offset": Column(_LONG, "physical_offset"),
+    "prepared_transaction_offset": Column(_LONG, "prepared_transaction_offset"),
+    "born_host": Column(_STRING, "born_host"),
+    "store_host": Column(_STRING, "store_host"),
+    "body_crc": Column(_INT, "body_crc"),
+    "store_size": Column(_INT, "store_size"),
+    "deliver_time": Column(_TIMESTAMP, "deliver_time", may_be_null=True),
 }
 _DEFAULT_COUNT: Final = 10
 

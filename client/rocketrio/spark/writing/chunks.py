@@ -198,9 +198,9 @@ def _place_of(
         names = ", ".join(queues[place].broker_name for place in fitting)
         raise RowError(
             f"{rows.name_of(row)} wants queue {queue_id} of topic {topic}, which several brokers have: {names};"
-            " add the column brokerName"
+            " add the column broker_name"
         )
     raise RowError(
         f"{rows.name_of(row)} wants queue {queue_id}{where} of topic {topic}, which is not there;"
-        " drop the columns queueId and brokerName to spread rows over all queues"
+        " drop the columns queue_id and broker_name to spread rows over all queues"
     )

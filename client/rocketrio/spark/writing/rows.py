@@ -138,7 +138,7 @@ class RowEncoder:
         topics, topic_places = self._topics(batch)
         bodies, is_compressed = self._bodies(batch)
         flags = self._numbers(batch, columns.flag, _I32, "flag", missing=0)
-        delays = self._numbers(batch, columns.delay_level, _DELAYS, "delayLevel", missing=0)
+        delays = self._numbers(batch, columns.delay_level, _DELAYS, "delay_level", missing=0)
         properties = self._properties(batch, delays)
         entries, sizes = _entries(bodies, properties, flags)
         is_alone = sizes > min(self.options.send_batch_size, self.options.max_message_size)
@@ -272,7 +272,7 @@ class RowEncoder:
     def _targets(self, batch: Any) -> dict[str, Any]:
         columns, ids = self.columns, range(2**31)
         if columns.sharding_key is not None:
-            column = as_utf8(batch.column(columns.sharding_key), "its shardingKey")
+            column = as_utf8(batch.column(columns.sharding_key), "its sharding_key")
             return {"keys": None if column.null_count == len(column) else column}
         if columns.partition is not None:
             return {
@@ -282,10 +282,10 @@ class RowEncoder:
             return {}
         names = None
         if columns.broker_name is not None:
-            column = as_utf8(batch.column(columns.broker_name), "its brokerName")
+            column = as_utf8(batch.column(columns.broker_name), "its broker_name")
             names = column.cast(pa.string()).to_pylist()
         return {
-            "queue_ids": self._numbers(batch, columns.queue_id, ids, "queueId", missing=-1),
+            "queue_ids": self._numbers(batch, columns.queue_id, ids, "queue_id", missing=-1),
             "broker_names": names,
         }
 

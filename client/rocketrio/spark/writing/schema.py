@@ -1,13 +1,13 @@
 """The columns of a write: which of a DataFrame's columns says what of a message, and what type it may have.
 
-    body | value          binary or string; the only one that must be there
-    topic                 unless the option `topic` says it for all
-    key | keys, tags      as RocketMQ's KEYS and TAGS
-    properties            map<string,string>;  headers  array<struct<key,value>> as Kafka's, one of the two
-    shardingKey           rows with the same one go to the same queue, in order
-    partition             a place in the topic's sorted list of queues, as `schemaMode=kafka` numbers them
-    queueId, brokerName   that queue of that broker; the name may be missing where one broker has the topic
-    delayLevel, flag
+    body | value            binary or string; the only one that must be there
+    topic                   unless the option `topic` says it for all
+    key | keys, tags        as RocketMQ's KEYS and TAGS
+    properties              map<string,string>;  headers  array<struct<key,value>> as Kafka's, one of the two
+    sharding_key            rows with the same one go to the same queue, in order
+    partition               a place in the topic's sorted list of queues, as `schemaMode=kafka` numbers them
+    queue_id, broker_name   that queue of that broker; the name may be missing where one broker has the topic
+    delay_level, flag
 
 Where a message lay in the topic it came from (its offset, its times) is known here too, and not written.
 
@@ -77,23 +77,23 @@ _ROLES: Final[Mapping[str, tuple[str, Callable[[DataType], bool], str]]] = {
     "tags": ("tags", *_TEXT),
     "properties": ("properties", _is_map, "map<string,string>"),
     "headers": ("properties", _is_headers, "array<struct<key:string,value:binary>>"),
-    "shardingKey": ("sharding_key", *_TEXT_OR_BYTES),
+    "sharding_key": ("sharding_key", *_TEXT_OR_BYTES),
     "partition": ("partition", *_WHOLE),
-    "queueId": ("queue_id", *_WHOLE),
-    "brokerName": ("broker_name", *_TEXT),
-    "delayLevel": ("delay_level", *_WHOLE),
+    "queue_id": ("queue_id", *_WHOLE),
+    "broker_name": ("broker_name", *_TEXT),
+    "delay_level": ("delay_level", *_WHOLE),
     "flag": ("flag", *_WHOLE),
 }
 """Column to field of WriteColumns, what its type must be, and how an error says that."""
 
 NOT_WRITTEN: Final = (
-    "queueOffset", "bornTimestamp", "storeTimestamp", "messageId", "uniqueKey", "offsetMessageId",
-    "sysFlag", "reconsumeTimes", "physicalOffset", "preparedTransactionOffset", "bornHost", "storeHost",
-    "bodyCrc", "storeSize", "offset", "timestamp", "timestampType",
+    "queue_offset", "born_time", "store_time", "message_id", "unique_key", "offset_message_id",
+    "sys_flag", "reconsume_times", "physical_offset", "prepared_transaction_offset", "born_host", "store_host",
+    "body_crc", "store_size", "offset", "timestamp", "timestampType",
 )  # fmt: skip
 """Columns that our source or Kafka's has and that say nothing of a message to be sent."""
 
-_NOT_YET: Final = ("delayTimeMs", "deliverTimestamp")
+_NOT_YET: Final = ("delay_time_ms", "deliver_time")
 
 
 @attrs.frozen
@@ -124,7 +124,7 @@ def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
         lower = field.name.lower()
         if lower in not_yet:
             raise SchemaError(
-                f"column {field.name}: not yet: delays other than by level; give delayLevel (1 to 18)"
+                f"column {field.name}: not yet: delays other than by level; give delay_level (1 to 18)"
             )
         if lower not in by_lower:
             if lower not in ignored:
@@ -170,6 +170,6 @@ def _check_whole(
         )
     if "broker_name" in places and "queue_id" not in places:
         raise SchemaError(
-            "column brokerName is there without queueId: give both, or partition, the place in the"
+            "column broker_name is there without queue_id: give both, or partition, the place in the"
             " topic's sorted list of queues, or neither"
         )
