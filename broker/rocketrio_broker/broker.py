@@ -14,7 +14,7 @@ Unlike Java: no part reaches another through this class; each was given what it 
 
 import logging
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -413,7 +413,9 @@ async def open_broker(
             )
 
 
-async def _gather(parts: BrokerParts, peers: Peers, only: str | None) -> None:
+async def _gather(
+    parts: BrokerParts, peers: Peers, only: str | None, silent: Collection[str] = ()
+) -> None:
     """Tables and offsets of the slaves, or of the one broker that has just been the master."""
     limit = GATHER_LIMIT
     if only is not None:
@@ -424,6 +426,7 @@ async def _gather(parts: BrokerParts, peers: Peers, only: str | None) -> None:
         consumer_offsets=parts.consumer_offsets,
         tables=SlaveTables(parts.topics, parts.groups),
         queue_end=parts.store.next_queue_offset,
+        silent=silent,
         limit=limit,
     )
 

@@ -31,6 +31,7 @@ from rocketrio_broker.broker_parts import BrokerParts
 from rocketrio_broker.config import BrokerConfig, LiveConfig, Role
 from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.ha.group_transfer import GroupTransferService
+from rocketrio_broker.ha.missing_tail import FetchedTail
 from rocketrio_broker.ha.open_epoch import EpochOpener
 from rocketrio_broker.ha.other_master import ASK_LIMIT, OtherMaster, OtherMasters
 from rocketrio_broker.ha.slave import SlaveReplication, SlaveStatistics
@@ -100,9 +101,9 @@ class RoleService:
         registration: BrokerRegistration,
         group_transfer: GroupTransferService,
         follow: Callable[[], SlaveReplication],
-        fetch: Callable[[Callable[[str], None]], Awaitable[object]],
+        fetch: Callable[[Callable[[str], None]], Awaitable[FetchedTail]],
         opener: EpochOpener,
-        gather: Callable[[str | None], Awaitable[object]],
+        gather: Callable[[str | None, Collection[str]], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
         find_masters: FindMasters,
         find_successor: FindSuccessor,
@@ -114,8 +115,8 @@ class RoleService:
 
         `fetch` gets what only slaves have of the log; it is given what to call when that takes long. `opener` opens the
         epoch of the writes that come now.
-        `gather` is given the only broker to ask, where there is but one; `ask_outcome` asks the broker at an address
-        what became of a hand-over.
+        `gather` is given the only broker to ask, where there is but one, and who was asked in vain; `ask_outcome` asks
+        the broker at an address what became of a hand-over.
         `find_masters` is given where another master was last, `claim_id` asks the one at an address for a slave's id.
         `watch_new_log` runs while this broker leads with a log that began with it.
         """
@@ -328,14 +329,15 @@ class RoleService:
             if (other := self._rival(found)) is not None:
                 await self._yield_to(other)
                 return
+        silent: Collection[str] = ()
         known_to = store.max_physical_offset
         if self._topics_known_to is not None:
             known_to = min(known_to, self._topics_known_to)
         if former is None:
-            await self._fetch(self._stand_by)
+            silent = (await self._fetch(self._stand_by)).unreachable
             self._expect_acknowledgements()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._gather, former)
+            nursery.start_soon(self._gather, former, silent)
             nursery.start_soon(self._opener.ask, former)
         self._parts.deleted_topics.follow()
         try:
@@ -511,7 +513,7 @@ class RoleService:
     async def _gather_again(self) -> None:
         """For what was committed to a slave until this master was registered."""
         await trio.sleep(GATHER_AGAIN_AFTER)
-        await self._gather(None)
+        await self._gather(None, ())
 
     def _expect_acknowledgements(self) -> None:
         self._group_transfer.change_role(

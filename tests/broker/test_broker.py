@@ -44,6 +44,31 @@ async def test_any_host_is_served_and_one_is_told(autojump_clock: MockClock) -> 
         assert (ours.address, ours.ha_address) == ("10.0.0.10:10911", "10.0.0.10:10912")
 
 
+async def test_broker_whose_name_server_is_down_says_so_and_serves_after_ha_return_wait(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    host = MemoryNetwork().host("10.0.0.10")
+    broker = config(listen="10.0.0.10:10911", namesrv="10.0.0.9:9876")
+    async with trio.open_nursery() as nursery:
+
+        async def serve(*, task_status: trio.TaskStatus[None]) -> None:
+            async with open_broker(broker, disk=MemoryDisk(), dial=host.dial, listen=host.listen):
+                task_status.started()
+                await trio.sleep_forever()
+
+        async def look() -> None:
+            await trio.sleep(1)
+            assert "not serving yet" in caplog.text
+            assert "unreachable=name server 10.0.0.9:9876" in caplog.text
+
+        began = trio.current_time()
+        nursery.start_soon(look)
+        await nursery.start(serve)
+        assert trio.current_time() - began < broker.ha_return_wait + 1
+        nursery.cancel_scope.cancel()
+
+
 async def test_taken_port_is_an_error_and_frees_the_others(autojump_clock: MockClock) -> None:
     host = MemoryNetwork().host("10.0.0.10")
     taken = await host.listen("10.0.0.10:10909")

@@ -12,7 +12,7 @@ Unlike Java: Apache's master comes back with what it last knew, and the periodic
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -55,32 +55,33 @@ async def gather_slave_offsets(
     consumer_offsets: ConsumerOffsetManager,
     tables: SlaveTables | None = None,
     queue_end: Callable[[str, int], int] | None = None,
+    silent: Collection[str] = (),
     limit: float = GATHER_LIMIT,
     level: int = logging.WARNING,
 ) -> GatheredOffsets:
     """Raise `consumer_offsets`, and `tables`, to what the slaves of this name have. Never fails.
 
-    Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. A cancel leaves what was merged
-    so far.
+    Takes `limit` seconds at most; a peer that could not be asked is logged at `level`. Who was `silent` for long
+    already is asked once. A cancel leaves what was merged so far.
     """
     if queue_end is not None:
         consumer_offsets.cut(queue_end)
-    gathering = _Gathering(peers, consumer_offsets, tables, queue_end)
-    with trio.move_on_after(limit) as waiting:
+    gathering = _Gathering(peers, consumer_offsets, tables, queue_end, silent)
+    began = trio.current_time()
+    with trio.move_on_after(limit):
         async with trio.open_nursery() as nursery:
             gathering.ask_slaves(peers.remembered(), nursery)
             for addr in peers.name_servers:
                 nursery.start_soon(gathering.ask_name_server, addr, nursery)
     result = gathering.result
-    if waiting.cancelled_caught:
-        for addr, error in result.unreachable.items():
-            logger.log(
-                level,
-                "serving without the offsets of a peer that could not be asked; "
-                "what was committed to a slave meanwhile may be read again "
-                "peer=%s waited=%g reason=%s",
-                addr, limit, error,
-            )  # fmt: skip
+    for addr, error in result.unreachable.items():
+        logger.log(
+            level,
+            "serving without the offsets of a peer that could not be asked; "
+            "what was committed to a slave meanwhile may be read again "
+            "peer=%s waited=%.1f reason=%s",
+            addr, trio.current_time() - began, error,
+        )  # fmt: skip
     if result.slaves_asked:
         logger.info(
             "offsets taken over slaves=%s raised=%d", ",".join(result.slaves_asked), result.raised
@@ -97,8 +98,10 @@ class _Gathering:
         consumer_offsets: ConsumerOffsetManager,
         tables: SlaveTables | None,
         queue_end: Callable[[str, int], int] | None,
+        silent: Collection[str],
     ) -> None:
         self.result = GatheredOffsets()
+        self._silent = silent
         self._peers = peers
         self._known: set[str] = set()
         self._consumer_offsets = consumer_offsets
@@ -107,7 +110,7 @@ class _Gathering:
 
     async def ask_name_server(self, addr: str, nursery: trio.Nursery) -> None:
         """Ask until it answers, and then the slaves it names."""
-        self.ask_slaves(await self._insist(addr, self._peers.listed_slaves), nursery)
+        self.ask_slaves(await self._insist(addr, self._peers.listed_slaves) or (), nursery)
 
     def ask_slaves(self, addrs: Sequence[str], nursery: trio.Nursery) -> None:
         """Ask those that are new, each in a task of its own."""
@@ -121,6 +124,8 @@ class _Gathering:
         if self._tables is not None:
             await self._insist(addr, partial(self._tables.take_over, self._peers.call))
         offsets = await self._insist(addr, self._offsets)
+        if offsets is None:
+            return
         self.result.slaves_missing.discard(addr)
         self.result.raised += self._consumer_offsets.take_over(offsets, queue_end=self._queue_end)
         self.result.slaves_asked.append(addr)
@@ -129,8 +134,8 @@ class _Gathering:
         body = await ask(self._peers.call, addr, GetAllConsumerOffsetRequestHeader(versions=True))
         return read_table(body, VersionedConsumerOffsets, what="consumer offsets")
 
-    async def _insist(self, addr: str, asking: Callable[[str], Awaitable[Answer]]) -> Answer:
-        """The answer, however often it takes; until then the peer stands among the unreachable."""
+    async def _insist(self, addr: str, asking: Callable[[str], Awaitable[Answer]]) -> Answer | None:
+        """The answer, however often it takes, or None of a silent peer; without it a peer is among the unreachable."""
         unreachable = self.result.unreachable
         unreachable[addr] = NotReachable("No answer in time", broker_addr=addr)
         while True:
@@ -138,6 +143,8 @@ class _Gathering:
                 answer = await asking(addr)
             except Error as error:
                 unreachable[addr] = error
+                if addr in self._silent:
+                    return None
                 await trio.sleep(ASK_AGAIN_PAUSE)
             else:
                 del unreachable[addr]

@@ -124,7 +124,8 @@ class MissingTail:
             if not is_told:
                 is_told = True
                 logger.info(
-                    "asking again before it serves, for messages that only a slave may have unreachable=%s wait=%g",
+                    "not serving yet, asking again for messages that only a slave may have "
+                    "unreachable=%s ha_return_wait=%g",
                     self._named(result), rule.wait,
                 )  # fmt: skip
             # A log that takes nothing cannot go on either: it is not too late when there is room.

@@ -113,6 +113,24 @@ async def test_slaves_of_other_names_are_not_asked(autojump_clock: MockClock) ->
     assert await gather(peers, manager()) == GatheredOffsets()
 
 
+async def test_who_was_silent_for_long_already_is_asked_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    peers = FakePeers(
+        {OTHER_NAME_SERVER: cluster({1: SLAVE, 2: OTHER_SLAVE}), SLAVE: offsets({})},
+        up_at={NAME_SERVER: 60.0, OTHER_SLAVE: 60.0},
+    )
+    result = await gather_slave_offsets(
+        peers=Peers(peers.call, (NAME_SERVER, OTHER_NAME_SERVER), "broker-a", OWN),
+        consumer_offsets=manager(),
+        silent=(NAME_SERVER, OTHER_SLAVE),
+    )
+    assert result.slaves_asked == [SLAVE]
+    assert result.unreachable.keys() == {NAME_SERVER, OTHER_SLAVE}
+    assert caplog.text.count("could not be asked") == 2
+    assert trio.current_time() == 0.0
+
+
 async def test_nobody_to_ask_takes_no_time(autojump_clock: MockClock) -> None:
     kept = manager()
     await gather_slave_offsets(
