@@ -1,7 +1,6 @@
-"""Every recipe of docs/spark-recipes.md, and what the README says of Spark, run but for the name server's address."""
+"""Run the recipes of docs/spark-recipes.md and the Spark code of the README, and check what they find."""
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import msgpack
 import pytest
 import trio
 from pyspark.sql import SparkSession
+from tests.examples.documents import Document
 from tests.spark.load import Running, channel_pool, create_topic, load_queue, running_cluster
 
 from rocketrio.spark import from_rocketmq
@@ -17,10 +17,6 @@ from rocketrio_protocol.message import Message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-RECIPES = Path(__file__).parents[2] / "docs" / "spark-recipes.md"
-README = RECIPES.parents[1] / "README.md"
-LISTED_ADDRESS = "10.0.0.1:9876"
-LISTED_IN_README = "127.0.0.1:9876"
 ORDERS = 6
 
 
@@ -68,14 +64,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def named(spark: SparkSession, cluster: Running) -> dict[str, Any]:
-    """What the recipes give names to, after all of them have run in their order."""
-    names: dict[str, Any] = {"spark": spark}
-    blocks = re.findall(r"```python\n(.*?)```", RECIPES.read_text(), re.DOTALL)
-    assert len(blocks) == RECIPES.read_text().count("```python")
-    for block in blocks:
-        exec(block.replace(LISTED_ADDRESS, cluster.name_server), names)
-    return names
+def named(
+    spark: SparkSession, cluster: Running, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """The names that the recipes made, after all of them have run in their order."""
+    document = Document(
+        "docs/spark-recipes.md",
+        tmp_path_factory.mktemp("recipes"),
+        {"10.0.0.1:9876": cluster.name_server},
+    )
+    document.names["spark"] = spark
+    return document.run()
 
 
 def _rows(frame: Any) -> list[tuple[Any, ...]]:
@@ -132,13 +131,10 @@ def test_sql_does_it_too(named: dict[str, Any]) -> None:
 def test_readme_reads_orders_and_writes_those_that_are_paid(
     spark: SparkSession, cluster: Running, tmp_path: Path
 ) -> None:
-    block = re.search(
-        r"```python\n(from pyspark[^`]*from_rocketmq.*?)```", README.read_text(), re.DOTALL
-    )
-    assert block is not None
-    names: dict[str, Any] = {"spark": spark}
-    code = block[1].replace('checkpoint"', f'{tmp_path}/checkpoint"')
-    exec(code.replace(LISTED_IN_README, cluster.name_server), names)
+    replaced = {"127.0.0.1:9876": cluster.name_server, "/checkpoints": f"{tmp_path}/checkpoints"}
+    document = Document("README.md", tmp_path, replaced)
+    document.names["spark"] = spark
+    names = document.run(only=lambda source: "(spark" in source)
     assert names["query"].awaitTermination(200), names["query"].status
     found = from_rocketmq(spark, "paid-orders", name_servers=cluster.name_server).collect()
     orders = sorted((row.keys, json.loads(bytes(row.body))["cents"]) for row in found)

@@ -1,0 +1,37 @@
+"""Run the code of README and guides against a cluster in processes of its own; Spark's runs in tests/spark."""
+
+from pathlib import Path
+
+import pytest
+from tests.examples.documents import Document
+from tests.spark.load import running_cluster
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+LISTED_ADDRESS = "127.0.0.1:9876"
+
+
+def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Document:
+    with running_cluster(folder / "data", slaves=1) as cluster:
+        monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
+        document = Document(name, folder, {LISTED_ADDRESS: cluster.name_server})
+        document.run(only=lambda source: "(spark" not in source)
+        return document
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_readme_sends_and_receives(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = run(name, tmp_path, monkeypatch).printed
+    assert printed[0].startswith("SEND_OK numbers@broker-a:")
+    assert len(printed) == 1 + 1000
+    assert sum(line.endswith("number-1 b'1'") for line in printed) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["docs/index-page.md", "docs/client.md", "docs/asyncio.md", "docs/testing.md"],
+)
+def test_guide_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(name, tmp_path, monkeypatch)
