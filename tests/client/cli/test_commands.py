@@ -436,6 +436,7 @@ def test_wrong_use_ends_with_two(arguments: list[str]) -> None:
     [
         (["consume", "t", "--group", "g", "--from", "first"], "earliest"),
         (["consume", "t", "--group", "g", "--from", "LATEST"], "latest"),
+        (["offsets", "t", "--group", "g", "--queue", "1"], "--queue-id"),
     ],
 )
 def test_a_former_word_is_an_error_that_names_the_one_there_is(

@@ -231,6 +231,13 @@ async def test_wrong_columns_are_refused_before_anything_is_received(columns: An
         await receive_table(HandOut("g"), columns, 10, 0.0)
 
 
+async def test_a_former_name_of_a_column_is_refused_with_those_there_are() -> None:
+    with pytest.raises(
+        ConfigError, match=r"store_timestamp is no column; there are .* store_time,"
+    ):
+        await receive_table(HandOut("g"), ("store_timestamp",), 10, 0.0)
+
+
 def test_types_are_those_of_the_list_of_columns() -> None:
     table = table_of([decode_messages(stored(3)), decode_messages(stored(40))], COLUMNS)
     known = {"broker_name": pa.string(), **COLUMN_TYPES}
