@@ -25,6 +25,9 @@ _RANGES: Final = {
 """The names of ranges by the millisecond at which each begins; Java cuts times to whole milliseconds."""
 
 
+_NO_PUTS: Final = -1.0
+
+
 class PutTimes:
     """The counts of one broker."""
 
@@ -63,7 +66,7 @@ class PutTimes:
         return "".join(f"{name}:{n} " for name, n in zip(_RANGES.values(), counts, strict=True))
 
     def _percentile(self, share: float) -> float:
-        """Return how many milliseconds this share of the puts took at most, to a step's accuracy."""
+        """Return how many milliseconds this share of the puts took at most, to a step's accuracy; -1 without puts."""
         counts = self._last or []
         wanted = sum(counts) * share
         for index, passed in enumerate(accumulate(counts)):
@@ -71,4 +74,4 @@ class PutTimes:
                 low = _BOUNDS[index - 1] if index else 0
                 high = _BOUNDS[min(index, len(_BOUNDS) - 1)]
                 return high - (high - low) * (passed - wanted) / counts[index]
-        return 0.0
+        return _NO_PUTS

@@ -3,6 +3,7 @@
 Answers to: StoreStatsService, DefaultMessageStore.getRuntimeInfo.
 """
 
+import time
 from collections import deque
 from typing import Final
 
@@ -20,6 +21,8 @@ from rocketrio_protocol.remoting.tasks import every
 WINDOWS: Final = (10, 60, 600)
 """Seconds; rates are told as "a b c" over these, as StoreStatsService does."""
 
+UNKNOWN: Final = "-1"
+"""Of a number that is not measured, as Apache's brokers have it for the time of the oldest message of none."""
 _SAMPLE_INTERVAL: Final = 10.0
 _ROUNDS_A_MINUTE: Final = int(60 / _SAMPLE_INTERVAL)
 _SAMPLE_LIMIT: Final = int(WINDOWS[-1] / _SAMPLE_INTERVAL) + 1
@@ -42,6 +45,14 @@ class StoreStatistics:
     max_physical_offset: int
     flushed_offset: int
     dispatched_offset: int
+
+
+@attrs.frozen
+class Totals:
+    """Counts since the start, as they were on a morning: when the local day began."""
+
+    put_message_times: int
+    transferred_messages: int
 
 
 class StoreStatisticsService:
@@ -69,12 +80,20 @@ class StoreStatisticsService:
         self.put_times = PutTimes()
         """How long puts took; whoever answers them counts."""
         self._samples: deque[tuple[float, StoreStatistics]] = deque(maxlen=_SAMPLE_LIMIT)
+        # Counts since the start: there were none in the mornings before.
+        self._today = self._yesterday = Totals(0, 0)
+        self._day = _day(self._boot_timestamp_ms)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         rounds = 0
         async for _ in every(_SAMPLE_INTERVAL):
-            self._samples.append((trio.current_time(), self.snapshot()))
+            now = self.snapshot()
+            self._samples.append((trio.current_time(), now))
+            if (day := _day(self._wall_clock.now_ms())) > self._day:
+                self._day = day
+                self._yesterday = self._today
+                self._today = Totals(now.put_message_times, now.transferred_messages)
             if rounds and rounds % _ROUNDS_A_MINUTE == 0:
                 self.put_times.end_minute()
             rounds += 1
@@ -105,18 +124,18 @@ class StoreStatisticsService:
         )
 
     def runtime_info(self, earliest_message_ms: int | None) -> dict[str, str]:
-        """The keys an Apache admin tool reads; values that do not exist here are as on an idle broker."""
+        """The keys an Apache admin tool reads, each as a number: what is not measured here is UNKNOWN."""
         now = self.snapshot()
         ratio = f"{self._retention.used_ratio:.2f}"
         total, free = self._retention.capacity
         average = now.put_message_size / now.put_message_times if now.put_message_times else 0.0
         transferred = self._rates("transferred_messages")
         return {
-            "msgPutTotalYesterdayMorning": "0",
-            "msgPutTotalTodayMorning": "0",
+            "msgPutTotalYesterdayMorning": str(self._yesterday.put_message_times),
+            "msgPutTotalTodayMorning": str(self._today.put_message_times),
             "msgPutTotalTodayNow": str(now.put_message_times),
-            "msgGetTotalYesterdayMorning": "0",
-            "msgGetTotalTodayMorning": "0",
+            "msgGetTotalYesterdayMorning": str(self._yesterday.transferred_messages),
+            "msgGetTotalTodayMorning": str(self._today.transferred_messages),
             "msgGetTotalTodayNow": str(now.transferred_messages),
             "bootTimestamp": str(self._boot_timestamp_ms),
             "runtime": _runtime_text(self._wall_clock.now_ms() - self._boot_timestamp_ms),
@@ -124,8 +143,8 @@ class StoreStatisticsService:
             "putMessageFailedTimes": str(now.put_message_failed_times),
             "putMessageSizeTotal": str(now.put_message_size),
             "putMessageAverageSize": repr(average),
-            "dispatchMaxBuffer": "0",
-            "getMessageEntireTimeMax": "0",
+            "dispatchMaxBuffer": UNKNOWN,
+            "getMessageEntireTimeMax": UNKNOWN,
             "putTps": self._rates("put_message_times"),
             "getFoundTps": self._rates("get_found_times"),
             "getMissTps": self._rates("get_miss_times"),
@@ -142,7 +161,7 @@ class StoreStatisticsService:
             "dispatchBehindBytes": str(now.max_physical_offset - now.dispatched_offset),
             "remainHowManyDataToFlush": f"{now.max_physical_offset - now.flushed_offset} B",
             "remainTransientStoreBufferNumbs": _NO_LIMIT,
-            "pageCacheLockTimeMills": "0",
+            "pageCacheLockTimeMills": UNKNOWN,
             "earliestMessageTimeStamp": str(
                 -1 if earliest_message_ms is None else earliest_message_ms
             ),
@@ -162,6 +181,12 @@ class StoreStatisticsService:
             events = sum(getattr(now, name) - getattr(old[1], name) for name in names)
             rates.append(repr(events / (now_time - old[0])))
         return " ".join(rates)
+
+
+def _day(time_ms: int) -> tuple[int, int]:
+    """Return the local year and day of the year."""
+    local = time.localtime(time_ms / 1000)
+    return local.tm_year, local.tm_yday
 
 
 def _gib(size: int) -> str:

@@ -1,5 +1,6 @@
 import pytest
 import trio
+from tests.broker.parts import SettableClock
 from tests.broker.store.support import opened, put_of, stored
 
 from rocketrio_broker.store.memory_disk import MemoryDisk
@@ -34,6 +35,30 @@ async def test_rates_over_three_windows(autojump_clock: trio.abc.Clock) -> None:
         assert float(minute) == pytest.approx(1, abs=0.2)
         assert ten_minutes == ""
         assert info["runtime"] == "[ 0 days, 0 hours, 1 minutes, 10 seconds ]"
+
+
+async def test_totals_of_mornings_are_those_when_the_local_day_began(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    def mornings() -> list[str]:
+        info = store.runtime_info()
+        return [info[f"msgPutTotal{when}"] for when in ("YesterdayMorning", "TodayMorning")]
+
+    clock = SettableClock()
+    async with opened(MemoryDisk(), clock=clock) as store:
+        for expected in (["0", "0"], ["0", "1"], ["1", "2"]):
+            assert mornings() == expected
+            stored(store.append(put_of()))
+            clock.now += 24 * 3600 * 1000
+            await trio.sleep(10)
+
+
+async def test_what_is_not_measured_is_not_told_as_0() -> None:
+    async with opened(MemoryDisk()) as store:
+        info = store.runtime_info()
+        for name in ("dispatchMaxBuffer", "getMessageEntireTimeMax", "pageCacheLockTimeMills"):
+            assert info[name] == "-1"
+        assert {info["putLatency99"], info["putLatency999"]} == {"-1.00"}
 
 
 async def test_runtime_info_has_the_stores_keys() -> None:
