@@ -8,13 +8,16 @@ from tests.spark.load import running_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
-LISTED_ADDRESS = "127.0.0.1:9876"
-
 
 def run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Document:
     with running_cluster(folder / "data", slaves=1) as cluster:
         monkeypatch.setenv("NAMESRV_ADDR", cluster.name_server)
-        document = Document(name, folder, {LISTED_ADDRESS: cluster.name_server})
+        replaced = {
+            "127.0.0.1:9876": cluster.name_server,
+            "10.0.0.1:10911": cluster.master,
+            "10.0.0.2:10911": cluster.slaves[0],
+        }
+        document = Document(name, folder, replaced)
         document.run(only=lambda source: "(spark" not in source)
         return document
 
@@ -31,7 +34,13 @@ def test_readme_sends_and_receives(
 
 @pytest.mark.parametrize(
     "name",
-    ["docs/index-page.md", "docs/client.md", "docs/asyncio.md", "docs/testing.md"],
+    [
+        "docs/index-page.md",
+        "docs/client.md",
+        "docs/asyncio.md",
+        "docs/testing.md",
+        "docs/operations.md",
+    ],
 )
 def test_guide_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(name, tmp_path, monkeypatch)
