@@ -19,6 +19,7 @@ from rocketrio.cli.common import (
     run,
     time_of,
 )
+from rocketrio.cli.outages import telling_outages
 from rocketrio.consuming.consume import open_consumer
 from rocketrio.consuming.consumer import BATCH_MAX_MESSAGES, Consumer
 from rocketrio.consuming.consumer_parts import COMMIT_GRACE
@@ -86,7 +87,7 @@ def consume(
 
     Ends with --count, --until-caught-up or Ctrl-C; the next run of the group goes on from there. With --json a body
     that is not UTF-8 is printed as base64, with `"encoding": "base64"` beside it; keys and tags that a message lacks
-    are null.
+    are null. While a broker cannot be reached, standard error says so.
 
     \b
     Examples:
@@ -103,10 +104,11 @@ def consume(
             try:
                 # Where nothing may be read it would wait for ever, or take nothing for all.
                 await readable_queues(consumer.client, topic)
-                if until_caught_up:
-                    await _until_caught_up(consumer, printer, count)
-                else:
-                    await _forever(consumer, printer, count)
+                async with telling_outages(consumer.client, topic, writes=False):
+                    if until_caught_up:
+                        await _until_caught_up(consumer, printer, count)
+                    else:
+                        await _forever(consumer, printer, count)
                 consumer.settle()
             finally:
                 await _commit(consumer)

@@ -2,13 +2,14 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 import click
 import trio
 
 from rocketrio.cli.common import TOPIC, fail, json_option, namesrv_option, print_json, run
+from rocketrio.cli.outages import telling_outages
 from rocketrio.producing.outgoing import MAX_MESSAGE_SIZE
 from rocketrio.producing.pipeline import MessagesNotStored, SendPipeline
 from rocketrio.producing.produce import open_producer
@@ -17,6 +18,11 @@ from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import Message
 
 DEFAULT_SIZE: Final = 128
+REASONS_SHOWN: Final = 10
+"""Reasons for which lines were not stored: one a queue, and a few more."""
+RANGES_SHOWN: Final = 20
+"""Ranges of line numbers for each."""
+_TOO_LONG: Final = f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have"
 _READ_SIZE: Final = 64 * 1024
 _PRINTABLE: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -52,7 +58,8 @@ def produce(
     """Send the lines of standard input to TOPIC, a message each, or --count made-up messages.
 
     A body is the bytes of its line without the newline; a carriage return before it belongs to the body. Ends with a
-    summary, and with exit code 1 if any message was not stored; so it does when interrupted.
+    summary, and with exit code 1 if any message was not stored: standard error says which lines, and why. So it does
+    when interrupted. While no broker takes messages, standard error says so.
 
     \b
     Examples:
@@ -68,8 +75,10 @@ def produce(
         raise click.UsageError("standard input is closed; give it lines, or --count")
     bodies = _lines() if count is None else _made_up(count, DEFAULT_SIZE if size is None else size)
 
+    what = "line" if count is None else "message"
+
     async def work() -> None:
-        problem, too_long = None, 0
+        not_stored = _NotStored()
         pipeline: SendPipeline | None = None
         is_told = False
         started = trio.current_time()
@@ -77,7 +86,7 @@ def produce(
         def summarise() -> int:
             assert pipeline is not None
             statistics = pipeline.statistics()
-            failed = statistics.failed + too_long
+            failed = statistics.failed + not_stored.too_long
             seconds = trio.current_time() - started
             _summarise(
                 topic, statistics.stored, failed, statistics.pending, seconds, as_json=as_json
@@ -85,32 +94,94 @@ def produce(
             return failed
 
         try:
-            async with open_producer(
-                name_servers=namesrv, auto_create_topic=not no_create
-            ) as producer:
+            async with (
+                open_producer(name_servers=namesrv, auto_create_topic=not no_create) as producer,
+                telling_outages(producer.client, topic, writes=True),
+            ):
                 try:
                     async with producer.pipeline() as pipeline:
                         async for body in bodies:
+                            not_stored.lines += 1
                             if len(body) > MAX_MESSAGE_SIZE:
-                                too_long += 1
+                                not_stored.add(not_stored.lines, _TOO_LONG)
+                                not_stored.too_long += 1
                                 continue
-                            message = Message(topic, body, keys=keys, tags=tags)
+                            message = _Line(topic, body, keys=keys, tags=tags)
+                            message.number = not_stored.lines
                             await pipeline.send(message, sharding_key=sharding_key)
+                        not_stored.is_whole = True
                 except MessagesNotStored as error:
-                    problem = str(error.failures[0].error)
+                    for failure in error.failures:
+                        assert isinstance(failure.message, _Line)
+                        not_stored.add(failure.message.number, str(failure.error))
             is_told, failed = True, summarise()
         except Error:
             is_told = True
+            if not_stored.lines > 1:
+                not_stored.show(what)
             raise
         finally:
             if pipeline is not None and not is_told:  # Interrupted.
                 summarise()
-        if too_long and problem is None:
-            problem = f"a line is longer than the {MAX_MESSAGE_SIZE} bytes a message may have"
-        if problem is not None:
-            fail(f"{failed} messages were not stored; the first one: {problem}")
+        if not_stored:
+            not_stored.show(what)
+            fail(f"{failed} messages were not stored; the first one: {not_stored.first}")
 
     run(work, verbose=verbose)
+
+
+class _Line(Message):
+    """A message that knows which one it was."""
+
+    __slots__ = ("number",)
+    number: int
+
+
+class _NotStored:
+    """Which lines were not stored, and why."""
+
+    def __init__(self) -> None:
+        self.lines = 0
+        """How many were read."""
+        self.too_long = 0
+        self.is_whole = False
+        """Whether all lines were given away: very many failures end a pipeline."""
+        self._numbers: dict[str, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    @property
+    def first(self) -> str:
+        """Why the first of them was not."""
+        return min(self._numbers, key=lambda reason: min(self._numbers[reason]))
+
+    def add(self, number: int, reason: str) -> None:
+        self._numbers.setdefault(reason, []).append(number)
+
+    def show(self, what: str) -> None:
+        """Print a line a reason to standard error."""
+        for reason, numbers in list(self._numbers.items())[:REASONS_SHOWN]:
+            ranges = _ranges(sorted(numbers))
+            shown = ", ".join(ranges[:RANGES_SHOWN])
+            more = f" and {len(ranges) - RANGES_SHOWN} more" if len(ranges) > RANGES_SHOWN else ""
+            plural = "s" if len(numbers) > 1 else ""
+            click.echo(
+                f"not stored: {what}{plural} {shown}{more}: {' '.join(reason.split())}", err=True
+            )
+        if not self.is_whole:
+            click.echo(f"not sent: {what}s from {self.lines} on", err=True)
+
+
+def _ranges(numbers: Sequence[int]) -> list[str]:
+    """Return sorted numbers as `3-7`, `9`."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
 
 
 async def _made_up(count: int, size: int) -> AsyncIterator[bytes]:

@@ -1,0 +1,69 @@
+"""Says on standard error, once an outage, what a command that goes on waits for, and when that is back.
+
+The client itself tries again without a word. Here a queue of each broker is asked for its end all the while.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import click
+import trio
+
+from rocketrio.consuming.queue_questions import end_offset, of_each
+from rocketrio.instance import ClientInstance
+from rocketrio.routing import FindBrokerResult, subscribe_queues
+from rocketrio_protocol.errors import Error, NotReachable, RouteNotFound
+from rocketrio_protocol.message import MessageQueue
+from rocketrio_protocol.remoting.tasks import background_nursery
+
+LOOK_INTERVAL: Final = 1.0
+"""Seconds between two looks, and until the first: what is over by then is no outage."""
+
+
+@asynccontextmanager
+async def telling_outages(
+    client: ClientInstance, topic: str, *, writes: bool
+) -> AsyncGenerator[None]:
+    """Tell of outages while the body runs: for reading, a broker of the topic; for writing, the masters of all."""
+    async with background_nursery() as nursery:
+        nursery.start_soon(_tell, client, topic, writes)
+        yield
+
+
+async def _tell(client: ClientInstance, topic: str, writes: bool) -> None:
+    is_away = False
+    while True:
+        await trio.sleep(LOOK_INTERVAL)
+        problem = await _problem(client, topic, writes)
+        if problem is not None and not is_away:
+            click.echo(f"waiting for the cluster: {' '.join(str(problem).split())}", err=True)
+        if problem is None and is_away:
+            click.echo("the cluster is back", err=True)
+        is_away = problem is not None
+
+
+async def _problem(client: ClientInstance, topic: str, writes: bool) -> Error | None:
+    """Return why the topic cannot be read in part, or not be written at all."""
+
+    async def at_master(queue: MessageQueue) -> int:
+        async def ask(found: FindBrokerResult) -> int:
+            if found.is_slave:
+                raise NotReachable(f"the master of {queue.broker_name} cannot be reached")
+            return await client.api.max_offset(found.addr, queue)
+
+        return await client.ask_broker(queue, ask, insist_on_master=True)
+
+    async def at_any(queue: MessageQueue) -> int:
+        return await end_offset(client, queue)
+
+    try:
+        queues = subscribe_queues(topic, await client.topic_route(topic))
+    except RouteNotFound:
+        return None  # It may be made by the first message.
+    except Error as error:
+        return error
+    one_of_each = {queue.broker_name: queue for queue in queues}.values()
+    answers = (await of_each(one_of_each, at_master if writes else at_any)).values()
+    errors = [answer for answer in answers if isinstance(answer, Error)]
+    return errors[0] if errors and (not writes or len(errors) == len(answers)) else None
