@@ -1,4 +1,4 @@
-"""Run the recipes of docs/spark-recipes.md and the Spark code of the README, and check what they find."""
+"""Run the code of the Spark guides and of the README in one session; check what the recipes find."""
 
 import json
 from collections.abc import Iterator
@@ -139,3 +139,15 @@ def test_readme_reads_orders_and_writes_those_that_are_paid(
     found = from_rocketmq(spark, "paid-orders", name_servers=cluster.name_server).collect()
     orders = sorted((row.keys, json.loads(bytes(row.body))["cents"]) for row in found)
     assert orders == [("order-1", 999), ("order-2", 800), ("order-4", 1600), ("order-6", 2400)]
+
+
+@pytest.mark.parametrize("name", ["spark.md", "spark-streaming.md", "spark-writing.md"])
+def test_guide_runs(name: str, spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
+    replaced = {
+        "10.0.0.1:9876": cluster.name_server,
+        "/checkpoints": f"{tmp_path}/checkpoints",
+        "/data": f"{tmp_path}/data",
+    }
+    document = Document(f"docs/{name}", tmp_path, replaced)
+    document.names["spark"] = spark
+    document.run()
