@@ -137,6 +137,15 @@ class ConsumerManager:
         clients = () if info is None else info.channels.values()
         return next((client for client in clients if client.client_id == client_id), None)
 
+    def is_anothers(
+        self, group: str, client_id: str, channel: ClientChannel, *, now: float
+    ) -> bool:
+        """Return whether the member of this id is another connection, which lives, and not this one's before."""
+        holder = self.channel(group, client_id)
+        return holder is not None and not _may_speak_for(
+            holder.channel, channel, silence=now - holder.last_update
+        )
+
     def groups_of_topic(self, topic: str) -> list[str]:
         """Groups with a connected member that subscribes to the topic."""
         return [
@@ -290,14 +299,11 @@ class ProducerManager:
     def _may_have(self, client: ClientChannelInfo, now: float) -> bool:
         """Return whether the client's replies go to this connection: others may name its id, too."""
         holder = self._channel_by_client_id.get(client.client_id)
-        if holder is None or holder is client.channel or holder.closed:
+        if holder is None or holder.closed:
             return True
-        if now - self._producers_of[holder].last_update > HOLDER_SILENCE:
+        silence = now - self._producers_of[holder].last_update
+        if _may_speak_for(holder, client.channel, silence=silence):
             return True
-        if _host(holder) == _host(client.channel):
-            return (
-                True  # It has connected again, before the end of its old connection is known here.
-            )
         logger.warning(
             "client id belongs to another connection client_id=%s addr=%s holder=%s",
             client.client_id, client.channel.remote_addr, holder.remote_addr,
@@ -350,6 +356,16 @@ class ProducerManager:
         for group, channel in silent:
             self.unregister(group, channel)
         return [channel for _, channel in silent]
+
+
+def _may_speak_for(holder: ClientChannel, channel: ClientChannel, *, silence: float) -> bool:
+    """Return whether a connection may act for the client that another one has named, which was silent for so long.
+
+    One of the same host has connected again, perhaps, before the end of its old connection is known here.
+    """
+    if holder is channel or holder.closed or silence > HOLDER_SILENCE:
+        return True
+    return _host(holder) == _host(channel)
 
 
 def _host(channel: ClientChannel) -> str:

@@ -75,7 +75,7 @@ def consumer_processors(
     )
     return {
         **send_back.processors(),
-        **QueueLockProcessor(locks, config=config).processors(),
+        **QueueLockProcessor(locks, config=config, consumers=consumers).processors(),
         **client_calls.processors(),
         **reply.processors(),
     }

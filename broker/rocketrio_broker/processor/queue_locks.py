@@ -3,6 +3,7 @@
 Invariant: only a master locks: its successor knows nothing of what a former one would go on renewing.
 Invariant: while locks of a former run may be in use, members that do not say whether they hold one get an error.
 Answers to: AdminBrokerProcessor's lockBatchMQ and unlockBatchMQ; RocketMQ reference, section 2.7.
+Invariant: nobody lets go of the locks of a member that is connected from another host, and lives.
 Unlike Java: a slave refuses, where 4.x locks in any role; and there is no strict mode (5.x), by which a majority of a
 broker's replicas must agree.
 """
@@ -11,6 +12,7 @@ from typing import Final
 
 import trio
 
+from rocketrio_broker.clients import ConsumerManager
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.queue_locks import FORMER_RUN, QueueLocks
@@ -30,9 +32,12 @@ QUEUES_LIMIT: Final = 10_000
 class QueueLockProcessor:
     """Locks and unlocks by request."""
 
-    def __init__(self, locks: QueueLocks, *, config: LiveConfig) -> None:
+    def __init__(
+        self, locks: QueueLocks, *, config: LiveConfig, consumers: ConsumerManager
+    ) -> None:
         self._locks = locks
         self._config = config
+        self._consumers = consumers
 
     def processors(self) -> dict[int, Processor]:
         """Request code to method."""
@@ -63,6 +68,12 @@ class QueueLockProcessor:
 
     def unlock(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         wanted = _queues(request, "queues to unlock")
+        group, client_id = wanted.consumer_group, wanted.client_id
+        if self._consumers.is_anothers(group, client_id, channel, now=trio.current_time()):
+            raise Refused(
+                ResponseCode.NO_PERMISSION,
+                f"{client_id} of {group} is connected from elsewhere, and works with its queues",
+            )
         self._locks.unlock(wanted.consumer_group, wanted.mq_set, wanted.client_id)
         return request.response()
 

@@ -2,16 +2,19 @@
 
 import trio
 from tests.broker.parts import exchanges_of
-from tests.broker.processor.asking import asking
+from tests.broker.processor.asking import Asking, asking
 from tests.cluster.support import caller_of
 from trio.testing import MockClock
 
+from rocketrio_broker.clients import HOLDER_SILENCE
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketrio_protocol.bodies.queues import LockBatch, LockedBatch, QueueName
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.admin import ChangeBrokerRoleRequestHeader
+from rocketrio_protocol.commands.client import HeartBeatRequestHeader
 from rocketrio_protocol.commands.consumer import (
     LockBatchMqRequestHeader,
     UnlockBatchMqRequestHeader,
@@ -44,6 +47,42 @@ async def test_a_queue_is_free_for_others_when_it_was_unlocked(autojump_clock: M
         assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b"")
         answer = await one.ask(LockBatchMqRequestHeader(), batch("b"))
         assert fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set == [Q0]
+
+
+async def test_nobody_lets_go_of_the_locks_of_a_member_that_is_connected(
+    autojump_clock: MockClock,
+) -> None:
+    data = HeartbeatData("a", [ConsumerData("G")], [])
+
+    async def ask_to_unlock(asking: Asking) -> int:
+        return (await asking.ask(UnlockBatchMqRequestHeader(), batch("a"))).code
+
+    async def holder() -> list[QueueName]:
+        answer = await own.ask(LockBatchMqRequestHeader(), batch("b"))
+        return fastjson.loads(answer.body, LockedBatch).lock_ok_mq_set
+
+    async with asking() as own, own.other_client({}, host="10.9.9.9") as stranger:
+        await own.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
+        await own.ask(LockBatchMqRequestHeader(), batch("a"))
+        assert await ask_to_unlock(stranger) == ResponseCode.NO_PERMISSION
+        # That the stranger names the id in a heartbeat too changes nothing.
+        await stranger.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
+        assert await ask_to_unlock(stranger) == ResponseCode.NO_PERMISSION
+        assert await holder() == []
+        # Another connection of its own host may: the member has connected again.
+        async with own.other_client({}) as again:
+            assert await ask_to_unlock(again) == ResponseCode.SUCCESS
+        assert await holder() == [Q0]
+
+
+async def test_a_member_that_is_silent_is_spoken_for_by_others(autojump_clock: MockClock) -> None:
+    data = HeartbeatData("a", [ConsumerData("G")], [])
+    async with asking() as own, own.other_client({}, host="10.9.9.9") as moved:
+        await own.ask(HeartBeatRequestHeader(), fastjson.dumps(data))
+        await own.ask(LockBatchMqRequestHeader(), batch("a"))
+        await trio.sleep(HOLDER_SILENCE + 1)
+        answer = await moved.ask(UnlockBatchMqRequestHeader(), batch("a"))
+        assert answer.code == ResponseCode.SUCCESS
 
 
 async def test_a_queue_is_free_a_minute_after_its_holder_was_last_heard(
