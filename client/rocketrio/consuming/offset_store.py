@@ -19,7 +19,12 @@ import trio
 
 from rocketrio.api import NOT_FOUND, ClaimedOffset
 from rocketrio.consuming.offsets import PullCommit, StoredOffset
-from rocketrio.consuming.queue_claim import CommitRefused, QueueClaim, StandingOffset
+from rocketrio.consuming.queue_claim import (
+    CommitRefused,
+    QueueClaim,
+    StandingOffset,
+    reset_meanwhile,
+)
 from rocketrio.instance import ClientInstance
 from rocketrio.routing import FindBrokerResult
 from rocketrio_protocol.commands.offset import CommitOutcome
@@ -125,11 +130,7 @@ class RemoteBrokerOffsetStore:
         claim = self._claims.get(queue)
         if claim is None or claim.overruled is None:
             return None
-        return CommitRefused(
-            f"an operator has reset group {self.group} on {queue} to {claim.overruled.offset}",
-            topic=queue.topic,
-            remedy="Commits of this queue are dropped until it is taken over again; seek() goes on elsewhere",
-        )
+        return reset_meanwhile(self.group, queue, claim.overruled)
 
     def claim_anew(self, queue: MessageQueue) -> None:
         """An operator has put the group elsewhere, and we follow: the next commit is one of after that."""
@@ -286,9 +287,8 @@ class RemoteBrokerOffsetStore:
             if answer.outcome == CommitOutcome.RESET:
                 assert answer.generation is not None
                 claim.overruled = StandingOffset(answer.generation, answer.standing_offset)
-                refused = self.overruled(queue)
-                assert refused is not None
-                raise refused
+                # Raised also where the queue went to another member meanwhile, and this claim with it.
+                raise reset_meanwhile(self.group, queue, claim.overruled)
             if answer.outcome == CommitOutcome.CUT:
                 raise CommitRefused(
                     f"offset {wanted} of group {self.group} on {queue} is not committed: the log became shorter, and "

@@ -50,6 +50,15 @@ class StandingOffset:
     offset: int | None
 
 
+def reset_meanwhile(group: str, queue: MessageQueue, standing: StandingOffset) -> CommitRefused:
+    """Return the error for commits of a queue whose offset an operator has reset."""
+    return CommitRefused(
+        f"an operator has reset group {group} on {queue} to {standing.offset}",
+        topic=queue.topic,
+        remedy="Commits of this queue are dropped until it is taken over again; seek() goes on elsewhere",
+    )
+
+
 @attrs.define(eq=False)
 class QueueClaim:
     """One queue, for as long as we own it."""

@@ -178,6 +178,28 @@ async def test_reset_of_an_operator_stands_until_the_user_seeks(
     assert await at(store, master) == 66
 
 
+async def test_commit_that_meets_a_reset_after_its_queue_was_given_up_is_refused(
+    store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
+) -> None:
+    class GivingUp:
+        async def call(self, *request: Any, **options: Any) -> Any:
+            answer = await pool.call(*request, **options)
+            store.remove_offset(QUEUE)
+            return answer
+
+    master = cluster.master.broker.address
+    await read(store)
+    await commit(store, 50)
+    await store.client.api.update_consumer_offset(master, "g", QUEUE, 10, reset=True)
+    store.update_offset(QUEUE, 60)
+    pool = store.client.api.pool
+    store.client.api.pool = GivingUp()  # type: ignore[assignment]
+    with pytest.raises(CommitRefused, match=r"reset group g on .* to 10"):
+        await store.persist(QUEUE)
+    store.client.api.pool = pool
+    assert await at(store, master) == 10
+
+
 async def test_reset_that_a_slave_has_not_heard_of_wins_over_commits_there(
     store: RemoteBrokerOffsetStore, cluster: EmbeddedCluster
 ) -> None:
