@@ -97,6 +97,8 @@ class ConsumerOffsetManager:
         self.table = OffsetTable()
         self.named_epochs: dict[tuple[TopicAndGroup, int], tuple[Version, str]] = {}
         """Commits to a slave that its master was not told of, with the epochs that members named; one a queue."""
+        self.known_in: str | None = None
+        """On a slave, the epoch of the log in which its master last knew, or had judged, all that is here."""
 
     @property
     def offset_table(self) -> dict[TopicAndGroup, dict[int, int]]:

@@ -29,6 +29,7 @@ from rocketrio import (
 )
 from rocketrio_broker.broker import Broker
 from rocketrio_broker.embedded import MASTER_HOST, EmbeddedCluster
+from rocketrio_broker.ha.slave_synchronize import SlaveSynchronize
 from rocketrio_broker.processor.pull import PullMessageProcessor
 from rocketrio_broker.reader_epochs import ReaderEpochs
 from rocketrio_protocol.bodies.topics import READ_WRITE
@@ -319,6 +320,37 @@ async def test_slave_that_comes_later_does_not_bring_progress_on_what_is_gone(
         await trio.sleep(40)
         assert await caller.committed(master.address) == SHARED
         assert await caller.committed(slave.broker.address) == SHARED
+
+
+@pytest.mark.parametrize("new", [FEW, MANY], ids=["beyond the end", "legal again"])
+async def test_former_master_tells_of_no_progress_on_what_it_cut_off(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, new: int
+) -> None:
+    """From the cut on: a member that starts there would pass over messages at places that were used again."""
+
+    async def not_yet(*_: object) -> None:
+        await trio.sleep_forever()
+
+    async with (
+        EmbeddedCluster(slaves=1, ha_divergent_tail="cut") as cluster,
+        caller_of(cluster) as caller,
+    ):
+        former, slave = cluster.master, cluster.slaves[0]
+        await make_topic(caller, former.broker.address)
+        await send(caller, former.broker, "shared", SHARED)
+        await trio.sleep(12)
+        cluster.memory_network.partition(MASTER_HOST, slave.host)
+        await send(caller, former.broker, "lost", LOST)
+        await caller.commit(former.broker.address, SHARED + LOST)
+        await cluster.kill_master()
+        cluster.memory_network.heal()
+        await promote(slave.broker)
+        await send(caller, slave.broker, "new", new)
+        monkeypatch.setattr(SlaveSynchronize, "sync_all", not_yet)
+        broker = await former.start()
+        await trio.sleep(3)
+        assert broker.store.next_queue_offset(TOPIC, 0) == SHARED + new
+        assert await caller.committed(broker.address) == SHARED
 
 
 async def test_former_master_brings_progress_that_it_alone_heard_of(

@@ -38,9 +38,7 @@ class OffsetCopy:
         """`epoch` is the last one of this broker's log, as readers name it."""
         self._consumer_offsets = consumer_offsets
         self._epoch = epoch
-        self._known_in = epoch()
-        """The epoch in which the master last knew, or had judged, all that was here."""
-        self._looked_in = self._known_in
+        self._looked_in = consumer_offsets.known_in = epoch()
         self._told: dict[tuple[TopicAndGroup, int], tuple[Version, str | None]] = {}
         """What was newer here at the last look, and by which epoch it was told."""
         self._was_told = False
@@ -79,16 +77,17 @@ class OffsetCopy:
 
     def _newer_here(self, master: OffsetTable) -> list[UpdateConsumerOffsetRequestHeader]:
         if self._was_told:
-            self._known_in = self._looked_in
+            self._consumer_offsets.known_in = self._looked_in
         self._was_told, self._looked_in = False, self._epoch()
         before, self._told = self._told, {}
         named = dict(self._consumer_offsets.named_epochs)
         self._consumer_offsets.named_epochs.clear()
         newer = self._consumer_offsets.table.newer_than(master)
+        known_in = self._consumer_offsets.known_in
         for key, queue_id, version in islice(newer, TELL_LIMIT):
             # What the master did not take is told again as it was: it is no newer than it was then.
             known = named.get((key, queue_id), before.get((key, queue_id)))
-            epoch = known[1] if known is not None and known[0] == version else self._known_in
+            epoch = known[1] if known is not None and known[0] == version else known_in
             self._told[key, queue_id] = version, epoch
         return [
             UpdateConsumerOffsetRequestHeader(

@@ -88,7 +88,7 @@ class OffsetProcessor:
     def _query(self, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.QueryConsumerOffsetRequestHeader)
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        known = self._consumer_offsets.query_offset(group, topic, queue_id)
+        known = self._known(group, topic, queue_id)
         if known < 0 and self._starts_at_zero(header):
             known = 0
         answer = offset.QueryConsumerOffsetResponseHeader(known if known >= 0 else None)
@@ -106,6 +106,19 @@ class OffsetProcessor:
                 f"queue {queue_id} of {topic}",
             )
         return request.response(answer)
+
+    def _known(self, group: str, topic: str, queue_id: int) -> int:
+        """Return what the group committed, or -1.
+
+        On a slave that is to learn it from its master yet, no more than what is in both logs: beyond that it may count
+        messages that are lost.
+        """
+        known = self._consumer_offsets.query_offset(group, topic, queue_id)
+        epoch = self._consumer_offsets.known_in
+        if not self._store.is_slave or epoch is None or epoch == self._epochs.current:
+            return known
+        parting = self._epochs.parting(epoch, group, topic, queue_id)
+        return known if parting is None else min(known, parting)
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         header = request.header(offset.UpdateConsumerOffsetRequestHeader)
