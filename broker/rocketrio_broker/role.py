@@ -192,8 +192,9 @@ class RoleService:
     async def change(self, role: Role, broker_id: int) -> None:
         """Take another role, or id; returns once it serves, as a master once the name servers list it.
 
-        Raises ConfigError, and changes nothing, for a wrong pair. Raises Refused where another master goes on or a
-        name server lists one: then it is the slave that it was. A cancel leaves the change under way.
+        Raises ConfigError, and changes nothing, for a wrong pair. Raises Refused where another master goes on, a
+        name server lists one, or the disk cannot keep that this broker is master: then it is the slave that it was.
+        A cancel leaves the change under way.
         """
         async with self.turn:
             before = self._config.broker
@@ -350,9 +351,12 @@ class RoleService:
                 await self._insist_on_epoch()
                 await self._wait_for_slaves()
             if other is None:
+                problem = await self._keep_role()
+                if problem is not None and self._reverts_to is not None:
+                    await self._revert(self._reverts_to, str(problem))
+                    return
                 await self._insist_on_topics(known_to)
                 self._topics_known_to = None
-                await self._keep_role()
                 listed = await self._register(former)
                 other = None if listed is None else OtherMaster(listed, is_listed=True)
             if other is None:
@@ -463,13 +467,8 @@ class RoleService:
         elif not other.leads:
             reason = f"{name} has another master that takes over first, at {other.addr}"
         if self._reverts_to is not None:
-            self._config.replace(self._reverts_to)
-            await self._keep_role()
-            self._refused = Refused(
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"it remains a slave: {reason}; stop that one, or make it a slave, and ask again",
-            )
-            logger.warning("remains a slave reason=%s", reason)
+            remedy = "stop that one, or make it a slave, and ask again"
+            await self._revert(self._reverts_to, f"{reason}; {remedy}")
             return
         if self._config.broker.ha_return_role == "follow" and await self._become_slave_of(other):
             return
@@ -480,6 +479,13 @@ class RoleService:
             await self._registration.leave()
         self._settle()
         await trio.sleep(OTHER_MASTER_LOOK if other.leads else RIVAL_LOOK)
+
+    async def _revert(self, slave: BrokerConfig, reason: str) -> None:
+        """Be the slave again that it was when a request told it to be master; that request is refused."""
+        self._config.replace(slave)
+        await self._keep_role()
+        self._refused = Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"it remains a slave: {reason}")
+        logger.warning("remains a slave reason=%s", reason)
 
     async def _become_slave_of(self, other: OtherMaster) -> bool:
         """Follow a master of ours that takes writes, under an id that it gives; false where that cannot be."""
@@ -503,12 +509,14 @@ class RoleService:
         )  # fmt: skip
         return True
 
-    async def _keep_role(self) -> None:
-        """Start with this role from now on."""
+    async def _keep_role(self) -> ConfigFileError | None:
+        """Start with this role from now on; return why that cannot be."""
         try:
             await self._role_file.hold(self._config.broker)
         except ConfigFileError as error:
             logger.warning("the role is not kept for the next start reason=%s", error)
+            return error
+        return None
 
     async def _gather_again(self) -> None:
         """For what was committed to a slave until this master was registered."""

@@ -1,5 +1,6 @@
 """Roles: one master of a name at a time, and brokers that change theirs while traffic flows."""
 
+import errno
 from pathlib import Path
 
 import attrs
@@ -13,6 +14,7 @@ from rocketrio_broker.config import BrokerConfig
 from rocketrio_broker.embedded import EmbeddedCluster, Member
 from rocketrio_broker.role import OTHER_MASTER_LOOK
 from rocketrio_broker.route_info_manager import RouteInfoManager
+from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import ClusterInfo
 from rocketrio_protocol.codes import ResponseCode
@@ -261,6 +263,41 @@ async def test_role_that_cannot_be_is_refused_and_nothing_changes(
         assert master.config.role == "async-master"
         assert master.config.broker_id == 0
         assert (await call.send(master.address, b"still here")).code == ResponseCode.SUCCESS
+
+
+class FullDisk(MemoryDisk):
+    """A disk that may have no room for the role."""
+
+    is_full = False
+
+    def rename(self, old: Path, new: Path) -> None:
+        if self.is_full and new.name == "rocketrioRole.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().rename(old, new)
+
+
+async def test_slave_whose_disk_cannot_keep_the_role_refuses_to_be_master(
+    autojump_clock: MockClock,
+) -> None:
+    """Taken all the same it would be gone with the next restart, and nobody would be master then."""
+    async with (
+        EmbeddedCluster(slaves=1, make_disk=FullDisk) as cluster,
+        caller_of(cluster) as call,
+    ):
+        slave = cluster.slaves[0]
+        disk = slave.disk
+        assert isinstance(disk, FullDisk)
+        await cluster.kill_master()
+        disk.is_full = True
+        answer = await change(call, slave.broker, "async-master", 0)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "remains a slave" in answer.remark
+        assert "No space left" in answer.remark
+        assert slave.broker.role == "slave"
+        disk.is_full = False
+        assert (await change(call, slave.broker, "async-master", 0)).code == ResponseCode.SUCCESS
+        await slave.kill()
+        assert (await slave.start()).role == "async-master"
 
 
 async def test_slave_follows_a_master_that_came_later_within_seconds(
