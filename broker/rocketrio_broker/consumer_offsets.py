@@ -408,6 +408,10 @@ class ConsumerOffsetManager:
             # They stay in memory and are written with the next round: a full disk must not end a broker.
             logger.debug("consumer offsets not written, will retry error=%s", error)
 
+    async def sync(self) -> None:
+        """Return once what is in the files is safe from a power cut too. Raises ConfigFileError."""
+        await self._disk.run(self._sync)
+
     def _sync(self) -> None:
         self._snapshot_file.sync()
         self._file.sync()
@@ -422,7 +426,7 @@ class ConsumerOffsetManager:
                 self._file.renew()
                 async with self._turn:
                     await in_steps(self._persist_in_steps())
-                await self._disk.run(self._sync)
+                await self.sync()
                 self._journal.clear_old()
             except (OSError, ConfigFileError) as error:
                 # They stay in memory and are written with the next round: a full disk must not end a broker.

@@ -10,11 +10,15 @@ from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.support import Caller, bodies, caller_of
 from trio.testing import MockClock
 
+from rocketrio_broker.consumer_offsets import FLUSH_CONSUMER_OFFSET_INTERVAL
 from rocketrio_broker.embedded import EmbeddedCluster
 from rocketrio_broker.store.config import StoreConfig
 from rocketrio_protocol.bodies.topics import READ_WRITE
 from rocketrio_protocol.codes import ResponseCode
-from rocketrio_protocol.commands.admin import CreateTopicRequestHeader
+from rocketrio_protocol.commands.admin import (
+    CreateTopicRequestHeader,
+    DeleteTopicInBrokerRequestHeader,
+)
 from rocketrio_protocol.errors import Error
 
 STORE = StoreConfig(
@@ -94,3 +98,27 @@ async def test_new_topic_outlives_a_power_cut(
         cluster.master.disk = disk.after_cut(seed=7, kept=0.0)
         await cluster.restart_master()
         assert bodies(await caller.pull(addr, 0, topic="bills")) == [b"durable"]
+
+
+async def test_power_cut_brings_no_offset_of_a_deleted_topic_back(
+    autojump_clock: MockClock,
+) -> None:
+    """Its next life would be read from the middle."""
+    async with (
+        EmbeddedCluster(store=STORE, make_disk=FaultyDisk) as cluster,
+        caller_of(cluster) as caller,
+    ):
+        addr = cluster.master.broker.address
+        await caller.send(addr, b"of the first life")
+        await caller.send(
+            addr, b"stays", topic="bills"
+        )  # Without any queue all of the log is read again.
+        await caller.commit(addr, 1)
+        await trio.sleep(2 * FLUSH_CONSUMER_OFFSET_INTERVAL)
+        await caller.pool.call(addr, DeleteTopicInBrokerRequestHeader("orders"))
+        await cluster.kill_master()
+        disk = cluster.master.disk
+        assert isinstance(disk, FaultyDisk)
+        cluster.master.disk = disk.after_cut(seed=7, kept=0.0)
+        broker = await cluster.restart_master()
+        assert broker.parts.consumer_offsets.query_offset("billing", "orders", 0) == -1
