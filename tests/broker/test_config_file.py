@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.parts import read
+from tests.broker.store.faulty_disk import FaultyDisk
 from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker import config_file
@@ -181,3 +182,18 @@ def test_limited_table_does_not_grow_beyond_its_size_and_may_shrink(
     again = ConfigFile(MAIN, disk=disk)
     assert again.load(str) == "y" * 91
     again.write("z" * 91, is_limited=True)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])
+def test_power_cut_leaves_the_synced_content_or_a_later_one(kept: float) -> None:
+    """However often it was written since: the synced one is moved aside, and both names may be on the disk or not."""
+    for seed in range(50):
+        disk = FaultyDisk()
+        file = ConfigFile(MAIN, disk=disk)
+        file.write(offsets(1))
+        file.sync()
+        written = [offsets(number) for number in range(2, 3 + seed % 3)]
+        for content in written:
+            file.write(content)
+        found = ConfigFile(MAIN, disk=disk.after_cut(seed, kept)).load(ConsumerOffsetWrapper)
+        assert found in [offsets(1), *written]

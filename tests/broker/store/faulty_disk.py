@@ -1,6 +1,7 @@
 """A disk that can lose power: what was not synced is lost, kept or torn, sector by sector, as a seed says.
 
-Mapped pages and written bytes alike count as unsynced until `fdatasync`; names until their folder is synced.
+Mapped pages and written bytes alike count as unsynced until `fdatasync`; names until their folder is synced. The names
+of a folder reach the disk in the order in which they were changed, as journaling file systems do it.
 `fail_at` cuts the power at that operation: it and all later ones raise `PowerCutError`.
 """
 
@@ -81,6 +82,8 @@ class FaultyDisk(MemoryDisk):
         self.operations = 0
         self.fail_at = fail_at
         self._durable_names: dict[Path, MemoryFile] = {}
+        self._changes: dict[Path, list[dict[Path, MemoryFile | None]]] = {}
+        """By folder, what its names became since it was synced."""
 
     def operate(self) -> None:
         self.operations += 1
@@ -92,6 +95,7 @@ class FaultyDisk(MemoryDisk):
         if file is None and create:
             self.operate()
             file = self.files[path] = FaultyFile()
+            self._change({path: file})
         if file is None:
             raise FileNotFoundError(path)
         assert isinstance(file, FaultyFile)
@@ -99,6 +103,7 @@ class FaultyDisk(MemoryDisk):
 
     def sync_directory(self, path: Path) -> None:
         self.operate()
+        self._changes.pop(path, None)
         folder = str(path) + "/"
 
         def is_in(name: Path) -> bool:  # As `name.parent == path`, at a tenth of its price.
@@ -111,6 +116,8 @@ class FaultyDisk(MemoryDisk):
 
     def sync_tree(self, path: Path) -> None:
         self.operate()
+        for folder in [folder for folder in self._changes if path in (folder, *folder.parents)]:
+            del self._changes[folder]
         for name, file in self.files.items():
             if path in name.parents:
                 assert isinstance(file, FaultyFile)
@@ -124,11 +131,17 @@ class FaultyDisk(MemoryDisk):
     def unlink(self, path: Path) -> None:
         if path in self.files:
             self.operate()
+            self._change({path: None})
         super().unlink(path)
 
     def rename(self, old: Path, new: Path) -> None:
         self.operate()
+        self._change({old: None, new: self.files[old]})
         super().rename(old, new)
+
+    def _change(self, names: dict[Path, MemoryFile | None]) -> None:
+        folder = next(iter(names)).parent
+        self._changes.setdefault(folder, []).append(names)
 
     def after_cut(self, seed: int, kept: float) -> Self:
         """The disk as it is found when the power is back; `kept` is the share of unsynced changes that made it."""
@@ -136,11 +149,7 @@ class FaultyDisk(MemoryDisk):
         found = type(self)()
         found.directories = set(self.directories)
         found.boot = f"{self.boot}+"
-        for path in sorted({*self.files, *self._durable_names}):
-            now, durable = self.files.get(path), self._durable_names.get(path)
-            file = now if now is durable or rng.random() < kept else durable
-            if file is None:
-                continue
+        for path, file in sorted(self._names_after_cut(rng, kept).items()):
             assert isinstance(file, FaultyFile)
             content = file.after_cut(rng, kept)
             copy = FaultyFile()
@@ -148,4 +157,15 @@ class FaultyDisk(MemoryDisk):
             copy.truncate(len(content))
             copy.durable = content
             found.files[path] = found._durable_names[path] = copy
+            found.directories.update(
+                path.parents
+            )  # Also of a file that was deleted, and its folder.
         return found
+
+    def _names_after_cut(self, rng: random.Random, kept: float) -> dict[Path, MemoryFile]:
+        """Return what each folder names: the first of its unsynced changes made it."""
+        names: dict[Path, MemoryFile | None] = dict(self._durable_names)
+        for _, changes in sorted(self._changes.items()):
+            for change in changes[: sum(rng.random() < kept for _ in changes)]:
+                names.update(change)
+        return {path: file for path, file in names.items() if file is not None}
