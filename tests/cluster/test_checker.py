@@ -258,6 +258,27 @@ def test_new_master_that_lost_its_end_meanwhile_was_handed_over_all() -> None:
     assert "handed over with less" in broken([event for event in events if event is not ended])
 
 
+def test_loss_of_a_torn_end_is_excused_only_while_the_other_copy_is_out_of_reach() -> None:
+    """Whichever of the two lost its end, and begins to reign without the other one."""
+    left = state(0, log=b"a" * SIZE, queues=(((0, FIRST),), (), (), ()))
+    ends: dict[str, Any] = {"master": left, "slave": attrs.evolve(left, broker=1)}
+    stopped = MemberEnded(
+        at=30.5, broker=1, role="slave", how="stop", log_end=200, flushed=200, offsets=()
+    )
+    ended, reign_ended, started, began = restarted(30.0, "torn end", kept=100, slave_end=200)
+    back = MemberStarted(
+        at=30.9, broker=1, role="slave", log_end=200, kept=200, others=(), offsets=()
+    )
+    torn = [*RIGHT, ended, reign_ended]
+    sync = {"role": "sync-master", **ends}
+    assert "acknowledged and lost" in broken([*torn, started, began], **sync)
+    assert "acknowledged and lost" not in broken([*torn, stopped, started, began], **sync)
+    assert "acknowledged and lost" in broken([*torn, stopped, back, started, began], **sync)
+    assert "acknowledged and lost" in broken(
+        [*RIGHT, attrs.evolve(ended, how="kill"), reign_ended, stopped, started, began], **sync
+    )
+
+
 def test_logs_that_differ_below_their_boundary_are_told() -> None:
     """Whoever follows whom: here both are masters of an epoch of their own behind the first one."""
     first = Epoch(number=1, id="a", start=0)
@@ -442,6 +463,26 @@ def test_offset_that_falls_below_the_end_of_a_shorter_log_is_told() -> None:
     assert broken([*cut, seen(32.0, 0, 0)], **ends) == {"offset went back"}
 
 
+def test_what_the_disk_has_confirmed_is_shown_again_after_a_restart() -> None:
+    """No slave had moved for long; whether somebody read it before the restart makes no difference."""
+    ended, _, started, began = restarted(20.0, "kill", flushed=300, kept=300)
+    shown = pulled(21.5, b"late", 2, held_by=((0, 300, 300), (1, 100, 100)))
+    assert _shown(ended, started, began, shown) == set()
+    unsynced = attrs.evolve(ended, flushed=200)
+    assert _shown(unsynced, started, began, shown) == {"shown before it was confirmed"}
+
+
+def test_slave_that_acknowledges_its_disk_confirms_what_is_on_it() -> None:
+    """What it has in memory confirms nothing, and is no progress for which the master would wait."""
+    in_memory = pulled(3.6, b"late", 2, held_by=((0, 300, 200), (1, 300, 200)))
+    assert _shown(in_memory, acknowledge="memory") == set()
+    assert _shown(in_memory, acknowledge="disk") == {"shown before it was confirmed"}
+    moved = pulled(5.5, FIRST, 0, held_by=((0, 400, 400), (1, 300, 200)))
+    on_disk = attrs.evolve(moved, at=3.2 + SLAVE_TIMEOUT, end_offset=350)
+    assert _shown(moved, on_disk, acknowledge="memory") == {"shown before it was confirmed"}
+    assert _shown(moved, on_disk, acknowledge="disk") == set()
+
+
 def test_unconfirmed_message_that_is_shown_is_told() -> None:
     """A slave is behind: what it lacks is not shown until the own disk stands in for it."""
     behind = (0, 300, 300), (1, 200, 200)
@@ -454,9 +495,9 @@ def test_unconfirmed_message_that_is_shown_is_told() -> None:
     assert _shown(early, role="async-master") == set()
 
 
-def _shown(event: Event, **mode: Any) -> set[str]:
+def _shown(*events: Event, **mode: Any) -> set[str]:
     schedule = Schedule(1, attrs.evolve(MODE, **mode), (), (), 0, 25.0, (), 25.0)
     first = pulled(3.0, FIRST, 0, held_by=((0, 200, 200), (1, 100, 100)))
     second = pulled(3.5, FIRST, 0)
-    story = Story(schedule, History(1, [first, second, event]), FinalState((), came_to_rest=True))
+    story = Story(schedule, History(1, [first, second, *events]), FinalState((), came_to_rest=True))
     return {violation.invariant for violation in readers_see_what_is_confirmed(story)}

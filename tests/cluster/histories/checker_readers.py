@@ -45,6 +45,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
     """A synchronous master shows what a slave has too, or what is on a disk when no slave moves."""
     if story.schedule.mode.role != "sync-master":
         return
+    needs_disk = story.schedule.mode.acknowledge == "disk"
     master, confirmed = 0, 0
     moved_after, looked_at = 0.0, 0.0  # slaves got further at some time after the look before
     down: set[int] = set()
@@ -52,10 +53,13 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
     before: dict[int, int] = {}  # what each broker had at the last look, or when it came back
     for event in story.history.events:
         match event:
-            case MemberEnded(broker=broker, role=role, log_end=log_end):
+            case MemberEnded(at=at, broker=broker, role=role, log_end=log_end, flushed=flushed):
                 down.add(broker)
                 if role == "slave":
                     confirmed = max(confirmed, log_end)
+                elif broker == master and at >= moved_after + SLAVE_TIMEOUT:
+                    # Its readers may have been shown all that was on its disk.
+                    shown = max(shown, flushed)
             case MemberStarted(broker=broker, log_end=log_end):
                 down.discard(broker)
                 before[broker] = log_end
@@ -64,17 +68,21 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 shown = min(shown, kept) if broker == master else 0
                 master = broker
             case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
-                ends = sorted(end for number, end, _ in held_by if number not in down)
+                had = {
+                    number: flushed if needs_disk and number != master else end
+                    for number, end, flushed in held_by
+                }
+                ends = sorted(end for number, end in had.items() if number not in down)
                 if len(ends) > 1 and ends[-2] > confirmed:
                     confirmed = ends[-2]
                     # One that comes back with much, and stands aside, has not moved.
                     if any(
                         end > before.get(number, -1)
-                        for number, end, _ in held_by
+                        for number, end in had.items()
                         if number != master
                     ):
                         moved_after = looked_at
-                before |= {number: end for number, end, _ in held_by}
+                before |= had
                 looked_at = event.at
                 if isinstance(event, SendAnswered) or event.broker != master:
                     continue

@@ -164,11 +164,11 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> None
             await admin.change_role(f"{member.host}:10911", role, broker_id)
         except Error as error:
             _note(world, f"{member.host} is not yet {role}: {error}")
-            await trio.sleep(ORDER_AGAIN_PAUSE)
         else:
-            if member.is_running:  # Otherwise it is in its role when it is back.
+            if member.is_running:  # One that is starting answers too.
                 _note(world, f"{member.host} is {role}")
                 return
+        await trio.sleep(ORDER_AGAIN_PAUSE)
 
 
 def _note(world: World, text: str) -> None:

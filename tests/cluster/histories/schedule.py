@@ -232,6 +232,7 @@ def make_schedule(seed: int) -> Schedule:
     elif grab is not None:
         switches = (grab,)
         faults = _undisturbed(faults, grab.at, grab.at + GRAB_LIMIT)
+        damage = _undisturbed(damage, grab.at, grab.at + GRAB_LIMIT)
     else:
         hand_overs, disturbing = _hand_overs(
             random.Random(f"hand-overs {seed}"), length, mode.slaves

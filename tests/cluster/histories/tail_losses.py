@@ -6,10 +6,14 @@ it had (ha_divergent_tail is cut in these clusters), or waits, saying so, while 
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 import attrs
 from tests.cluster.histories.events import MemberEnded, MemberStarted, ReignBegan, ReignEnded
 from tests.cluster.histories.story import Story
+
+BEGINS_WITHIN: Final = 1.0
+"""Seconds until a master takes writes that no longer waits for slaves: it looks for other masters, and registers."""
 
 
 @attrs.frozen
@@ -49,7 +53,7 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
     """Whether what was answered went with a tail that no slave could give back, and the answer promised no more.
 
     What is on the master's disk does not outlive that disk, nor the word of an operator that a slave without it is
-    the master now; what is in a slave's log does.
+    the master now; what is in a slave's log does, where that slave can be asked.
     """
     is_safe = waits and status == "SEND_OK"
     mode = story.schedule.mode
@@ -62,9 +66,25 @@ def may_be_lost(story: Story, *, status: str, waits: bool, started: float, end_o
             is_promised = is_safe and mode.role == "sync-master"
         else:
             is_promised = is_safe and mode.flush == "sync"
-        if not is_promised:
+        if not is_promised or _no_copy_could_be_asked(story, began, started):
             return True
     return False
+
+
+def _no_copy_could_be_asked(story: Story, began: ReignBegan, started: float) -> bool:
+    """Whether the new master's own disk has lost what it had, while every other broker was down."""
+    is_damaged = any(
+        isinstance(event, MemberEnded)
+        and event.broker == began.broker
+        and event.how in ("torn end", "wiped")
+        and started <= event.at <= began.at
+        for event in story.history.events
+    )
+    others = {state.broker for state in story.final.brokers} - {began.broker}
+    return is_damaged and all(
+        was_down(story, other, began.at) or was_down(story, other, began.at - BEGINS_WITHIN)
+        for other in others
+    )
 
 
 def end_of(story: Story, ended: ReignEnded) -> str:
