@@ -465,7 +465,7 @@ def test_offset_that_falls_below_the_end_of_a_shorter_log_is_told() -> None:
 
 def test_what_the_disk_has_confirmed_is_shown_again_after_a_restart() -> None:
     """No slave had moved for long; whether somebody read it before the restart makes no difference."""
-    ended, _, started, began = restarted(20.0, "kill", flushed=300, kept=300)
+    ended, _, started, began = restarted(20.0, "kill", flushed=300, kept=300, slave_end=100)
     shown = pulled(21.5, b"late", 2, held_by=((0, 300, 300), (1, 100, 100)))
     assert _shown(ended, started, began, shown) == set()
     unsynced = attrs.evolve(ended, flushed=200)

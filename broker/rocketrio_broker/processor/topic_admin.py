@@ -146,8 +146,7 @@ class TopicAdminProcessor:
         await self._consumer_offsets.remove_topic(header.topic)
         self._topics.delete(header.topic)
         self._end_life(header.topic)
-        # On the disk, with what becomes of the queues: a recovery begins behind it then, and cannot tell that offsets of
-        # before are void.
+        # On the disk, with what becomes of offsets and queues: a recovery begins behind it then, and does not meet it.
         await self._consumer_offsets.sync()
         await self._store.checkpoint()
         if request.is_oneway or not self._waiting.is_needed:

@@ -63,15 +63,15 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
             case MemberStarted(broker=broker, log_end=log_end):
                 down.discard(broker)
                 before[broker] = log_end
-            case ReignBegan(at=at, broker=broker, kept=kept):
-                confirmed, moved_after = min(confirmed, kept), at
+            case ReignBegan(at=at, broker=broker, kept=kept, others=others):
+                # What a slave had when the last reign ended it had told its master.
+                ends = sorted(_acknowledged(others, master, needs_disk).values())
+                confirmed = min(max([confirmed, *ends[:-1]]), kept)
+                moved_after = at
                 shown = min(shown, kept) if broker == master else 0
                 master = broker
             case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
-                had = {
-                    number: flushed if needs_disk and number != master else end
-                    for number, end, flushed in held_by
-                }
+                had = _acknowledged(held_by, master, needs_disk)
                 ends = sorted(end for number, end in had.items() if number not in down)
                 if len(ends) > 1 and ends[-2] > confirmed:
                     confirmed = ends[-2]
@@ -95,3 +95,13 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                     yield Violation("shown before it was confirmed", "", event)
             case _:
                 pass
+
+
+def _acknowledged(
+    held_by: tuple[tuple[int, int, int], ...], master: int, needs_disk: bool
+) -> dict[int, int]:
+    """By broker how far it is: the master in its log, others in what they acknowledge."""
+    return {
+        number: flushed if needs_disk and number != master else end
+        for number, end, flushed in held_by
+    }

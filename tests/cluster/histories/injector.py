@@ -55,7 +55,8 @@ async def _member_down(world: World, fault: Fault, number: int) -> AsyncGenerato
     # Another fault may have it down already; with a full disk a clean stop ends with an error, as it should; and
     # a paused one stops when it goes on.
     cannot_stop = member.disk.is_full or member.is_paused
-    if not member.is_running or (fault.kind == "stop" and cannot_stop):
+    is_down = not member.is_running or world.goes_down(member)
+    if is_down or (fault.kind == "stop" and cannot_stop):
         yield False
         return
     _note(world, fault)

@@ -32,6 +32,8 @@ from rocketrio_protocol.remoting.ports import split_addr
 ORDER_AGAIN_PAUSE: Final = 1.0
 LEVEL_LIMIT: Final = 8.0
 """Seconds a careful operator waits without a master until the other has all; then the first goes on."""
+FINDS_OUT_LIMIT: Final = 8.0
+"""Seconds in which a slave connects to a new master, which then finds out that its own log is a second history."""
 _LOOK_AGAIN: Final = 0.1
 HOST: Final = "10.0.3.4"
 
@@ -134,6 +136,9 @@ async def _grab(world: World, admin: Admin, grab: Grab) -> None:
 async def _decide(world: World, admin: Admin) -> None:
     """As the broker's own problem says: the slave that has the older log is made master."""
     old = world.master
+    with trio.move_on_after(FINDS_OUT_LIMIT):
+        while old.is_running and old.broker.store.writable:  # noqa: ASYNC110
+            await trio.sleep(_LOOK_AGAIN)
     if not old.is_running or old.broker.store.writable or old.broker.config.is_slave:
         return
     slaves = [one for one in world.cluster.slaves if one.is_running]

@@ -130,6 +130,7 @@ class World:
     # they may serve already, and nobody knows how far they are
     _starting: set[int] = attrs.Factory(set)
     _ends: dict[int, tuple[int, int]] = attrs.Factory(dict)  # of brokers that are down
+    _ending: set[int] = attrs.Factory(set)
     _logs: dict[int, bytes] = attrs.Factory(dict)  # of brokers that are down, as they had them
     _reigning: int | None = 0
     _last_reign: int = 0
@@ -275,6 +276,10 @@ class World:
             await self.cluster.restart_name_server()
             self.name_server_is_running = True
 
+    def goes_down(self, member: Member) -> bool:
+        """Whether a broker is being taken down already, which takes its time with a slow disk."""
+        return self.number(member.host) in self._ending
+
     async def end(
         self, member: Member, how: str, *, seed: int = 0, kept: float = 1.0, torn: int = 0
     ) -> None:
@@ -299,10 +304,9 @@ class World:
         self._ends[number] = left, min(left, flushed)
         self._logs[number] = whole_log(store)[1]
         self.end_reign(member)
-        if how == "stop":
-            await member.stop()
-            return
-        await member.kill()
+        self._ending.add(number)
+        await (member.stop() if how == "stop" else member.kill())
+        self._ending.discard(number)
         disk = member.disk
         assert isinstance(disk, ScheduledDisk)
         if how == "torn end" and torn > 0:
