@@ -75,8 +75,10 @@ async def _pause(world: World, fault: Fault, number: int) -> AsyncGenerator[bool
         return
     _note(world, fault)
     member.pause()
-    yield True
-    member.resume()
+    try:
+        yield True
+    finally:  # A story that crashes waits for tasks that stand still.
+        member.resume()
 
 
 @asynccontextmanager
