@@ -101,7 +101,7 @@ class RoleService:
         registration: BrokerRegistration,
         group_transfer: GroupTransferService,
         follow: Callable[[], SlaveReplication],
-        fetch: Callable[[Callable[[str], None]], Awaitable[FetchedTail]],
+        fetch: Callable[[Callable[[str], None], str | None], Awaitable[FetchedTail]],
         opener: EpochOpener,
         gather: Callable[[str | None, Collection[str]], Awaitable[object]],
         ask_outcome: Callable[[str, str], Awaitable[str]],
@@ -113,8 +113,8 @@ class RoleService:
     ) -> None:
         """`follow` makes a slave's side of replication, `gather` takes over the slaves' tables and offsets.
 
-        `fetch` gets what only slaves have of the log; it is given what to call when that takes long. `opener` opens the
-        epoch of the writes that come now.
+        `fetch` gets what only others have of the log; it is given what to call when that takes long, and the master
+        that this broker followed. `opener` opens the epoch of the writes that come now.
         `gather` is given the only broker to ask, where there is but one, and who was asked in vain; `ask_outcome` asks
         the broker at an address what became of a hand-over.
         `find_masters` is given where another master was last, `claim_id` asks the one at an address for a slave's id.
@@ -335,7 +335,9 @@ class RoleService:
         if self._topics_known_to is not None:
             known_to = min(known_to, self._topics_known_to)
         if former is None:
-            silent = (await self._fetch(self._stand_by)).unreachable
+            # Name servers may not list it as a slave yet, though it has more; where it is gone nobody waits for it.
+            followed = None if self._last_master in found.silent else self._last_master
+            silent = (await self._fetch(self._stand_by, followed)).unreachable
             self._expect_acknowledgements()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._gather, former, silent)

@@ -79,10 +79,10 @@ def expect_no_slaves(patch: pytest.MonkeyPatch) -> None:
     """An empty synchronous master begins a log at once, where a name server lists nobody yet."""
     fetch_tail = MissingTail.fetch
 
-    async def at_once(self: MissingTail, stand_by: Callable[[str], None]) -> FetchedTail:
+    async def at_once(self: MissingTail, *arguments: Any) -> FetchedTail:
         rule = self._rule
         patch.setattr(self, "_rule", lambda: attrs.evolve(rule(), expects_slaves=False))
-        return await fetch_tail(self, stand_by)
+        return await fetch_tail(self, *arguments)
 
     patch.setattr(MissingTail, "fetch", at_once)
 

@@ -143,6 +143,23 @@ async def test_slave_asks_the_master_it_followed_before_it_takes_over(
         assert cluster.master.broker.store.writable
 
 
+async def test_slave_gets_what_it_lacks_from_the_former_master_that_no_name_server_lists(
+    autojump_clock: MockClock,
+) -> None:
+    """The operator looked at nothing: neither how far the slave was, nor whether there is a name server."""
+    async with EmbeddedCluster(slaves=1) as cluster, caller_of(cluster) as call:
+        former, slave = cluster.master.broker, cluster.slaves[0].broker
+        await call.send(former.address, b"first")
+        await trio.sleep(1)
+        await cluster.kill_name_server()
+        cluster.memory_network.cut(cluster.master.host, cluster.slaves[0].host)
+        await call.send(former.address, b"second")
+        await change(call, former, "slave", 1)
+        assert slave.store.max_physical_offset < former.store.max_physical_offset
+        assert (await change(call, slave, "async-master", 0)).code == ResponseCode.SUCCESS
+        assert bodies(await call.pull(slave.address, 0)) == [b"first", b"second"]
+
+
 async def test_masters_that_start_together_do_not_both_take_writes(
     autojump_clock: MockClock,
 ) -> None:

@@ -1,8 +1,9 @@
 """A broker that becomes master first gets what its slaves have of its log and it lacks: it may be acknowledged.
 
 A power cut takes from a master with asynchronous flush what a live slave still has; of two slaves one may be ahead
-when the other is promoted. Each name server is asked (106) for the slaves of the name; each of them, and those that
-were known lately (known_slaves.py), for the end of its log (28, `commitLogMaxOffset`) and its replication port (26,
+when the other is promoted; and an operator may promote a slave that does not have all of a living master. Each name
+server is asked (106) for the slaves of the name; each of them, those that were known lately (known_slaves.py), and the
+master that this broker followed, for the end of its log (28, `commitLogMaxOffset`) and its replication port (26,
 `haListenPort`), which Apache's answer too. The longest is followed as any master would be, its log compared first,
 until this log is as long; then any that is longer still.
 
@@ -16,6 +17,7 @@ Answers to: nothing in 4.x; there the master overwrites what its slave has, or t
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -86,17 +88,20 @@ class MissingTail:
     def __repr__(self) -> str:
         return f"<MissingTail of {self._peers.broker_name}>"
 
-    async def fetch(self, stand_by: Callable[[str], None]) -> FetchedTail:
+    async def fetch(
+        self, stand_by: Callable[[str], None], followed: str | None = None
+    ) -> FetchedTail:
         """Get everything that a slave has beyond this log. Never fails.
 
-        `stand_by` is told why no write is taken once that takes longer than it should. A cancel leaves what came.
+        `stand_by` is told why no write is taken once that takes longer than it should. `followed` is the master before
+        this one: it is asked like a slave, but not waited for. A cancel leaves what came.
         """
         result = FetchedTail()
         began = trio.current_time()
         stands_by = is_told = False
         compared: set[str] = set()
         while True:
-            slaves = await self._ask_all(result)
+            slaves = await self._ask_all(result, followed)
             if not compared.issuperset(slave.addr for slave in slaves):
                 compared = {slave.addr for slave in slaves}
                 await self._compare(slaves)
@@ -144,7 +149,7 @@ class MissingTail:
 
     # --- asking ------------------------------------------------------------------------------
 
-    async def _ask_all(self, result: FetchedTail) -> list[Replica]:
+    async def _ask_all(self, result: FetchedTail, followed: str | None) -> list[Replica]:
         result.unreachable.clear()
         found: set[str] = set()
         slaves: list[Replica] = []
@@ -154,6 +159,10 @@ class MissingTail:
                 slaves.append(await ask_replica(self._peers.call, addr))
             except Error as error:
                 result.unreachable[addr] = error
+
+        async def ask_followed(addr: str) -> None:
+            with suppress(Error):
+                slaves.append(await ask_replica(self._peers.call, addr))
 
         async def ask_name_server(addr: str, nursery: trio.Nursery) -> None:
             try:
@@ -170,10 +179,13 @@ class MissingTail:
             for addr in self._peers.remembered():
                 found.add(addr)
                 nursery.start_soon(ask_slave, addr)
+            if followed is not None:
+                nursery.start_soon(ask_followed, followed)
             for addr in self._peers.name_servers:
                 nursery.start_soon(ask_name_server, addr, nursery)
-        # In one order whoever answered first.
-        return sorted(slaves, key=lambda slave: slave.addr)
+        # In one order whoever answered first, and each once.
+        by_addr = {slave.addr: slave for slave in slaves}
+        return [by_addr[addr] for addr in sorted(by_addr)]
 
     # --- comparing ---------------------------------------------------------------------------
 
