@@ -51,6 +51,7 @@ class ConsumeQueueTable:
         """Changes when queues are removed: whoever remembers queues forgets them then."""
         self._trusted_begin = 0  # the log's begin when the bounds were noted that queues trust
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
+        self._shrunk: set[Path] = set()  # folders that lost one since the last sync
         self._file_size = file_size
         self._disk = disk
         self._files = OpenFiles(disk)
@@ -122,6 +123,7 @@ class ConsumeQueueTable:
         del self._by_topic[topic][queue_id]
         self.grown.discard(queue.key)
         queue.delete()
+        self._shrunk.update((self.root / topic, self.root))
         if not self._by_topic[topic]:
             del self._by_topic[topic]
             self._disk.remove_directory(self.root / topic)
@@ -153,6 +155,9 @@ class ConsumeQueueTable:
                 paths += queue.take_unsynced()
         if paths:
             paths += [self.root, self.root.parent]
+        # Or the queues of a deleted topic would be there again after a power cut.
+        paths += sorted(self._shrunk)
+        self._shrunk.clear()
         return list(dict.fromkeys(paths))
 
     def sync_files(self, paths: list[Path]) -> None:

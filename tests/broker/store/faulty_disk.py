@@ -112,7 +112,16 @@ class FaultyDisk(MemoryDisk):
 
         for name in [name for name in self._durable_names if is_in(name)]:
             del self._durable_names[name]
+        self._forget_removed_folders(path)
         self._durable_names.update({name: file for name, file in self.files.items() if is_in(name)})
+
+    def _forget_removed_folders(self, path: Path) -> None:
+        """What was in folders that are gone from this one does not come back."""
+        deep = [name for name in self._durable_names if path in name.parents]
+        for name in deep:
+            if path / name.relative_to(path).parts[0] not in self.directories:
+                del self._durable_names[name]
+                self._changes.pop(name.parent, None)
 
     def sync_tree(self, path: Path) -> None:
         self.operate()

@@ -3,6 +3,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
+from tests.broker.store.faulty_disk import FaultyDisk
 from tests.broker.store.generated_logs import FILE_SIZE, LogWriter, log_of
 from tests.broker.store.support import HOST, ROOT, SMALL, body_of, opened, put_of, read_all, stored
 from trio.testing import MockClock
@@ -134,6 +135,24 @@ async def test_crash_brings_no_earlier_life_back_whatever_the_last_checkpoint(
     async with opened(disk) as store:
         assert bodies(store) == later
     assert "recovery_goes_back" not in caplog.text
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "beside another topic"])
+async def test_power_cut_brings_no_queue_back_that_a_checkpoint_is_behind(
+    autojump_clock: MockClock, others: int
+) -> None:
+    disk = FaultyDisk()
+    async with opened(disk) as store:
+        put(store, b"a", b"b")
+        for _ in range(others):
+            put(store, b"stays", topic="bills")
+        await store.checkpoint()
+        delete(store)
+        await store.checkpoint()
+        found = disk.after_cut(seed=1, kept=0.0)
+    async with opened(found) as store:
+        assert bodies(store) == []
+        assert bodies(store, "bills") == [b"stays"] * others
 
 
 async def test_deletion_that_is_cut_off_gives_the_queues_back(autojump_clock: MockClock) -> None:

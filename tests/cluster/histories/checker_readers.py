@@ -57,7 +57,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 down.add(broker)
                 if role == "slave":
                     confirmed = max(confirmed, log_end)
-                elif broker == master and at >= moved_after + SLAVE_TIMEOUT:
+                elif broker == master and _is_over(moved_after, at):
                     # Its readers may have been shown all that was on its disk.
                     shown = max(shown, flushed)
             case MemberStarted(broker=broker, log_end=log_end):
@@ -72,6 +72,10 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 master = broker
             case Pulled(held_by=held_by) | SendAnswered(held_by=held_by) if held_by:
                 had = _acknowledged(held_by, master, needs_disk)
+                if before.get(master, 0) > confirmed and _is_over(moved_after, looked_at):
+                    # Its disk stood in already, and does until a slave has all.
+                    on_disk = {number: flushed for number, _, flushed in held_by}
+                    shown = max(shown, on_disk.get(master, 0))
                 ends = sorted(end for number, end in had.items() if number not in down)
                 if len(ends) > 1 and ends[-2] > confirmed:
                     confirmed = ends[-2]
@@ -90,7 +94,7 @@ def readers_see_what_is_confirmed(story: Story) -> Iterator[Violation]:
                 if len(held_by) <= story.schedule.mode.slaves:
                     continue  # One that is starting serves before it can be seen how far it is.
                 flushed = {number: flushed for number, _, flushed in held_by}[event.broker]
-                is_on_disk = event.at >= moved_after + SLAVE_TIMEOUT and flushed > event.end_offset
+                is_on_disk = _is_over(moved_after, event.at) and flushed > event.end_offset
                 if before_it <= event.end_offset and not is_on_disk:
                     yield Violation("shown before it was confirmed", "", event)
             case _:
@@ -105,3 +109,8 @@ def _acknowledged(
         number: flushed if needs_disk and number != master else end
         for number, end, flushed in held_by
     }
+
+
+def _is_over(moved_after: float, at: float) -> bool:
+    """Whether a master waits no longer for slaves that have moved last; times are rounded."""
+    return round(at - moved_after, 6) >= SLAVE_TIMEOUT

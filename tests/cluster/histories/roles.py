@@ -68,8 +68,8 @@ async def _switch(world: World, admin: Admin, switch: Switch) -> None:
     if switch.is_careful and not await _has_all(world, new):
         _note(world, f"{switch.to} is behind")
         new = old
-    await _order(world, admin, new, world.schedule.mode.role)
-    world.begin_reign(new, others)
+    if await _order(world, admin, new, world.schedule.mode.role):
+        world.begin_reign(new, others)
 
 
 async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
@@ -88,8 +88,8 @@ async def _fail_over(world: World, admin: Admin, failover: Failover) -> None:
     if failover.forgets == "before":
         await world.begin_name_server_anew()
     await trio.sleep(failover.promoted_after)
-    await _order(world, admin, new, world.schedule.mode.role)
-    world.begin_reign(new, others)
+    if await _order(world, admin, new, world.schedule.mode.role):
+        world.begin_reign(new, others)
     if failover.forgets == "after":
         await world.begin_name_server_anew()
     await trio.sleep(failover.back_after)
@@ -147,8 +147,8 @@ async def _decide(world: World, admin: Admin) -> None:
     others = world.log_ends()
     await _order(world, admin, old, "slave")
     world.end_reign(old)
-    await _order(world, admin, new, world.schedule.mode.role)
-    world.begin_reign(new, others)
+    if await _order(world, admin, new, world.schedule.mode.role):
+        world.begin_reign(new, others)
 
 
 async def _has_all(world: World, new: Member) -> bool:
@@ -160,19 +160,23 @@ async def _has_all(world: World, new: Member) -> bool:
     return False
 
 
-async def _order(world: World, admin: Admin, member: Member, role: Role) -> None:
-    """Returns when the broker is in the role, by this order or by its settings."""
+async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool:
+    """Whether the broker is in the role, by this order or by its settings; not if another one leads meanwhile."""
     broker_id = next(world.new_ids) if role == "slave" else MASTER_ID
-    member.config = attrs.evolve(member.config, role=role, broker_id=broker_id)
+    before = member.config
+    member.config = attrs.evolve(before, role=role, broker_id=broker_id)
     while True:
         try:
             await admin.change_role(f"{member.host}:10911", role, broker_id)
         except Error as error:
             _note(world, f"{member.host} is not yet {role}: {error}")
+            if role != "slave" and world.has_master and world.master is not member:
+                member.config = before
+                return False
         else:
             if member.is_running:  # One that is starting answers too.
                 _note(world, f"{member.host} is {role}")
-                return
+                return True
         await trio.sleep(ORDER_AGAIN_PAUSE)
 
 
