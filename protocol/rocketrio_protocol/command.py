@@ -13,9 +13,13 @@ import attrs
 
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, ResponseCode, SerializeType
 from rocketrio_protocol.frame import Body, Frame, encode_frame
-from rocketrio_protocol.header_codec import LANGUAGE_BY_NAME, decode_header, encode_header
+from rocketrio_protocol.header_codec import (
+    LANGUAGE_BY_NAME,
+    decode_header,
+    encode_header,
+    read_hot_header,
+)
 from rocketrio_protocol.headers import Header, RequestHeader
-from rocketrio_protocol.hot_headers import read_hot_header
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2

@@ -19,7 +19,7 @@ from rocketrio_protocol.codes import LanguageCode, SerializeType
 from rocketrio_protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError, TooManyRequests
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, HEADER_SIZE_LIMIT, Body, FrameDecoder
-from rocketrio_protocol.hot_headers import CODECS_FIELD
+from rocketrio_protocol.header_codec import CODECS_FIELD
 
 RESPONSE_TABLE_LIMIT: Final = 65_535
 """Calls waiting on one connection (com.rocketmq.remoting.clientAsyncSemaphoreValue)."""

@@ -22,9 +22,8 @@ from rocketrio_protocol.commands.send import (
 )
 from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Frame, FrameDecoder
-from rocketrio_protocol.header_codec import decode_header
+from rocketrio_protocol.header_codec import CODECS_FIELD, decode_header, read_hot_header
 from rocketrio_protocol.headers import Header, RequestHeader, fields_of, value_type, wire_name
-from rocketrio_protocol.hot_headers import CODECS_FIELD, read_hot_header
 
 HOT: dict[int, type[RequestHeader]] = {
     10: SendMessageRequestHeader,

@@ -12,7 +12,7 @@ from rocketrio_protocol.codes import SerializeType
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands.client import NotifyConsumerIdsChangedRequestHeader
 from rocketrio_protocol.errors import NotReachable, RequestTimeout, TooManyRequests
-from rocketrio_protocol.hot_headers import CODECS_FIELD
+from rocketrio_protocol.header_codec import CODECS_FIELD
 from rocketrio_protocol.remoting.channel import ANSWERS_TOGETHER, IDLE_TIMEOUT, Channel
 from rocketrio_protocol.remoting.pool import open_channel_pool
 from rocketrio_protocol.remoting.server import serve_remoting
