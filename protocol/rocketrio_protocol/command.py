@@ -1,10 +1,10 @@
-"""RemotingCommand: the one shape of every request and answer.
+"""RemotingCommand: the common form of all requests and answers.
 
 Invariant: an answer carries its request's `opaque` and serialize type.
-Invariant: `ext_fields` values are strings; what a peer sends as numbers or booleans is turned into their JSON text.
-Invariant: a command holds its header object only while nobody has taken its `ext_fields`, which may then be changed.
+Invariant: `ext_fields` values are strings; numbers and booleans from a peer are converted to their JSON text.
+Invariant: a command drops its header object when its `ext_fields` are read, because the reader may change them.
 Answers to: RemotingCommand.
-Unlike Java: an answer always carries an `extFields` object, because stricter clients than Java's need one.
+Unlike Java: an answer always has an `extFields` object, because some other clients require one.
 """
 
 from typing import Self, TypeVar
@@ -24,7 +24,7 @@ from rocketrio_protocol.headers import Header, RequestHeader
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
-# Calling an enum class costs as much as decoding a short header, and naming its member as much as a call.
+# Calling an enum class costs as much as decoding a short header, and naming its member as much as a function call.
 _SERIALIZE_TYPES = {int(known): known for known in SerializeType}
 _JSON = SerializeType.JSON
 _OTHER = LanguageCode.OTHER
@@ -45,7 +45,7 @@ class RemotingCommand:
     flag: int = 0
     _ext_fields: dict[str, str] | bytes = attrs.field(
         factory=dict, alias="ext_fields", eq=_text_fields
-    )  # or the JSON header that they are still in
+    )  # or the JSON header that contains them
     body: Body = b""
     remark: str | None = None
     language: LanguageCode = LanguageCode.PYTHON
@@ -55,7 +55,7 @@ class RemotingCommand:
 
     @classmethod
     def request(cls, header: RequestHeader, body: Body = b"", *, oneway: bool = False) -> Self:
-        """A request for the code that `header` belongs to; the connection gives it its `opaque`."""
+        """Create a request with the code of `header`; the connection assigns its `opaque`."""
         return cls(
             code=header.code,
             flag=FLAG_ONEWAY if oneway else 0,
@@ -71,7 +71,7 @@ class RemotingCommand:
         code: int = ResponseCode.SUCCESS,
         remark: str | None = None,
     ) -> "RemotingCommand":
-        """The answer to this request."""
+        """Create the answer to this request."""
         return RemotingCommand(
             code=code,
             opaque=self.opaque,
@@ -83,18 +83,13 @@ class RemotingCommand:
         )
 
     @property
-    def is_response(self) -> bool:
-        """Answers a request of ours, told only by the flag."""
-        return bool(self.flag & FLAG_RESPONSE)
-
-    @property
     def is_oneway(self) -> bool:
-        """Wants no answer."""
+        """True if the sender does not expect an answer."""
         return bool(self.flag & FLAG_ONEWAY)
 
     @property
     def ext_fields(self) -> dict[str, str]:
-        """The header fields as text, to be read or changed."""
+        """The header fields as strings; the caller may change the dict."""
         fields = self._ext_fields
         if not isinstance(fields, dict):
             fields = self._ext_fields = _text_fields(fields)
@@ -106,24 +101,26 @@ class RemotingCommand:
         self._ext_fields, self._header = fields, None
 
     def has_field(self, name: str) -> bool:
-        """Whether `name` is among the ext fields; one that its header class does not have is not."""
+        """Return whether `name` is among the ext fields.
+
+        False for a command with a header object, whose class has no other fields than its own."""
         fields = self._ext_fields
         return isinstance(fields, dict) and name in fields
 
     def header(self, header_class: type[HeaderT]) -> HeaderT:
-        """The fields as an object. Raises RemoteProtocolError naming a missing or wrong one."""
+        """Return the fields as a header object. Raises RemoteProtocolError that names a missing or wrong field."""
         header = self._header
         if isinstance(header, header_class):
             return header
         return header_class.from_ext_fields(self.ext_fields)
 
     def encode(self) -> bytes:
-        """The whole frame. Raises LocalProtocolError when it cannot be sent in this encoding."""
+        """Encode the whole frame. Raises LocalProtocolError when this encoding cannot express the command."""
         return encode_frame(self.serialize_type, encode_header(self), self.body)
 
     @classmethod
     def decode(cls, frame: Frame) -> "RemotingCommand":
-        """The command in a frame. Raises RemoteProtocolError."""
+        """Decode the command in a frame. Raises RemoteProtocolError."""
         if frame.serialize_type == _JSON and (hot := read_hot_header(frame.header)) is not None:
             envelope, header = hot
             command = cls(

@@ -1,11 +1,11 @@
-"""One connection without its socket: received bytes in; requests, finished calls and bytes to send out.
+"""Sans-I/O state machine of one remoting connection. Feed it received bytes; it returns requests and finished calls.
 
-Both ends may ask. A call is kept in `response_table` under its opaque until its answer comes or it is
-forgotten; what it holds (a waiting task, say) is the driver's affair.
+Both ends may send requests. A call stays in `response_table` under its opaque until its answer arrives or the caller
+forgets it. The caller decides what a call is, such as a waiting task.
 
-Invariant: commands that are whole before a fault in the stream are handed out; nothing is after it.
-Invariant: no MSGPACK header goes to a peer that has not shown that it reads them, by announcing it in
-the ext field `rocketrioCodecs` of a request or by sending one (docs/decisions/0002-msgpack-negotiation.md).
+Invariant: complete commands before a protocol error are returned, and nothing after it.
+Invariant: a MSGPACK header is sent only to a peer that has shown that it reads them: it announced MSGPACK in the ext
+field `rocketrioCodecs` of a request, or sent such a header (docs/decisions/0002-msgpack-negotiation.md).
 Answers to: NettyRemotingAbstract (responseTable, processResponseCommand).
 Unlike Java: opaque numbers count per connection, not per process.
 """
@@ -22,40 +22,42 @@ from rocketrio_protocol.frame import FRAME_SIZE_LIMIT, HEADER_SIZE_LIMIT, Body, 
 from rocketrio_protocol.header_codec import CODECS_FIELD
 
 RESPONSE_TABLE_LIMIT: Final = 65_535
-"""Calls waiting on one connection (com.rocketmq.remoting.clientAsyncSemaphoreValue)."""
+"""Calls that may wait on one connection (com.rocketmq.remoting.clientAsyncSemaphoreValue)."""
 
 OUT_SIZE_LIMIT: Final = 4 * FRAME_SIZE_LIMIT
 """Bytes that may wait to be sent on one connection: four of the largest frames."""
 
 TAKE_SIZE: Final = 256 * 1024
-"""Bytes of several frames that are joined to be sent together."""
+"""Bytes up to which small frames are joined to be sent together."""
 
 _OPAQUE_LIMIT: Final = 2**31 - 1
-_MSGPACK: Final = SerializeType.MSGPACK  # naming a member of an enumeration costs as much as a call
+_MSGPACK: Final = (
+    SerializeType.MSGPACK
+)  # Naming a member of an enumeration costs as much as a call.
 _OWN_CODECS: Final = _MSGPACK.name
 
 CallT = TypeVar("CallT")
 
 
 class PreparedRequest(Protocol):
-    """A request of which most bytes are made once for many."""
+    """A request whose bytes are mostly encoded once for many requests."""
 
     @property
     def code(self) -> int:
-        """What is asked for."""
+        """The request code."""
         ...
 
     def json_frame(self, opaque: int) -> bytes:
-        """The whole frame with a JSON header. Raises LocalProtocolError as `RemotingCommand.encode` does."""
+        """Encode the whole frame with a JSON header. Raises LocalProtocolError as `RemotingCommand.encode` does."""
         ...
 
     def command(self) -> RemotingCommand:
-        """The same request for a connection of another encoding."""
+        """Return the same request for a connection with another encoding."""
         ...
 
 
 class RemotingConnection(Generic[CallT]):
-    """Protocol state of one connection, either end."""
+    """The protocol state of one connection, at the client or the server."""
 
     def __init__(
         self,
@@ -68,21 +70,21 @@ class RemotingConnection(Generic[CallT]):
         out_size_limit: int = OUT_SIZE_LIMIT,
         first_opaque: int = 0,
     ) -> None:
-        """`serialize_type` is what our requests prefer; MSGPACK is first announced, and JSON until agreed."""
+        """`serialize_type` is the preferred encoding of requests; for MSGPACK they are JSON until the peer agrees."""
         self.error: RemoteProtocolError | None = None
-        """Why nothing further can be received; the connection must be closed."""
+        """Why nothing more can be received, or None; with an error the connection must be closed."""
         self.response_table: dict[int, CallT] = {}
         self.peer_reads_msgpack = False
         self.peer_language: LanguageCode | None = None
         self.peer_version: int | None = None
         self.late_answer_count = 0
-        """Answers that nobody waited for any more."""
+        """Answers that arrived after their calls were forgotten."""
         self.frame_count = 0
-        """Frames that came whole."""
+        """Complete frames received."""
         self.unfinished_size = 0
-        """Bytes kept of a frame that is not whole yet."""
+        """Bytes received of an incomplete frame."""
         self.out_size = 0
-        """Bytes in the frames that wait to be sent."""
+        """Bytes of all frames that wait to be sent."""
         self._out: list[Body] = []
         self._announcing = serialize_type is SerializeType.MSGPACK
         self._request_type = SerializeType.JSON if self._announcing else serialize_type
@@ -96,7 +98,7 @@ class RemotingConnection(Generic[CallT]):
 
     @property
     def request_type(self) -> SerializeType:
-        """The encoding our next request goes out in."""
+        """The encoding of the next request."""
         return self._request_type
 
     # ------------------------------------------------------------------------------------- receiving
@@ -104,9 +106,9 @@ class RemotingConnection(Generic[CallT]):
     def receive(
         self, data: Body
     ) -> tuple[list[RemotingCommand], list[tuple[CallT, RemotingCommand]]]:
-        """What `data` completes: requests in order, and calls with their answers. Never raises; see `error`.
+        """Return the requests that `data` completes, in order, and the finished calls with their answers.
 
-        `data` may be overwritten afterwards.
+        Never raises; see `error`. The caller may overwrite `data` afterwards.
         """
         requests: list[RemotingCommand] = []
         finished: list[tuple[CallT, RemotingCommand]] = []
@@ -136,7 +138,7 @@ class RemotingConnection(Generic[CallT]):
         return requests, finished
 
     def receive_eof(self) -> None:
-        """The peer sends no more; `error` is set when that was in the middle of a frame."""
+        """Record that the peer sends no more; sets `error` if that was inside a frame."""
         self._decoder.feed_eof()
         if self.error is None:
             self.error = self._decoder.error
@@ -144,7 +146,7 @@ class RemotingConnection(Generic[CallT]):
     def _finish(
         self, answer: RemotingCommand, finished: list[tuple[CallT, RemotingCommand]]
     ) -> None:
-        # Every request so far carried the announcement: this answer settles it.
+        # Every request so far carried the announcement, so this answer decides.
         if self._announcing:
             self._announcing = False
         if answer.serialize_type is SerializeType.MSGPACK:
@@ -159,7 +161,7 @@ class RemotingConnection(Generic[CallT]):
         codecs = request.ext_fields.pop(CODECS_FIELD).split(",")
         if self._prefers_msgpack and _OWN_CODECS in codecs:
             self._agree_on_msgpack()
-            request.serialize_type = SerializeType.MSGPACK  # What its answer is written in.
+            request.serialize_type = SerializeType.MSGPACK  # The encoding of its answer.
 
     def _agree_on_msgpack(self) -> None:
         self.peer_reads_msgpack = True
@@ -169,29 +171,30 @@ class RemotingConnection(Generic[CallT]):
     # --------------------------------------------------------------------------------------- sending
 
     def start_call(self, request: RemotingCommand | PreparedRequest, call: CallT) -> int:
-        """Queue a request whose answer finishes `call`; its opaque. Raises as `send_request` does."""
+        """Queue a request whose answer finishes `call`; return its opaque. Raises as `send_request` does."""
         if len(self.response_table) >= self._response_table_limit:
             raise TooManyRequests(
-                f"{len(self.response_table)} requests wait for answers on one connection already"
+                f"{len(self.response_table)} requests already wait for answers on one connection"
             )
         opaque = self.send_request(request)
         self.response_table[opaque] = call
         return opaque
 
     def forget_call(self, opaque: int) -> CallT | None:
-        """Nobody waits for this answer any more; when it comes it is dropped."""
+        """Forget a cancelled call; its late answer is dropped."""
         return self.response_table.pop(opaque, None)
 
     def forget_all_calls(self) -> list[CallT]:
-        """The calls that cannot be answered any more, because the connection ended."""
+        """Remove and return all waiting calls, because the connection has ended."""
         calls = list(self.response_table.values())
         self.response_table.clear()
         return calls
 
     def send_request(self, request: RemotingCommand | PreparedRequest) -> int:
-        """Queue a request under an opaque and in the encoding of this connection; its opaque.
+        """Queue a request in the encoding of this connection; return the opaque that it was given.
 
-        Raises LocalProtocolError for what cannot be encoded, TooManyRequests at the limit; nothing is sent then.
+        Raises LocalProtocolError if the request cannot be encoded, and TooManyRequests at the limit. Then nothing is
+        queued.
         """
         opaque = self._next_opaque
         while opaque in self.response_table:
@@ -205,7 +208,7 @@ class RemotingConnection(Generic[CallT]):
         request.opaque = opaque
         request.serialize_type = self._request_type
         if self._announcing:
-            # A copy: the caller may send the same command to a peer of another kind.
+            # Use a copy: the caller may send the same command to another kind of peer.
             announced = {**request.ext_fields, CODECS_FIELD: _OWN_CODECS}
             self.send_frame(attrs.evolve(request, ext_fields=announced).encode())
         else:
@@ -214,30 +217,30 @@ class RemotingConnection(Generic[CallT]):
         return opaque
 
     def send_oneway(self, request: RemotingCommand) -> None:
-        """Queue a request that wants no answer. Raises as `send_request` does."""
+        """Queue a request that expects no answer. Raises as `send_request` does."""
         request.flag |= FLAG_ONEWAY
         self.send_request(request)
 
     def send_answer(self, answer: RemotingCommand) -> None:
         """Queue an answer in its own encoding. Raises LocalProtocolError, TooManyRequests."""
         if answer.serialize_type is SerializeType.MSGPACK and not self.peer_reads_msgpack:
-            raise LocalProtocolError("This peer has not shown that it reads MSGPACK headers")
+            raise LocalProtocolError("This peer has not announced that it reads MSGPACK headers")
         self.send_frame(answer.encode())
 
     def send_frame(self, frame: Body) -> None:
-        """Queue a whole frame that was encoded already. Raises TooManyRequests at the limit."""
+        """Queue an encoded frame. Raises TooManyRequests at the limit."""
         size = len(frame)
         if self.out_size + size > self._out_size_limit:
             raise TooManyRequests(
-                f"{self.out_size} bytes wait to be sent already, and the peer does not take them"
+                f"{self.out_size} bytes already wait to be sent, because the peer does not read them"
             )
         self._out.append(frame)
         self.out_size += size
 
     def take_output(self) -> Body:
-        """What to send next, as one run of bytes; empty when nothing waits.
+        """Remove and return the bytes to send next; empty when nothing waits.
 
-        All small frames at once, or as many as TAKE_SIZE holds: joining copies, and a large frame alone does not.
+        Joins frames up to TAKE_SIZE. Joining copies the bytes, so a larger frame is returned alone.
         """
         out = self._out
         if self.out_size <= TAKE_SIZE:
@@ -254,6 +257,6 @@ class RemotingConnection(Generic[CallT]):
         return out[0] if count == 1 else b"".join(out[:count])
 
     def put_back(self, rest: Body) -> None:
-        """What `take_output` gave and the transport did not take: it stays first in line."""
+        """Put back bytes of `take_output` that the transport did not accept; they stay first in line."""
         self._out.insert(0, rest)
         self.out_size += len(rest)

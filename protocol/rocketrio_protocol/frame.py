@@ -1,14 +1,14 @@
-"""Length-prefixed frames: what every remoting byte stream is cut into.
+"""Frames of the remoting protocol: encodes one, and cuts a byte stream into them.
 
     0      4                8            8 + H              4 + L
     +------+----+-----------+------------+------------------+
     | L i32| S  | H (24 bit)| header     | body             |
     +------+----+-----------+------------+------------------+
 
-L counts what follows it; S is the serialize type; H the header's length.
+L counts the bytes after itself, S is the serialize type, and H is the length of the header.
 
-Invariant: nothing is allocated for a claimed length; bytes are kept as they arrive.
-Invariant: any split of the same bytes gives the same frames and the same error after them.
+Invariant: a claimed length allocates nothing; the decoder keeps only bytes that arrived.
+Invariant: however a stream is split, the decoder returns the same frames and the same error after them.
 Answers to: NettyDecoder, RemotingCommand.decode.
 """
 
@@ -20,20 +20,20 @@ import msgspec
 from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 
 Body = bytes | memoryview
-"""Bytes that never change once handed over; a view may share its memory with the frames beside it."""
+"""Bytes that do not change any more; a view may share its memory with the neighbouring frames."""
 
 FRAME_SIZE_LIMIT: Final = 16 * 1024 * 1024
 """Longest frame in bytes, its length word included (com.rocketmq.remoting.frameMaxLength)."""
 
 HEADER_SIZE_LIMIT: Final = 0xFFFFFF
-"""Longest header in bytes: what 24 bits can say."""
+"""Longest header in bytes: the largest number of 24 bits."""
 
 REQUEST_HEADER_SIZE_LIMIT: Final = 256 * 1024
-"""Longest header in bytes that a server reads. The largest that a client needs is that of a send: 32,767 bytes of
-properties, of which an encoder of JSON may write each as six."""
+"""Longest header in bytes that a server reads. The largest that a client needs is the header of a send: 32,767 bytes of
+properties, each of which a JSON encoder may escape to six bytes."""
 
 VIEW_SIZE: Final = 64 * 1024
-"""Gathered bytes from which frames are views of the buffer instead of copies."""
+"""Size from which a gathered buffer is handed out as views instead of being copied."""
 
 _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
@@ -48,10 +48,10 @@ GRPC_REMEDY: Final = (
 REPLICATION_REMEDY: Final = "Give the port for clients: 10911 of a broker, 9876 of a name server"
 _REMEDY = "Is the peer a RocketMQ server or client, and the port the right one?"
 _OTHER_PROTOCOLS = {b"HTTP": "HTTP", b"\x15\x03": "TLS"}
-"""First bytes of an HTTP/1 answer and of a TLS alert; their owners wonder what we are."""
+"""First bytes of an HTTP/1 reply and of a TLS alert, so that the error can name what is really listening."""
 _HTTP2_SETTINGS = 4
-"""The type of the frame that an HTTP/2 server begins with: `00 00 LL 04`, no flags, stream 0. As a frame of ours it
-would have a header of no bytes, which nobody sends."""
+"""The type of the first frame of an HTTP/2 server: `00 00 LL 04`, no flags, stream 0. No remoting frame looks like
+this, because its header would be empty."""
 
 
 def encode_frame(
@@ -61,7 +61,7 @@ def encode_frame(
     *,
     frame_size_limit: int = FRAME_SIZE_LIMIT,
 ) -> bytes:
-    """One frame. Raises LocalProtocolError when a peer would refuse its size."""
+    """Encode one frame. Raises LocalProtocolError when a peer would refuse its size."""
     header_size = len(header)
     frame_size = _PREFIX_SIZE + header_size + len(body)
     if frame_size > frame_size_limit or header_size > HEADER_SIZE_LIMIT:
@@ -75,9 +75,9 @@ def encode_frame(
 
 
 class Frame(msgspec.Struct, gc=False):
-    """One frame as it came: still encoded header, and body.
+    """One received frame; its header is still encoded.
 
-    A struct of msgspec is made in a third of the time that a class of attrs needs.
+    It is a msgspec struct because creating one takes a third of the time of an attrs class.
     """
 
     serialize_type: int
@@ -88,8 +88,8 @@ class Frame(msgspec.Struct, gc=False):
 class FrameDecoder:
     """Cuts received bytes into frames.
 
-    Bytes of an unfinished frame are gathered in one buffer; a large one is given up to its frame as it is,
-    so that a large body is not copied a second time.
+    Bytes of an unfinished frame are gathered in one buffer. A large buffer becomes the frame's own memory, so that a
+    large body is not copied twice.
     """
 
     def __init__(
@@ -99,26 +99,21 @@ class FrameDecoder:
         header_size_limit: int = HEADER_SIZE_LIMIT,
     ) -> None:
         self.error: RemoteProtocolError | None = None
-        """Why the stream is of no more use after the frames that `feed` returned, or None."""
+        """Why the stream cannot be decoded any further after the frames that `feed` returned, or None."""
         self._length_limit = frame_size_limit - _LENGTH_SIZE
         self._header_limit = header_size_limit
         self.pending = bytearray()
-        """The bytes of a frame that is not whole yet."""
+        """The received bytes of an incomplete frame."""
         self._wanted = _LENGTH_SIZE
 
-    @property
-    def pending_size(self) -> int:
-        """Bytes kept of a frame that is not whole yet."""
-        return len(self.pending)
-
     def feed(self, data: Body) -> list[Frame]:
-        """The frames that `data` completes, in order. `data` may be overwritten afterwards.
+        """Return the frames that `data` completes, in order. The caller may overwrite `data` afterwards.
 
-        Never raises: a stream that breaks the protocol sets `error`, and later calls return nothing.
+        Never raises: a stream that violates the protocol sets `error`, and later calls return nothing.
         """
         if self.error is not None:
             return []
-        # One copy of the chunk, and slices of it: views of a reused buffer cost twice as much a frame.
+        # Copy the chunk once and slice the copy: views of the reused buffer would cost twice as much per frame.
         if not self.pending:
             return self._cut(bytes(data))
         gathered = self.pending
@@ -129,7 +124,7 @@ class FrameDecoder:
         return self._cut(bytes(gathered) if len(gathered) < VIEW_SIZE else memoryview(gathered))
 
     def feed_eof(self) -> None:
-        """The stream ended; an unfinished frame is an error."""
+        """Record the end of the stream; an incomplete frame sets `error`."""
         if self.pending and self.error is None:
             self.error = RemoteProtocolError(
                 f"The stream ended {len(self.pending)} bytes into a frame of at least {self._wanted}"
@@ -168,7 +163,7 @@ class FrameDecoder:
             frames.append(Frame(type_and_header >> 24, header, chunk[body_start:frame_end]))
             position = frame_end
         else:
-            # Too little for a prefix; a length that is there is judged all the same, as it will be later.
+            # Too few bytes for a prefix. Check a complete length at once, so that every split gives the same error.
             if end - position >= _LENGTH_SIZE:
                 (length,) = _LENGTH.unpack_from(chunk, position)
                 if not _LEAST_LENGTH <= length <= self._length_limit:
@@ -185,9 +180,10 @@ class FrameDecoder:
                 self._fail(f"The peer speaks {spoken}")
                 return
         if not length:
-            # It begins with an address of the log, eight bytes, of which the first four are 0 up to 4 GiB.
+            # A replication port begins with an eight-byte log offset, whose first four bytes are 0 up to 4 GiB.
             self._fail(
-                "The peer sends no frames, as a broker's replication port does", REPLICATION_REMEDY
+                "The peer does not send frames; it may be a broker's replication port",
+                REPLICATION_REMEDY,
             )
             return
         self._fail(

@@ -41,7 +41,7 @@ FIELD_COUNT_LIMIT: Final = 256
 """Ext fields of one header; no request or answer of Apache's has more than thirty."""
 
 CODECS_FIELD: Final = "rocketrioCodecs"
-"""Ext field by which a requester says which header encodings of ours it reads."""
+"""The ext field in which a client announces the rocketrio encodings that it reads."""
 
 LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
 _LANGUAGE_BY_CODE: Final = {int(language): language for language in LanguageCode}
@@ -52,7 +52,7 @@ FieldsT = TypeVar("FieldsT")
 
 @attrs.define
 class HeaderParts:
-    """What any of the three encodings carries."""
+    """The decoded header, whatever its encoding."""
 
     code: int
     language: LanguageCode
@@ -64,7 +64,7 @@ class HeaderParts:
 
 
 class Encodable(Protocol):
-    """What `encode_header` needs of a command."""
+    """The attributes of a command that `encode_header` reads."""
 
     code: int
     language: LanguageCode
@@ -77,7 +77,7 @@ class Encodable(Protocol):
 
 
 def encode_header(command: Encodable) -> bytes:
-    """The header in the command's own encoding. Raises LocalProtocolError for what it cannot carry."""
+    """Encode the header in the command's own encoding. Raises LocalProtocolError if that cannot express it."""
     serialize_type = command.serialize_type
     try:
         if serialize_type is SerializeType.JSON:
@@ -86,14 +86,14 @@ def encode_header(command: Encodable) -> bytes:
             return _encode_rocketmq(command)
         return _encode_msgpack(command)
     except (ValueError, OverflowError, struct.error) as error:
-        # Half a surrogate pair in a text, or a number beyond 32 bits; the text itself stays out of the message.
+        # A lone surrogate in a string, or a number beyond 32 bits. The error does not quote the string.
         raise LocalProtocolError(
-            f"A header cannot be written in {serialize_type.name}: {type(error).__name__}"
+            f"The header cannot be encoded in {serialize_type.name}: {type(error).__name__}"
         ) from error
 
 
 def decode_header(serialize_type: int, header: Body) -> HeaderParts:
-    """Read a header of any encoding. Raises RemoteProtocolError, naming what is wrong."""
+    """Decode a header of any encoding. Raises RemoteProtocolError that says what is wrong."""
     if serialize_type == SerializeType.JSON:
         parts = _decode_json(header)
     elif serialize_type == SerializeType.ROCKETMQ:
@@ -127,10 +127,10 @@ class _JsonHeader(msgspec.Struct):
 
 
 class _LenientJsonHeader(msgspec.Struct):
-    """What clients of other makes write, and Java reads: nulls, numbers as texts, and the other way.
+    """The header as some other clients write it and Java accepts it: with nulls, and numbers and strings interchanged.
 
-    C++ clients write numbers and booleans in the fields, and the language as its number; PHP's an empty array for an
-    object without members.
+    C++ clients write numbers and booleans in the fields, and the language as a number. PHP clients write an empty
+    object as an empty array.
     """
 
     code: Int32
@@ -209,7 +209,7 @@ def _language(named: object) -> LanguageCode:
 
 
 def _field_text(value: object) -> str:
-    """A field as text: a number without its point where nothing stands behind it, an object as its JSON."""
+    """Return a field as a string: an integral float without its point, an object as JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -219,7 +219,7 @@ def _field_text(value: object) -> str:
 
 # ----------------------------------------------------------------------------------------- ROCKETMQ
 
-_FIXED = struct.Struct(">hbhiii")  # up to the remark's length
+_FIXED = struct.Struct(">hbhiii")  # Up to the length of the remark.
 _KEY_SIZE = struct.Struct(">h")
 _VALUE_SIZE = struct.Struct(">i")
 _CODE_LIMIT: Final = 32767
@@ -271,7 +271,7 @@ def _decode_rocketmq(header: Body) -> HeaderParts:
             name = data[position + 2 : end].decode(errors="replace")
             (size,) = _VALUE_SIZE.unpack_from(data, end)
             position = _checked_end(data, end + 4, size, "ext-field value")
-            if name and size:  # Java reads an empty name or value as absent.
+            if name and size:  # Java treats an empty name or value as absent.
                 ext_fields[name] = data[end + 4 : position].decode(errors="replace")
     except struct.error as error:
         raise RemoteProtocolError(f"The ROCKETMQ header cannot be read: {error}") from error
@@ -347,7 +347,7 @@ def _decode_msgpack(header: Body) -> HeaderParts:
 
 
 def _decode_msgpack_leniently(header: Body) -> tuple[_MsgpackHeader[Any], dict[str, str]]:
-    """Decode a header whose fields may be numbers and booleans too. Raises RemoteProtocolError."""
+    """Decode a header whose fields may also be numbers and booleans. Raises RemoteProtocolError."""
     try:
         parts = _lenient_msgpack_decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -358,11 +358,11 @@ def _decode_msgpack_leniently(header: Body) -> tuple[_MsgpackHeader[Any], dict[s
 
 # -------------------------------------------------------------------------- JSON of sends and pulls
 
-_PREFIX_SIZE: Final = len('{"code":310')  # with the comma behind a code of two digits
+_PREFIX_SIZE: Final = len('{"code":310')  # Includes the comma after a code of two digits.
 
 
 class Envelope(msgspec.Struct, Generic[FieldsT], gc=False):
-    """A JSON header around its ext fields."""
+    """A JSON header with ext fields of a known type."""
 
     code: int
     ext_fields: FieldsT = msgspec.field(name="extFields")
@@ -377,10 +377,14 @@ HotHeader = tuple[Envelope[Any], Header]
 
 
 def read_hot_header(header: bytes) -> HotHeader | None:
-    """A whole JSON header and the header object of its ext fields; None for what must be read the general way."""
+    """Decode a JSON header and the header object of its ext fields; return None if `decode_header` must decode it.
+
+    It leaves to `decode_header` what that refuses or reads differently: other commands, numbers with a sign, leading
+    zeros or a point, values that are not strings, and announced encodings.
+    """
     read = _READERS.get(header[:_PREFIX_SIZE])
     if read is None:
-        # An answer says nowhere what it answers; no other one begins like this.
+        # An answer does not say what it answers, but only the answer to a send begins like this.
         if not header.startswith(_SEND_ANSWER):
             return None
         read = _read_send_answer
@@ -391,16 +395,16 @@ def read_hot_header(header: bytes) -> HotHeader | None:
 
 
 def _reader(cls: type[Header], code: int) -> Callable[[bytes], HotHeader]:
-    """Compiled as `headers` compiles its decoders, and for the same reason."""
+    """Compile the decoder of a header class, for the reason given in `headers`."""
     fields = [
         (field.name, _json_type(cls, field), _named(wire_name(field), field.default))
         for field in fields_of(cls)
     ]
     fields.append(("codecs", str | None, _named(CODECS_FIELD, None)))
     struct = msgspec.defstruct(cls.__name__, fields, gc=False)
-    # Not strict: numbers may be texts. They are always texts, but for those of the envelope.
+    # Not strict, because the numbers among the ext fields are strings.
     decode = msgspec.json.Decoder(Envelope[struct], strict=False).decode  # type: ignore[valid-type]
-    # A number with a point arrives as a float, to which `|` is a TypeError.
+    # A number with a point is decoded as a float, for which `|` raises a TypeError.
     numbers = " | ".join(
         f"(0 if f.{field.name} is None else f.{field.name})"
         for field in fields_of(cls)
@@ -432,7 +436,7 @@ def _named(name: str, default: Any) -> Any:
 
 
 def _json_type(cls: type, field: "attrs.Attribute[Any]") -> Any:
-    """None is no type of any: the text `null` would be one where a number is expected."""
+    """Return the msgspec type of a field, without None: with it the string `null` would be accepted as a number."""
     kind = value_type(cls, field)
     if kind is int:
         return (Int64 if is_long(field) else Int32) | float

@@ -1,13 +1,13 @@
-"""Header classes and the text map they travel as: `ext_fields`.
+"""Base of all header classes, and their conversion from and to `ext_fields`, a map of strings.
 
-An attribute is spelled `producer_group` here and `producerGroup` on the wire; `wire("a")` names another
-spelling. An attribute without default must be present, or the request is refused as Java refuses it.
-Numbers are decimal text and booleans `true` or `false`; a None is left out.
+An attribute is spelled `producer_group` here and `producerGroup` on the wire; `wire("a")` sets another wire name. A
+request without an attribute that has no default is refused, as in Java. Numbers are decimal text, booleans are `true`
+or `false`, and None is omitted.
 
-The two directions are compiled per class on first use (as attrs compiles `__init__`): a loop over field
-descriptions costs four times as much, and every message passes here.
+Encoder and decoder of a class are compiled on first use, as attrs compiles `__init__`: a loop over the fields would
+take four times as long (docs/decisions/0051-header-codecs.md).
 
-Invariant: a number is read as Java's parseInt and parseLong read it, and refused where they refuse it.
+Invariant: a number is accepted exactly when Java's parseInt or parseLong accepts it.
 Answers to: CommandCustomHeader, RemotingCommand.decodeCommandCustomHeader.
 """
 
@@ -24,41 +24,41 @@ from rocketrio_protocol.errors import RemoteProtocolError
 ExtFields = dict[str, str]
 
 _LONG: typing.Final = ("offset", "timestamp", "version", "millis", "broker_id")
-"""How the attributes end that are Java's long; the other numbers are its int."""
+"""Endings of the attributes that are long in Java; all other numbers are int."""
 _LONG_LIMIT: typing.Final = 1 << 63
 _INT_LIMIT: typing.Final = 1 << 31
-_DIGITS_LIMIT: typing.Final = 1000  # int() refuses a text of more than 4300
-_SAFE_DIGITS: typing.Final = 18  # any number of so many fits 64 bits
-_SMALL_INTS: typing.Final = 1024  # queue ids, counts and flags
+_DIGITS_LIMIT: typing.Final = 1000  # int() refuses more than 4300.
+_SAFE_DIGITS: typing.Final = 18  # Every number with this many digits fits 64 bits.
+_SMALL_INTS: typing.Final = 1024  # Queue ids, counts and flags.
 _ABSENT: typing.Final = "".join(("0", "0"))
-"""Stands for an optional number that is not there: no text that arrives is this object."""
+"""Marks a missing optional number; made at run time, so that no received string is the same object."""
 _TEXT_SHOWN: typing.Final = (
-    80  # characters of a wrong field in its error, which goes back to the peer
+    80  # characters of a wrong field that its error, which is sent to the peer, quotes
 )
 
-# Compiled once a class; the classes live as long as the process.
+# One entry a class.
 _ENCODERS: typing.Final[dict[type, Callable[[Any], ExtFields]]] = {}
 _DECODERS: typing.Final[dict[type, Callable[[ExtFields], Any]]] = {}
 
 
 def wire(name: str, **options: Any) -> Any:
-    """An attrs field whose wire name is not the camelCase of its attribute."""
+    """Declare an attrs field whose wire name is not its attribute name in camelCase."""
     return attrs.field(metadata={"wire": name}, **options)
 
 
 class Header:
-    """Base of all header classes: attrs classes whose attributes are ext fields."""
+    """Base of all headers: attrs classes whose attributes are ext fields."""
 
     __slots__ = ()
 
     def to_ext_fields(self) -> ExtFields:
-        """The fields as text, ready to send."""
+        """Return the fields as strings, ready to send."""
         cls = type(self)
         return (_ENCODERS.get(cls) or _compile_encoder(cls))(self)
 
     @classmethod
     def from_ext_fields(cls, ext_fields: ExtFields) -> Self:
-        """Read the fields. Raises RemoteProtocolError naming what is missing or wrong."""
+        """Decode the fields. Raises RemoteProtocolError that names a missing or wrong field."""
         try:
             header: Self = (_DECODERS.get(cls) or _compile_decoder(cls))(ext_fields)
         except KeyError:
@@ -73,25 +73,25 @@ class Header:
 
 
 class RequestHeader(Header):
-    """A header that says which request it belongs to."""
+    """Base of the headers of requests; `code` is the request code."""
 
     __slots__ = ()
     code: ClassVar[RequestCode]
 
 
 class EmptyHeader(Header):
-    """The answer carries no field that anybody reads."""
+    """The header of an answer without fields."""
 
     __slots__ = ()
 
 
 def true_text(text: str) -> bool:
-    """Java's rule (`true` in any case), and the `1` of C++ clients."""
+    """Return whether a string means true: `true` in any case, as in Java, or the `1` of C++ clients."""
     return text == "true" or text == "1" or text.lower() == "true"
 
 
 def wire_name(field: "attrs.Attribute[Any]") -> str:
-    """The name an attribute has in `ext_fields`."""
+    """Return the name of an attribute in `ext_fields`."""
     explicit = field.metadata.get("wire")
     if explicit is not None:
         return str(explicit)
@@ -100,7 +100,7 @@ def wire_name(field: "attrs.Attribute[Any]") -> str:
 
 
 def value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
-    """`int` of both `int` and `int | None`."""
+    """Return the type of an attribute without None: `int` for both `int` and `int | None`."""
     hint = typing.get_type_hints(cls)[field.name]
     if isinstance(hint, UnionType):
         (hint,) = [part for part in typing.get_args(hint) if part is not NoneType]
@@ -109,7 +109,7 @@ def value_type(cls: type, field: "attrs.Attribute[Any]") -> type:
 
 
 def is_long(field: "attrs.Attribute[Any]") -> bool:
-    """Whether a number is Java's long, with 64 bits, or its int, with 32."""
+    """Return whether a number is a long in Java, with 64 bits, rather than an int with 32."""
     return field.name.endswith(_LONG)
 
 
@@ -142,7 +142,7 @@ def _compile_decoder(cls: type) -> Callable[[ExtFields], Any]:
             arguments.append(f"{found} if (v := ext.get({name!r})) is not None else {default}")
     lines = ["def decode(ext):", *texts, f"    h = cls({', '.join(arguments)})"]
     if longs:
-        # Only digits, and too few for a number that is too large: nearly always. Otherwise each is read closely.
+        # Nearly always all are short strings of digits, which cannot be out of range. Check others one by one.
         names["check_longs"] = _check_longs
         together = "".join(f"{{{text}}}" for text in longs)
         sizes = "".join(f" or len({text}) > {_SAFE_DIGITS}" for text in longs)
@@ -155,7 +155,7 @@ def _compile_decoder(cls: type) -> Callable[[ExtFields], Any]:
 
 
 class _Ints(dict[str, int]):
-    """The small numbers by their text, which is twice as fast as `int`; others are read when asked for."""
+    """Small numbers by their text, which is twice as fast as `int`; other texts are parsed."""
 
     def __missing__(self, text: str) -> int:
         return _parsed(text, _INT_LIMIT)
@@ -170,13 +170,13 @@ def _check_longs(*texts: str) -> None:
 
 
 def _parsed(text: str, limit: int) -> int:
-    """As Java's parseInt and parseLong: `int` alone allows blanks around it and underscores inside."""
+    """Parse a number as Java's parseInt and parseLong do; `int` alone would also accept spaces and underscores."""
     if text[text[:1] in ("+", "-") :].isdecimal() and len(text) <= _DIGITS_LIMIT:
         number = int(text)
         if -limit <= number < limit:
             return number
-        raise ValueError(f"which {limit.bit_length()} bits do not hold")
-    raise ValueError("not a number")
+        raise ValueError(f"which does not fit in {limit.bit_length()} bits")
+    raise ValueError("which is not a number")
 
 
 def _compile_encoder(cls: type) -> Callable[[Any], ExtFields]:
@@ -199,7 +199,7 @@ def _compile_encoder(cls: type) -> Callable[[Any], ExtFields]:
 
 
 def fields_of(cls: type) -> tuple["attrs.Attribute[Any]", ...]:
-    """The attributes of a header class; an empty one need not be a class of attrs."""
+    """Return the attributes of a header class; a class without attributes need not be an attrs class."""
     return attrs.fields(cls) if attrs.has(cls) else ()
 
 

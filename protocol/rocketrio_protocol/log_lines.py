@@ -1,8 +1,8 @@
-"""Log lines that peers cause: a record stays one line, and neither a long text nor many lines fill the disk.
+"""Formats log records that may contain text from peers, and limits how many are written.
 
-Invariant: whatever a value holds, it begins no line. The lines of a traceback are indented.
-Invariant: one place in the code writes LINES_A_MINUTE at most, however many clients come and go.
-Unlike Java: log4j writes line breaks as they come.
+Invariant: no value can begin a new line, whatever it contains. The lines of a traceback are indented.
+Invariant: one place in the code writes at most LINES_A_MINUTE, however many clients come and go.
+Unlike Java: log4j writes line breaks unescaped.
 """
 
 import copy
@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Final, TextIO
 
 VALUE_SIZE_LIMIT: Final = 500
-"""Characters of one value, or of one line of a traceback."""
+"""Characters of one value or of one line of a traceback; the rest is cut."""
 LINES_A_MINUTE: Final = 200
-"""Lines of one place in the code, of INFO and above; who asks for DEBUG gets all of that."""
+"""Lines of one place in the code at INFO and above; DEBUG lines are not limited."""
 _PERIOD: Final = 60.0
 _INDENT: Final = "    "
 
@@ -24,7 +24,7 @@ _ExceptionInfo = (
 
 
 def log_to(stream: TextIO, *, level: int | str, form: str) -> None:
-    """Write the log of this process to `stream`, from `level` up; `form` is that of `logging.Formatter`."""
+    """Write the log of this process to `stream`, from `level` up; `form` is a format of `logging.Formatter`."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LineFormatter(form))
     handler.addFilter(LineLimit())
@@ -32,12 +32,12 @@ def log_to(stream: TextIO, *, level: int | str, form: str) -> None:
 
 
 class LineLimit(logging.Filter):
-    """Leaves out lines of a place that has written enough; the first one after that minute says how many."""
+    """Omits further lines of a place that has written LINES_A_MINUTE; the first line after that minute says how many."""
 
     def __init__(self) -> None:
         super().__init__()
         self._minutes: dict[tuple[str, int], tuple[float, int]] = {}
-        """When a place began to write, and how many lines it has wanted to since."""
+        """Of each place: when its minute began, and how many lines it has had since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.INFO:
@@ -53,7 +53,7 @@ class LineLimit(logging.Filter):
 
 
 class LineFormatter(logging.Formatter):
-    """Escapes what cannot be printed, line ends above all, and cuts long values."""
+    """Escapes line ends and other characters that cannot be printed, and cuts long values."""
 
     def format(self, record: logging.LogRecord) -> str:
         shown = copy.copy(record)
@@ -62,7 +62,7 @@ class LineFormatter(logging.Formatter):
         elif record.args:
             shown.args = tuple(map(_shown, record.args))
         if record.exc_info:
-            shown.exc_text = None  # Another handler may have left one that is not escaped.
+            shown.exc_text = None  # Another handler may have cached an unescaped traceback.
         return super().format(shown)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
@@ -74,7 +74,7 @@ class LineFormatter(logging.Formatter):
 
 
 def printable(text: str) -> str:
-    """The text with `\\n`, `\\x1b` and the like in place of what is not printed as it is."""
+    """Return the text with `\\n`, `\\x1b` and the like in place of characters that cannot be printed."""
     if text.isprintable():
         return text
     return "".join(
@@ -93,7 +93,7 @@ def _shown(value: Any) -> Any:
 
 
 class _Shown:
-    """A value whose text is cut when it is asked for: most records are never written."""
+    """Wraps a value and cuts its text only when it is formatted, because most records are never written."""
 
     __slots__ = ("_value",)
 

@@ -1,9 +1,9 @@
-"""Messages: what a producer gives (`Message`) and one stored record, read lazily (`MessageExt`).
+"""Messages: `Message` is what a producer sends, `MessageExt` one stored record, decoded lazily.
 
-Invariant: making a MessageExt reads one length; every property is computed when it is read.
-Invariant: no length inside a record is believed beyond the record's own size.
+Invariant: creating a MessageExt decodes nothing; every property is decoded when it is read.
+Invariant: no length inside a record is trusted beyond the record's own size.
 Answers to: Message, MessageExt, MessageQueue, MessageSysFlag.
-Unlike Java: a MessageExt is a view that keeps its whole chunk alive; `copy()` detaches it.
+Unlike Java: a MessageExt is a view that keeps its whole chunk in memory; `copy()` detaches it.
 """
 
 import struct
@@ -89,7 +89,7 @@ T = TypeVar("T")
 
 @attrs.frozen(order=True)
 class MessageQueue:
-    """One queue of one topic on one broker (a name, master and slaves share it)."""
+    """One queue of one topic on one broker; `broker_name` is the name that a master and its slaves share."""
 
     topic: str
     broker_name: str
@@ -101,24 +101,24 @@ class MessageQueue:
 
 @attrs.define(init=False)
 class Message:
-    """What a producer sends: a body for a topic, with what it can be found and filtered by."""
+    """A message to send: a topic and a body, with keys, tags and properties to find and filter it by."""
 
     topic: str
     body: bytes
     keys: str = attrs.field(default="", kw_only=True)
-    """Each blank-separated key is indexed at the broker. Given as a sequence, they are joined."""
+    """Keys separated by spaces, or a sequence of them; the broker indexes each key."""
     tags: str | None = attrs.field(default=None, kw_only=True)
-    """What subscriptions filter by."""
+    """The tag that subscriptions filter by."""
     properties: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
-    """The application's own, and those of RocketMQ that have no field here."""
+    """The application's own properties, and those of RocketMQ that have no field here."""
     flag: int = attrs.field(default=0, kw_only=True)
-    """A number of the application's; RocketMQ stores it and looks no further."""
+    """A number that belongs to the application; RocketMQ stores it and does not use it."""
     delay_level: int = attrs.field(default=0, kw_only=True)
-    """1 to 18 by a broker's default list of delays; 0 delivers at once."""
+    """An index into the broker's list of delays, 1 to 18 by default; 0 delivers at once."""
     wait_store_ok: bool = attrs.field(default=True, kw_only=True)
-    """Whether the broker answers only when flush and replication are done as its modes ask."""
+    """Whether the broker answers only after the flush and the replication that its modes require."""
 
-    # By hand: a converter among the fields would send each assignment through a function, five times as long in all.
+    # Written by hand: an attrs converter would make every assignment five times slower.
     def __init__(
         self, topic: str, body: bytes, *, keys: str | Sequence[str] = "", tags: str | None = None,
         properties: Mapping[str, str] | None = None, flag: int = 0, delay_level: int = 0,
@@ -134,7 +134,7 @@ class Message:
         self.wait_store_ok = wait_store_ok
 
     def property_map(self, *, unique_key: str = "") -> dict[str, str]:
-        """All properties as they go on the wire; `unique_key` yields to one in `properties`."""
+        """Return all properties as they go on the wire; a unique key in `properties` wins over `unique_key`."""
         for name, field in FIELD_PROPERTIES.items():
             if name in self.properties:
                 raise LocalProtocolError(
@@ -152,7 +152,7 @@ class Message:
         return wire
 
     def encoded_properties(self, *, unique_key: str = "") -> str:
-        """The properties string of `property_map`."""
+        """Return `property_map` as a properties string."""
         return encode_properties(self.property_map(unique_key=unique_key))
 
 
@@ -160,15 +160,15 @@ class Message:
 class MessageExt:
     """One stored record inside a chunk of them; `record/layout.py` draws it.
 
-    Reading a property never changes the message, but for the decompressed body, which is kept.
+    Reading a property does not change the message, except that a decompressed body is cached.
     """
 
     buffer: bytes | bytearray | memoryview
     start: int
     size: int
     broker_name: str = ""
-    """Set by the client that pulled it; a record does not know its broker."""
-    _body: bytes = attrs.field(init=False)  # unset until a compressed body was read
+    """Set by the client that pulled it, because a record does not contain it."""
+    _body: bytes = attrs.field(init=False)  # not set until a compressed body is read
 
     def __repr__(self) -> str:
         return (
@@ -185,7 +185,7 @@ class MessageExt:
 
     @property
     def body_crc(self) -> int:
-        """Of the stored body, as the broker computed it."""
+        """The checksum of the stored body, as the broker computed it."""
         value: int = self._field(_BODY_CRC)
         return value
 
@@ -201,7 +201,7 @@ class MessageExt:
 
     @property
     def queue_offset(self) -> int:
-        # Without `_field`: a consumer reads it of every message.
+        # Without `_field`, because a consumer reads this of every message.
         value: int = _QUEUE_OFFSET.unpack_from(self.buffer, self.start)[0]
         return value
 
@@ -222,7 +222,7 @@ class MessageExt:
 
     @property
     def born_time(self) -> datetime:
-        """When the producer made it, by its clock; the nearest time that a datetime holds."""
+        """When the producer created it, by the producer's clock; clamped to the range of datetime."""
         return _time(self.born_time_ms)
 
     @property
@@ -232,7 +232,7 @@ class MessageExt:
 
     @property
     def packed_born_host(self) -> bytes:
-        """The same as it is stored."""
+        """The producer's address as it is stored."""
         value: bytes = self._field(_BORN_HOST[self.sys_flag & HOSTS_IPV6_MASK])
         return value
 
@@ -243,7 +243,7 @@ class MessageExt:
 
     @property
     def store_time(self) -> datetime:
-        """When the master stored it, by its clock; the nearest time that a datetime holds."""
+        """When the master stored it, by the master's clock; clamped to the range of datetime."""
         return _time(self.store_time_ms)
 
     @property
@@ -253,7 +253,7 @@ class MessageExt:
 
     @property
     def packed_store_host(self) -> bytes:
-        """The same as it is stored."""
+        """The broker's address as it is stored."""
         value: bytes = self._field(_STORE_HOST[self._hosts()])
         return value
 
@@ -268,7 +268,7 @@ class MessageExt:
         return value
 
     def _hosts(self) -> int:
-        """Return the bits of sysFlag that say which hosts are IPv6, once it is known that the hosts fit."""
+        """Return the bits of sysFlag that say which hosts are IPv6. Raises RemoteProtocolError if they do not fit."""
         hosts = self.sys_flag & HOSTS_IPV6_MASK
         if hosts and BODY_STARTS[hosts] + MIN_TAIL_SIZE > self.size:
             raise self._refused("its hosts do not fit")
@@ -316,12 +316,12 @@ class MessageExt:
 
     @property
     def stored_body(self) -> bytes:
-        """The body as it lies in the log, compressed if the producer did so."""
+        """The body as it is in the log, compressed if the producer compressed it."""
         return self._bytes(*self._body_span())
 
     @property
     def body(self) -> bytes:
-        """What the producer sent."""
+        """The body that the producer sent, decompressed."""
         _, sys_flag, size = _SHAPE.unpack_from(self.buffer, self.start)
         if not sys_flag & _UNUSUAL_BODY and 0 <= size <= self.size - RECORD_OVERHEAD:
             at = self.start + HEAD_SIZE
@@ -337,19 +337,19 @@ class MessageExt:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether the stored body is not what the producer sent."""
+        """Whether the stored body is compressed."""
         return bool(self.buffer[self.start + SYS_FLAG_END] & COMPRESSED)
 
     @property
     def inflated_size(self) -> int:
-        """Bytes that a compressed body takes beside the stored one, which it has then; 0 if it cannot be read."""
+        """The size of a compressed body after decompression, which is cached; 0 if not compressed or not readable."""
         if self.is_compressed:
             with suppress(ProtocolError, ConfigError):
                 return len(self.body)
         return 0
 
     def forget_body(self) -> None:
-        """Let go of what a compressed body was inflated to; whoever reads it again inflates it again."""
+        """Drop the cached decompressed body; the next read of `body` decompresses again."""
         with suppress(AttributeError):
             del self._body
 
@@ -360,12 +360,14 @@ class MessageExt:
     def json(self, as_type: type[T]) -> T: ...
 
     def json(self, as_type: Any = Any) -> Any:
-        """The body read as JSON; with a type (a dataclass, attrs or msgspec class, `list[int]`, ...) checked and made
-        one of it. Raises BodyUnreadable, which names the place in the body."""
+        """Decode the body as JSON, and convert it to `as_type` if given (a dataclass, attrs or msgspec class,
+        `list[int]`, ...). Raises BodyUnreadable, which names the place in the body."""
         try:
             return msgspec.json.decode(self.body, type=as_type)
         except msgspec.DecodeError as error:
-            raise BodyUnreadable(f"the body of {self!r} is not the JSON wanted: {error}") from error
+            raise BodyUnreadable(
+                f"the body of {self!r} is not the expected JSON: {error}"
+            ) from error
 
     @property
     def topic(self) -> str:
@@ -373,7 +375,7 @@ class MessageExt:
 
     @property
     def stored_properties(self) -> bytes:
-        """The properties as they lie in the log."""
+        """The properties string as it is in the log."""
         return self._bytes(*self._properties_span())
 
     @property
@@ -381,12 +383,12 @@ class MessageExt:
         return decode_properties(self.stored_properties)
 
     def property_value(self, name: str) -> str | None:
-        """One property, without decoding the others."""
+        """Return one property without decoding the others; None if the message does not have it."""
         return property_value(self.stored_properties, name)
 
     @property
     def keys(self) -> str:
-        """Blank-separated; empty without any."""
+        """The keys separated by spaces; empty if there are none."""
         return self.property_value(PROPERTY_KEYS) or ""
 
     @property
@@ -395,25 +397,25 @@ class MessageExt:
 
     @property
     def message_id(self) -> str:
-        """The producer's unique key, or the offset id where it gave none."""
+        """The unique key that the producer set, or the offset id if it set none."""
         return self.property_value(PROPERTY_UNIQUE_KEY) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """Names the broker that stored it and the place in its log."""
+        """The id that names the broker that stored it and the place in its log."""
         return offset_message_id(self.packed_store_host, self.physical_offset)
 
     @property
     def record(self) -> bytes:
-        """The stored record, byte for byte."""
+        """Return a copy of the stored record."""
         return self._bytes(self.start, self.size)
 
     def check_crc(self) -> bool:
-        """Whether the stored body is what the broker's checksum says."""
+        """Return whether the stored body matches the checksum of the broker."""
         return self.body_crc == zlib.crc32(self.stored_body) & 0x7FFFFFFF
 
     def copy(self) -> "MessageExt":
-        """The same message without the rest of its chunk: what to keep when its batch is done."""
+        """Return a copy that does not keep the rest of the chunk in memory, for a message that outlives its batch."""
         return MessageExt(self.record, 0, self.size, self.broker_name)
 
     def __copy__(self) -> "MessageExt":
@@ -423,7 +425,7 @@ class MessageExt:
         return self.copy()
 
     def __getstate__(self) -> tuple[bytes, str]:
-        # Pickled alone, without its chunk.
+        # Pickle the record without the rest of its chunk.
         return self.record, self.broker_name
 
     def __setstate__(self, state: tuple[bytes, str]) -> None:
@@ -432,21 +434,21 @@ class MessageExt:
 
 
 def _time(milliseconds: int) -> datetime:
-    """Any producer may write any number; nobody who only reads it shall fail."""
+    """Return the time, clamped to the range of datetime: producers may write any number, and reading must not fail."""
     return _EPOCH + timedelta(milliseconds=min(max(milliseconds, FIRST_TIME_MS), LAST_TIME_MS))
 
 
 def decode_messages(
     buffer: bytes | bytearray | memoryview, broker_name: str = ""
 ) -> list[MessageExt]:
-    """The messages of a pull answer's body, as views of it; only sizes and magics are checked here."""
+    """Return the messages in the body of a pull answer, as views of it; only sizes and magics are checked."""
     return decode_pulled(buffer, broker_name)[0]
 
 
 def decode_pulled(
     buffer: bytes | bytearray | memoryview, broker_name: str
 ) -> tuple[list[MessageExt], bool]:
-    """As `decode_messages`, and whether the body of any is compressed."""
+    """Return what `decode_messages` returns, and whether the body of any message is compressed."""
     messages: list[MessageExt] = []
     append, unpack = messages.append, _SIZE_MAGIC_AND_SYS_FLAG.unpack_from
     position, limit = 0, len(buffer)
@@ -457,7 +459,7 @@ def decode_pulled(
         except struct.error:
             if position + SIZE_AND_MAGIC.size > limit:
                 raise _refused(
-                    position, f"{limit - position} bytes are left, too few for a record"
+                    position, f"only {limit - position} bytes are left, too few for a record"
                 ) from None
             size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)  # It is refused below.
         if magic != MAGIC_V1 and magic != MAGIC_V2:
@@ -470,7 +472,7 @@ def decode_pulled(
     if position > limit:
         raise _refused(
             messages[-1].start,
-            f"its size {messages[-1].size} goes beyond the {limit} bytes received",
+            f"its size {messages[-1].size} exceeds the {limit} bytes received",
         )
     return messages, bool(sys_flags & COMPRESSED)
 

@@ -1,4 +1,4 @@
-"""Topics and groups with a meaning of their own, and what a name may look like.
+"""Names of topics and groups: the system names, and the rules for valid names.
 
 Answers to: TopicValidator, MixAll (retry and dead-letter names); RocketMQ reference, sections 2.2, 4.9 and 5.8.
 """
@@ -16,7 +16,7 @@ TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets on the first two of these say how far transactions are decided."""
+"""The group whose offsets on TRANS_HALF_TOPIC and TRANS_OP_HALF_TOPIC say up to where transactions are decided."""
 REPLY_TOPIC_POSTFIX: Final = "REPLY_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
@@ -33,7 +33,7 @@ SYSTEM_TOPICS: Final = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-"""Topics that nobody may create or change by request."""
+"""Topics that no request may create or change."""
 
 NOT_SENDABLE_TOPICS: Final = frozenset(
     {
@@ -58,53 +58,54 @@ SYSTEM_GROUPS: Final = (
 )
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 CLIENT_INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
-"""The producer group that every Java client has beside its own, for send-back."""
+"""The producer group that every Java client has in addition to its own, to send messages back."""
 
 RETRY_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_PREFIX: Final = "%DLQ%"
-MAX_TOPIC_LENGTH: Final = 127  # One byte holds the length in a stored message.
+MAX_TOPIC_LENGTH: Final = 127  # A stored message has one byte for the length.
 MAX_GROUP_LENGTH: Final = 255
 
 _ALLOWED: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 MAX_REGISTERED_LENGTH: Final = len(RETRY_PREFIX) + MAX_GROUP_LENGTH
-"""Characters in a name that a broker registers: the longest is the retry topic of a group."""
+"""Characters of a name that a broker may register: the longest is the retry topic of a group."""
 
-# Apache's brokers are called like their host unless told otherwise: dots are usual, and kept out of first place.
+# The default name of an Apache broker is its host name, so dots are common; they may not come first.
 _REGISTERED: Final = re.compile(r"[%|a-zA-Z0-9_@-][%|a-zA-Z0-9_@.-]*+")
 
 
 def retry_topic(group: str) -> str:
-    """Where messages go that the group could not consume."""
+    """Return the topic for messages that the group failed to consume and will receive again."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where messages go that the group could not consume for good."""
+    """Return the topic for messages that the group failed to consume in every attempt."""
     return DEAD_LETTER_PREFIX + group
 
 
 def topic_name_problem(topic: str) -> str | None:
-    """Why a topic cannot be called so; None if it can."""
+    """Return why this is not a valid topic name; None if it is."""
     return _problem(topic, "topic", MAX_TOPIC_LENGTH)
 
 
 def group_name_problem(group: str) -> str | None:
-    """Why a group cannot be called so; None if it can."""
+    """Return why this is not a valid group name; None if it is."""
     return _problem(group, "group", MAX_GROUP_LENGTH)
 
 
 def kept_topic_problem(topic: str) -> str | None:
-    """Return why no table can hold a topic of this name; retry topics may be longer than those that take messages."""
+    """Return why no table may contain a topic of this name, or None; a retry topic may be longer than other topics."""
     if topic.startswith(RETRY_PREFIX):
         return group_name_problem(topic.removeprefix(RETRY_PREFIX))
     return topic_name_problem(topic)
 
 
 def registered_name_problem(name: str, kind: str) -> str | None:
-    """Why what a peer calls a topic, broker or cluster is no such name; None if it can be one.
+    """Return why a peer's name of a topic, broker or cluster is refused; None if it is accepted.
 
-    More passes than we would give: Apache's brokers check few of their names. What passes is one word, and no path.
+    The rule is more lenient than for new names, because Apache's brokers check few of theirs. An accepted name is a
+    single word and not a path.
     """
     if len(name) > MAX_REGISTERED_LENGTH:
         return f"The {kind} name has {len(name)} characters, more than {MAX_REGISTERED_LENGTH}."

@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 from tests.golden.golden import RecordedFrame, remoting_frames
+from tests.protocol.raw_frames import is_answer
 
 from rocketrio_broker.config import BrokerConfig, LiveConfig
 from rocketrio_broker.config_file import ConfigFile
@@ -90,12 +91,12 @@ def recorded_exchanges(run: str, server: str) -> list[RecordedExchange]:
     answers = {
         (frame.connection, command.opaque): command
         for frame, command in commands
-        if command.is_response and not frame.from_dialer
+        if is_answer(command) and not frame.from_dialer
     }
     return [
         RecordedExchange(frame, command, answers.get((frame.connection, command.opaque)))
         for frame, command in commands
-        if frame.from_dialer and not command.is_response
+        if frame.from_dialer and not is_answer(command)
     ]
 
 

@@ -15,6 +15,7 @@ import attrs
 import trio
 import trio.testing
 from tests.golden.golden import RecordedFrame, remoting_frames, unpack_store
+from tests.protocol.raw_frames import is_answer
 
 from rocketrio_broker.broker import Broker, open_broker
 from rocketrio_broker.config import BrokerConfig
@@ -164,7 +165,7 @@ class _Connection:
             for frame in decoder.feed(buffer[:size]):
                 command = RemotingCommand.decode(frame)
                 command.body = bytes(command.body)
-                if command.is_response:
+                if is_answer(command):
                     self._answers[command.opaque] = command
                     continue
                 self._replayed.our_calls.append((command.code, command.ext_fields))
@@ -225,7 +226,7 @@ class _Replay:
             self._clock.time_ms = max(self._clock.time_ms, frame.time_ms)
             command = decode(frame.data)
             where = frame.connection, command.opaque
-            if frame.from_dialer and not command.is_response:
+            if frame.from_dialer and not is_answer(command):
                 if not is_played(command, self._run):
                     continue
                 connection = connections.get(frame.connection)
@@ -247,7 +248,7 @@ class _Replay:
                     connection = connections[frame.connection]
                     await connection.answer_as_recorded(asked.pop(where), command)
                     await trio.testing.wait_all_tasks_blocked()
-            elif command.is_response:
+            elif is_answer(command):
                 request = waiting.pop(where, None)
                 if request is not None:
                     ours = await connections[frame.connection].answer(command.opaque)

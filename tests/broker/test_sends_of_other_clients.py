@@ -160,10 +160,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "an empty list of fields": (request(310, [], b"x"), "'a' is missing"),
     "short names under the code of long ones": (request(10, CPP, b"x"), "'producerGroup' is missing"),
     "long names under the code of short ones": (request(310, LONG, b"x"), "'a' is missing"),
-    "a number that is none": (request(310, {**CPP, "e": "first"}, b"x"), "'e' is 'first', not a number"),
-    "an empty number": (request(310, {**CPP, "j": ""}, b"x"), "'j' is '', not a number"),
-    "more than 32 bits": (request(310, {**CPP, "e": 1 << 31}, b"x"), "which 32 bits do not hold"),
-    "half a number": (request(310, {**CPP, "f": 0.5}, b"x"), "'f' is '0.5', not a number"),
+    "a number that is none": (request(310, {**CPP, "e": "first"}, b"x"), "'e' is 'first', which is not a number"),
+    "an empty number": (request(310, {**CPP, "j": ""}, b"x"), "'j' is '', which is not a number"),
+    "more than 32 bits": (request(310, {**CPP, "e": 1 << 31}, b"x"), "which does not fit in 32 bits"),
+    "half a number": (request(310, {**CPP, "f": 0.5}, b"x"), "'f' is '0.5', which is not a number"),
 }  # fmt: skip
 
 
@@ -178,7 +178,7 @@ async def test_what_java_refuses_is_refused_by_name(autojump_clock: MockClock) -
 
 
 BROKEN: dict[str, bytes] = {
-    "an opaque that 32 bits do not hold": request(310, CPP, b"x", opaque=1 << 32),
+    "an opaque beyond 32 bits": request(310, CPP, b"x", opaque=1 << 32),
     "no code": framed(b'{"extFields":{},"opaque":1}'),
     "a code that is none": framed(b'{"code":"send","opaque":1}'),
     "fields in a list": request(310, [CPP], b"x"),

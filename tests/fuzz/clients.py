@@ -36,6 +36,7 @@ from tests.fuzz.lab import GROUP, PRODUCERS, TOPIC
 from tests.fuzz.mutations import rebodied
 from tests.fuzz.seeds import FRAME_WORDS, RECORD_WORDS
 from tests.fuzz.target import Target, live, named, split_name
+from tests.protocol.raw_frames import is_answer
 
 _QUEUE: Final = MessageQueue(TOPIC, "broker-a", 0)
 _OPAQUE: Final = re.compile(rb'"opaque":\s*-?\d+')
@@ -253,7 +254,7 @@ async def _handle(message: MessageExt) -> None:
 
 def _answer_seeds() -> Sequence[bytes]:
     recorded = [
-        data for data in seeds.frames() if data[4] == 0 and seeds.command_of(data).is_response
+        data for data in seeds.frames() if data[4] == 0 and is_answer(seeds.command_of(data))
     ]
     bodies = [*seeds.json_bodies()[:12], *seeds.records()[:3], ROUTE, b""]
     fields = {"offset": "1", "nextBeginOffset": "1", "minOffset": "0", "maxOffset": "9", "queueId": "0",

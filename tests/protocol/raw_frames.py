@@ -7,6 +7,8 @@ import json
 import struct
 from typing import Any
 
+from rocketrio_protocol.command import FLAG_RESPONSE, RemotingCommand
+
 
 def framed(header: bytes, body: bytes = b"", *, serialize_type: int = 0) -> bytes:
     """One frame around a header that is written already."""
@@ -25,3 +27,8 @@ def unframed(frame: bytes) -> tuple[int, bytes, bytes]:
     (word,) = struct.unpack_from(">I", frame, 4)
     end = 8 + (word & 0xFFFFFF)
     return word >> 24, frame[8:end], frame[end:]
+
+
+def is_answer(command: RemotingCommand) -> bool:
+    """Return whether this is an answer, not a request."""
+    return bool(command.flag & FLAG_RESPONSE)

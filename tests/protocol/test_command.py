@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.golden import remoting_frames
+from tests.protocol.raw_frames import is_answer
 
 from rocketrio_protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -27,7 +28,7 @@ def test_request_takes_its_code_and_fields_from_its_header() -> None:
     assert request.ext_fields == {"consumerGroup": "G"}
     assert request.body == b"body"
     assert request.is_oneway
-    assert not request.is_response
+    assert not is_answer(request)
 
 
 @pytest.mark.parametrize("serialize_type", list(SerializeType))
@@ -35,7 +36,7 @@ def test_answer_has_its_requests_number_and_encoding(serialize_type: SerializeTy
     request = RemotingCommand(14, opaque=99, flag=0, serialize_type=serialize_type)
     answer = request.response(OffsetResponseHeader(7), b"body", code=0, remark="well")
     assert (answer.opaque, answer.serialize_type) == (99, serialize_type)
-    assert answer.is_response
+    assert is_answer(answer)
     assert not answer.is_oneway
     (again,) = decoded(answer.encode())
     assert again == answer

@@ -95,7 +95,7 @@ def test_response_table_has_a_limit_and_nothing_is_sent_over_it() -> None:
     connection = RemotingConnection[str](response_table_limit=2)
     first = connection.start_call(RemotingCommand(10), "a")
     connection.start_call(RemotingCommand(10), "b")
-    with pytest.raises(TooManyRequests, match="2 requests wait"):
+    with pytest.raises(TooManyRequests, match="2 requests already wait"):
         connection.start_call(RemotingCommand(10), "c")
     assert len(sent_by(connection)) == 2
     connection.receive(answer_to(first).encode())

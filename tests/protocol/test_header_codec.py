@@ -206,7 +206,7 @@ def test_text_that_is_no_unicode_cannot_be_written(serialize_type: SerializeType
         RemotingCommand(10, ext_fields={"a": "\ud800"}, serialize_type=serialize_type),
         RemotingCommand(10, remark="\udfff", serialize_type=serialize_type),
     ):
-        with pytest.raises(LocalProtocolError, match=f"cannot be written in {serialize_type.name}"):
+        with pytest.raises(LocalProtocolError, match=f"cannot be encoded in {serialize_type.name}"):
             encode_header(command)
 
 

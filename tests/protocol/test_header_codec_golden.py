@@ -7,6 +7,7 @@ import struct
 
 import pytest
 from tests.golden.golden import VERSIONS, RecordedFrame, remoting_frames
+from tests.protocol.raw_frames import is_answer
 
 from rocketrio_protocol.codes import LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -61,7 +62,7 @@ def test_every_request_but_oneways_is_answered_under_its_number(version: str) ->
     waiting: set[tuple[int, bool, int]] = set()
     unasked = []
     for recorded, command in commands(version):
-        if command.is_response:
+        if is_answer(command):
             key = (recorded.connection, not recorded.from_dialer, command.opaque)
             if key in waiting:
                 waiting.remove(key)
@@ -85,12 +86,12 @@ def test_json_requests_to_a_rocketmq_server_are_answered_in(
     asked = {
         (recorded.connection, command.opaque)
         for recorded, command in commands(version)
-        if command.serialize_type is SerializeType.JSON and not command.is_response
+        if command.serialize_type is SerializeType.JSON and not is_answer(command)
     }
     answers = [
         command.serialize_type
         for recorded, command in commands(version)
-        if command.is_response and (recorded.connection, command.opaque) in asked
+        if is_answer(command) and (recorded.connection, command.opaque) in asked
     ]
     assert len(answers) > 4
     assert set(answers) == {answered_in}
@@ -101,7 +102,7 @@ def test_text_beyond_ascii_arrives_in_properties(version: str) -> None:
     sends = [
         command.ext_fields["i"]
         for _, command in commands(version)
-        if command.code == RequestCode.SEND_MESSAGE_V2 and not command.is_response
+        if command.code == RequestCode.SEND_MESSAGE_V2 and not is_answer(command)
     ]
     assert sum("colour\x01blau-grün\x02" in properties for properties in sends) == 1
 

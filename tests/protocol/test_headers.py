@@ -5,6 +5,7 @@ from typing import ClassVar
 import attrs
 import pytest
 from tests.golden.golden import remoting_frames
+from tests.protocol.raw_frames import is_answer
 
 from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.command import RemotingCommand
@@ -89,7 +90,9 @@ def test_wrong_number_is_named(name: str, text: str) -> None:
     fields = {"topic": "T", "queueId": "3", "batch": "true", "maxOffset": "1", name: text}
     with pytest.raises(RemoteProtocolError) as caught:
         _Example.from_ext_fields(fields)
-    assert f"_Example: the field {name!r} is {text[:80]!r}, not a number" in str(caught.value)
+    assert f"_Example: the field {name!r} is {text[:80]!r}, which is not a number" in str(
+        caught.value
+    )
 
 
 @pytest.mark.parametrize(("name", "bits"), [("queueId", 32), ("maxOffset", 64)])
@@ -100,7 +103,7 @@ def test_number_reaches_to_java_s_limits_and_not_beyond(name: str, bits: int) ->
         header = _Example.from_ext_fields(fields | {name: str(number)})
         assert number in (header.queue_id, header.max_offset)
     for number in (limit, -limit - 1, 10**30):
-        with pytest.raises(RemoteProtocolError, match=f"{name}.*which {bits} bits do not hold"):
+        with pytest.raises(RemoteProtocolError, match=f"{name}.*which does not fit in {bits} bits"):
             _Example.from_ext_fields(fields | {name: str(number)})
 
 
@@ -132,7 +135,7 @@ def test_recorded_requests_are_read_and_written_again_with_the_same_fields(run: 
     for recorded in remoting_frames(run):
         (frame,) = FrameDecoder().feed(recorded.data)
         command = RemotingCommand.decode(frame)
-        if command.is_response or command.code not in COMMANDS:
+        if is_answer(command) or command.code not in COMMANDS:
             continue
         request_class, _ = COMMANDS[RequestCode(command.code)]
         again = command.header(request_class).to_ext_fields()
@@ -149,8 +152,8 @@ def test_recorded_answers_are_read_and_written_again_with_the_same_fields(run: s
     for recorded in remoting_frames(run):
         (frame,) = FrameDecoder().feed(recorded.data)
         command = RemotingCommand.decode(frame)
-        key = (recorded.connection, command.opaque, recorded.from_dialer != command.is_response)
-        if not command.is_response:
+        key = (recorded.connection, command.opaque, recorded.from_dialer != is_answer(command))
+        if not is_answer(command):
             asked[key] = command.code
             continue
         code = asked.get(key)
@@ -191,7 +194,9 @@ def test_pull_header_is_read_from_fields_of_a_c_plus_plus_client() -> None:
 )
 def test_number_that_java_cannot_hold_is_refused(field: str, number: int, bits: int) -> None:
     ext = {"topic": "T", "queueId": "1", "batch": "true", "maxOffset": "1"}
-    with pytest.raises(RemoteProtocolError, match=rf"'{field}' is '{number}', which {bits} bits"):
+    with pytest.raises(
+        RemoteProtocolError, match=rf"'{field}' is '{number}', which does not fit in {bits} bits"
+    ):
         _Example.from_ext_fields({**ext, field: str(number)})
 
 

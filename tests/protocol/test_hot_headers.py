@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.golden import remoting_frames
+from tests.protocol.raw_frames import is_answer
 
 from rocketrio_protocol.codes import LanguageCode, RequestCode, SerializeType
 from rocketrio_protocol.command import RemotingCommand
@@ -97,7 +98,7 @@ def assert_read_as_in_general(cls: type[Header], frame: Frame, command: Remoting
 def test_what_apache_s_clients_send_is_read_so(run: str) -> None:
     read = 0
     for frame, command in json_frames(run):
-        if not command.is_response and command.code in HOT:
+        if not is_answer(command) and command.code in HOT:
             cls, _ = COMMANDS[RequestCode(command.code)]
             assert_read_as_in_general(cls, frame, command)
             read += 1
@@ -128,7 +129,7 @@ def test_odd_value_is_read_as_the_general_way_reads_it(code: int, odd: str) -> N
 def test_answers_of_apache_s_brokers_to_sends_are_read_so(run: str) -> None:
     read = 0
     for frame, command in json_frames(run):
-        if command.is_response and b'"msgId"' in frame.header:
+        if is_answer(command) and b'"msgId"' in frame.header:
             assert_read_as_in_general(SendMessageResponseHeader, frame, command)
             read += 1
     assert read > 5

@@ -203,7 +203,9 @@ def test_body_is_read_as_json() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b'{"id": "seven", "items": []}', b"\xff", b"[1]"])
 def test_body_of_another_kind_says_where(body: bytes) -> None:
     message = _message(body=body)
-    with pytest.raises(BodyUnreadable, match=r"the body of <MessageExt .* is not the JSON wanted"):
+    with pytest.raises(
+        BodyUnreadable, match=r"the body of <MessageExt .* is not the expected JSON"
+    ):
         message.json(Order)
     assert message.body == body
 

@@ -1,1 +1,1 @@
-"""What tests run a cluster on, in place of the network of the machine."""
+"""Replacements of the network for tests; of the broker only `embedded` imports them."""

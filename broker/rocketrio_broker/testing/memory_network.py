@@ -1,10 +1,10 @@
-"""A network in memory: `dial` and `listen` by `host:port`, with faults on demand.
+"""A network in memory for tests: `dial` and `listen` by `host:port`, with faults on demand.
 
-Each host sees the network through `network.host("10.0.0.1")`, whose `dial` and `listen` are the ports of
-that name. Nothing takes time but what `delay` says, so that under a virtual clock only timeouts move it.
+Each host uses the network through `network.host("10.0.0.1")`, whose `dial` and `listen` implement the interfaces of
+`ports`. Only a `delay` takes time, so that under a virtual clock the time moves only for timeouts and delays.
 
-Invariant: bytes written to a connection arrive once and in order, or the connection breaks or ends; a silent or
-partitioned connection keeps them until the fault is healed, as TCP sends again.
+Invariant: bytes written to a connection arrive once and in order, or the connection breaks or ends. A silenced or
+partitioned connection keeps them until the fault is healed, as TCP retransmits.
 """
 
 import operator
@@ -21,17 +21,19 @@ from rocketrio_protocol.remoting.ports import CONNECT_TIMEOUT, join_addr, split_
 from rocketrio_protocol.remoting.streams import StreamTransport
 
 PIPE_SIZE: Final = 256 * 1024
-"""Bytes on their way in one direction: about what the kernel keeps on a loopback connection."""
+"""Bytes under way in one direction: about as many as the kernel buffers on a loopback connection."""
 
 
 class MemoryPipe:
-    """Bytes from one writer to one reader."""
+    """One direction of a connection: bytes from one writer to one reader."""
 
     def __init__(self) -> None:
         self.delay = 0.0
-        """Seconds that what is written from now on takes to arrive."""
+        """Seconds until bytes written from now on arrive."""
         self._data = bytearray()
-        self._due: deque[tuple[float, int]] = deque()  # when how many bytes arrive; empty: all have
+        self._due: deque[tuple[float, int]] = (
+            deque()
+        )  # (arrival time, bytes); empty when all have arrived
         self._due_size = 0
         self._held = False
         self._broken = False
@@ -44,13 +46,13 @@ class MemoryPipe:
 
     @property
     def is_over(self) -> bool:
-        """Both of its ends are closed."""
+        """True if both ends are closed."""
         return self._writer_closed and self._reader_closed
 
-    # --------------------------------------------------------------------------------- for its ends
+    # -------------------------------------------------------------------------- for the two ends
 
     async def put(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it, as the reader makes room."""
+        """Write all bytes, waiting for room."""
         if self._putting:
             raise trio.BusyResourceError("another task is sending")
         self._putting = True
@@ -70,13 +72,13 @@ class MemoryPipe:
             self._putting = False
 
     def put_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        """Write what there is room for, as a socket does; how many bytes that was."""
+        """Write as many bytes as there is room for, like a socket; return how many."""
         if self._putting:
             return 0
         self._check_writable()
         taken = data[: max(0, PIPE_SIZE - len(self._data))]
         if self._cut_short:
-            return len(data)  # The writer does not hear of it.
+            return len(data)  # The writer is not notified.
         if taken:
             self._data += taken
             self._note_due(len(taken))
@@ -84,7 +86,7 @@ class MemoryPipe:
         return len(taken)
 
     async def wait_room(self) -> None:
-        """Wait until a byte could be written."""
+        """Wait until at least one byte can be written."""
         if self._putting:
             raise trio.BusyResourceError("another task is sending")
         self._putting = True
@@ -95,7 +97,7 @@ class MemoryPipe:
             self._putting = False
 
     async def take(self, limit: int) -> bytes:
-        """Wait for bytes and read at most `limit` of them; none at the end."""
+        """Wait for bytes and read at most `limit` of them; return b"" at the end of the stream."""
         if self._taking:
             raise trio.BusyResourceError("another task is receiving")
         self._taking = True
@@ -117,29 +119,29 @@ class MemoryPipe:
             self._taking = False
 
     def close_writer(self) -> None:
-        """Nothing more is written; what was still arrives."""
+        """Close the writing end; bytes written before still arrive."""
         self._writer_closed = True
         self._changed.unpark_all()
 
     def close_reader(self) -> None:
-        """Nothing more is read; a writer that the network lets know of it fails."""
+        """Close the reading end; the writer fails as soon as the network lets it know."""
         self._reader_closed = True
         self._changed.unpark_all()
 
     # ------------------------------------------------------------------------------ for the network
 
     def hold(self, held: bool) -> None:
-        """Deliver nothing, as when the network between is silent; or deliver again."""
+        """Stop delivering, as during a partition, or deliver again."""
         self._held = held
         self._changed.unpark_all()
 
     def cut_short(self) -> None:
-        """The reader finds the end behind what was written so far; the writer does not hear of it."""
+        """End the stream for the reader after the bytes written so far; the writer is not notified."""
         self._cut_short = True
         self._changed.unpark_all()
 
     def break_off(self) -> None:
-        """What is on its way is lost, and both ends hear of it: once nothing holds the pipe."""
+        """Drop the bytes under way, and notify both ends as soon as nothing holds the pipe."""
         self._broken = True
         self._changed.unpark_all()
 
@@ -158,14 +160,14 @@ class MemoryPipe:
             raise trio.BrokenResourceError("the peer closed the connection")
 
     def _note_due(self, size: int) -> None:
-        # Bytes behind delayed ones cannot overtake them.
+        # Bytes cannot overtake delayed ones.
         if self.delay or self._due:
             due = trio.current_time() + self.delay
             self._due.append((max(due, self._due[-1][0]) if self._due else due, size))
             self._due_size += size
 
     def _arrived(self) -> int:
-        """How many bytes the reader may have now."""
+        """Return how many bytes the reader may read now."""
         if self._due:
             now = trio.current_time()
             while self._due and self._due[0][0] <= now:
@@ -173,7 +175,7 @@ class MemoryPipe:
         return len(self._data) - self._due_size
 
     def _is_readable(self) -> bool:
-        """Whether there are bytes, an end or an error for the reader."""
+        """Return whether there are bytes, the end or an error for the reader."""
         if self._held or self._reader_closed:
             return self._reader_closed
         if self._broken or self._arrived():
@@ -189,11 +191,11 @@ class MemoryPipe:
 
 
 FIRST_FREE_PORT: Final = 49_152
-"""Where ports for dialling, and for listening on port 0, are counted from (RFC 6335)."""
+"""The first port that is given to dialled connections, and to listeners on port 0 (RFC 6335)."""
 
 
 class MemoryStream(trio.abc.Stream):
-    """One end of a connection in memory."""
+    """One end of a connection in memory, as a trio stream."""
 
     def __init__(self, incoming: MemoryPipe, outgoing: MemoryPipe) -> None:
         self._incoming = incoming
@@ -217,13 +219,13 @@ class MemoryStream(trio.abc.Stream):
 
 
 def memory_stream_pair() -> tuple[MemoryStream, MemoryStream]:
-    """Two ends of one connection."""
+    """Create the two ends of one connection."""
     there, back = MemoryPipe(), MemoryPipe()
     return MemoryStream(back, there), MemoryStream(there, back)
 
 
 class MemoryTransport(StreamTransport):
-    """One end of a connection in memory, which sends without a wait while there is room, as a socket does."""
+    """One end of a connection in memory; like a socket, it sends without waiting while there is room."""
 
     def __init__(
         self, incoming: MemoryPipe, outgoing: MemoryPipe, *, local_addr: str, remote_addr: str
@@ -240,7 +242,7 @@ class MemoryTransport(StreamTransport):
 
 
 class MemoryListener:
-    """A place in a memory network where connections arrive."""
+    """Accepts connections on one address of a memory network."""
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
@@ -257,7 +259,7 @@ class MemoryListener:
         return self._arrived.popleft()[0]
 
     def close(self) -> None:
-        """Take no more; connections that nobody accepted break, as the kernel resets them."""
+        """Accept no more connections; those not accepted yet break, as the kernel resets them."""
         self.closed = True
         while self._arrived:
             for pipe in self._arrived.popleft()[1]:
@@ -265,19 +267,19 @@ class MemoryListener:
         self._changed.unpark_all()
 
     def arrive(self, transport: MemoryTransport, pipes: tuple[MemoryPipe, MemoryPipe]) -> None:
-        """A connection was made to this place."""
+        """Add a new connection to this address."""
         self._arrived.append((transport, pipes))
         self._changed.unpark()
 
 
 class _Link:
-    """One connection between two hosts, as the network sees it."""
+    """One connection between two hosts, as seen by the network."""
 
     def __init__(self, dialer: str, server: str, pipes: tuple[MemoryPipe, MemoryPipe]) -> None:
         self.hosts = frozenset((dialer, server))
         self.pipes = pipes
         self.directions = ((dialer, server, pipes[0]), (server, dialer, pipes[1]))
-        """Who writes, who reads, and what lies between."""
+        """(writer, reader, pipe) of both directions."""
 
     @property
     def is_over(self) -> bool:
@@ -285,13 +287,13 @@ class _Link:
 
 
 class MemoryNetwork:
-    """All hosts, listeners and connections of one network, and the faults between them."""
+    """All listeners and connections of one network, and the faults between its hosts."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, MemoryListener] = {}
         self._links: list[_Link] = []
         self._held: set[tuple[str, str]] = set()
-        """From whom to whom nothing passes."""
+        """(writer, reader) pairs between which nothing passes."""
         self._delays: dict[tuple[str, str], float] = {}
         self._silent: set[str] = set()
         self._refusing: set[str] = set()
@@ -299,15 +301,15 @@ class MemoryNetwork:
         self._ports: Iterator[int] = count(FIRST_FREE_PORT)
 
     def host(self, name: str) -> "MemoryHost":
-        """The network as the host of that name sees it; names are IP addresses where brokers store them."""
+        """Return the network as seen by this host; a broker stores its name, which then must be an IP address."""
         return MemoryHost(self, name)
 
     # ---------------------------------------------------------------------------------------- faults
 
     def partition(self, host: str, other: str, *, one_way: bool = False) -> None:
-        """Nothing passes between two hosts: connections go silent, dialling times out.
+        """Let nothing pass between two hosts: connections become silent, and dials time out.
 
-        With `one_way` only what `host` sends is held back; what `other` sends arrives on connections that stand.
+        With `one_way` only bytes from `host` are held back; those from `other` still arrive on open connections.
         """
         self._held.add((host, other))
         if not one_way:
@@ -315,12 +317,12 @@ class MemoryNetwork:
         self._apply()
 
     def silence(self, host: str) -> None:
-        """Nothing passes between a host and any other, as when its cable is pulled."""
+        """Let nothing pass between a host and all others, as when its cable is pulled."""
         self._silent.add(host)
         self._apply()
 
     def delay(self, host: str, other: str, seconds: float) -> None:
-        """Whatever one of two hosts sends reaches the other that much later, dialling included; 0 ends it."""
+        """Delay all bytes and dials between two hosts by so many seconds; 0 ends the delay."""
         for direction in ((host, other), (other, host)):
             if seconds:
                 self._delays[direction] = seconds
@@ -329,9 +331,9 @@ class MemoryNetwork:
         self._apply()
 
     def half_close(self, host: str, other: str) -> None:
-        """End what `host` sends on each standing connection to `other`, as a relay in between may.
+        """End the stream from `host` on each open connection to `other`, as a relay between them may.
 
-        `other` reads the end; `host` hears nothing of it, and what it writes is lost.
+        `other` reads the end; `host` is not notified, and what it writes is lost.
         """
         for link in self._links:
             for writer, reader, pipe in link.directions:
@@ -339,7 +341,7 @@ class MemoryNetwork:
                     pipe.cut_short()
 
     def heal(self) -> None:
-        """End every partition, silence, delay and refusal; what was held back arrives."""
+        """End all partitions, silences, delays and refusals; held bytes arrive."""
         self._held.clear()
         self._silent.clear()
         self._delays.clear()
@@ -347,7 +349,7 @@ class MemoryNetwork:
         self._apply()
 
     def reconnect(self, host: str, other: str | None = None) -> None:
-        """End the partition between two hosts, or the silence of one; what was held back arrives."""
+        """End the partition between two hosts, or the silence of one; held bytes arrive."""
         if other is None:
             self._silent.discard(host)
         else:
@@ -355,24 +357,25 @@ class MemoryNetwork:
         self._apply()
 
     def refuse(self, addr: str) -> None:
-        """Dialling this address fails at once, as if nobody listened; connections that stand remain."""
+        """Let dials to this address fail at once, as if nothing listened there; open connections continue."""
         self._refusing.add(addr)
 
     def cut(self, host: str, other: str | None = None) -> None:
-        """Break every connection of a host, or those with one other: both ends hear of it, at once if they can."""
+        """Break all connections of a host, or those with one other host; both ends are notified unless the pipe is
+        held."""
         for link in self._links:
             if self._concerns(link, host, other):
                 for pipe in link.pipes:
                     pipe.break_off()
 
-    # --------------------------------------------------------------------------------- what hosts use
+    # ------------------------------------------------------------------------------------ for hosts
 
     def listen(self, addr: str) -> MemoryListener:
         host, port = split_addr(addr)
         bound = addr if port else join_addr(host, next(self._ports))
         standing = self._listeners.get(bound)
         if standing is not None and not standing.closed:
-            raise ConfigError(f"Cannot listen on {bound}: somebody does already")
+            raise ConfigError(f"Cannot listen on {bound}: the address is in use")
         self._listeners[bound] = listener = MemoryListener(bound)
         return listener
 
@@ -402,7 +405,7 @@ class MemoryNetwork:
         return MemoryTransport(back, there, local_addr=dialer_addr, remote_addr=listener.addr)
 
     async def _travel(self, dialer: str, host: str) -> None:
-        """The way there and back that a connection takes to stand."""
+        """Wait as long as the handshake of a new connection takes."""
         seconds = self._delay(dialer, host) + self._delay(host, dialer)
         if seconds:
             await trio.sleep(seconds)
@@ -427,7 +430,7 @@ class MemoryNetwork:
 
 
 class MemoryHost:
-    """The ports of one host of a memory network."""
+    """The network as seen by one host: implements Dial and Listen."""
 
     def __init__(self, network: MemoryNetwork, name: str) -> None:
         self.name = name

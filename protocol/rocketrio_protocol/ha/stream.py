@@ -102,11 +102,6 @@ class TransferDecoder:
         self._next = 0
         self._end = 0
 
-    @property
-    def missing_size(self) -> int:
-        """Bytes of the current transfer that have not arrived."""
-        return self._end - self._next
-
     def feed(self, data: bytes | bytearray | memoryview) -> list[TransferPart]:
         """What `data` holds, in order; bodies are views of `data`. Raises RemoteProtocolError for nonsense.
 

@@ -45,11 +45,6 @@ def parse_offset_message_id(text: str) -> tuple[str, int, int]:
     return ip, port, int(_OFFSET.unpack(packed[-_OFFSET_SIZE:])[0])
 
 
-def join_message_ids(message_ids: Iterable[str]) -> str:
-    """How the answer to a batch names its messages."""
-    return BATCH_ID_SEPARATOR.join(message_ids)
-
-
 def split_message_ids(joined: str) -> list[str]:
     return joined.split(BATCH_ID_SEPARATOR) if joined else []
 

@@ -1,12 +1,12 @@
-"""One live connection of either end: calls out, requests in, and the moving of its bytes.
+"""One open connection, at the client or the server: sends calls, receives requests, and moves the bytes.
 
-Every request of a received chunk is acted on synchronously, and their answers are sent together, some at a time.
-Everything queued from elsewhere (calls, held answers) wakes the writer, which sends what was queued in
-one scheduling tick together; a call that is alone on its connection is sent at once.
+The requests of a received chunk are processed synchronously, and their answers are sent in groups. Calls and answers
+that are queued at other times wake the writer task, which sends all that was queued in one scheduling tick together. A
+call that is alone on its connection is sent at once.
 
-Invariant: only whole frames are queued and what was begun stays first in line, so no timeout cuts a frame in two.
-Invariant: while the peer does not read its answers, none of its further requests is acted on.
-Invariant: when the connection ends every pending call fails at once.
+Invariant: only whole frames are queued, and a partly sent one stays first, so no timeout cuts a frame in two.
+Invariant: while the peer does not read its answers, none of its further requests is processed.
+Invariant: when the connection ends, every pending call fails at once.
 Answers to: Channel and ResponseFuture of NettyRemotingAbstract; RocketMQ reference, sections 1.1 and 1.6.
 Unlike Java: a call that times out leaves the connection open; the late answer is dropped.
 """
@@ -39,36 +39,68 @@ from rocketrio_protocol.errors import (
 )
 from rocketrio_protocol.frame import Body
 from rocketrio_protocol.headers import RequestHeader
-from rocketrio_protocol.remoting.dispatch import Dispatcher
 from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.rare_log import RareLog
 from rocketrio_protocol.remoting.reactor import Reactor
 from rocketrio_protocol.remoting.server_limits import ChannelRoom
 from rocketrio_protocol.remoting.sweeper import Sweeper
 
+IDLE_TIMEOUT: Final = 120.0
+"""Seconds without a byte in either direction until a connection is closed (serverChannelMaxIdleTimeSeconds)."""
+
+RECEIVE_SIZE: Final = 128 * 1024
+"""Bytes of one read: the most that one connection receives before others have their turn."""
+
+ANSWERS_TOGETHER: Final = 16
+"""Answers to one chunk that are sent at once, so that the peer works on them meanwhile; a send costs half an answer."""
+
+REQUESTS_TOGETHER: Final = 16
+"""Calls that are sent at once when their tasks were woken together. A peer that answers in bursts, such as a master
+whose slave acknowledges a batch, works on the first calls while the others are made."""
+
+HIGH_WATER_MARK: Final = 64 * 1024
+"""Bytes of unsent answers above which no further request is processed (Netty's writeBufferHighWaterMark). Requests do
+not count: otherwise two peers that stop reading while their own requests wait would wait for each other."""
+
+FRAME_TIMEOUT: Final = 30.0
+"""Seconds that a server waits for the rest of a frame after its first byte: 4 MiB at 1.1 Mbit/s."""
+
+FIRST_FRAME_TIMEOUT: Final = 10.0
+"""The same for the first frame of a connection. A connection that sends nothing may stay open until it is idle."""
+
+TURN_TIME: Final = 0.01
+"""Seconds for which the requests of one connection are processed before others have their turn. A single request that
+takes longer is not interrupted."""
+
+LAST_WORDS_TIMEOUT: Final = 1.0
+"""Seconds that queued bytes get to be sent before this end closes a connection."""
+
+Dispatch = Callable[["Channel", RemotingCommand], None]
+"""Processes one request of a channel; must not raise."""
+
+MakeAnswer = Callable[[], RemotingCommand | None]
+"""Makes an answer, or returns None if it has already replied or there is none; must not raise."""
+
+log = logging.getLogger("rocketrio_protocol")
+
 
 @attrs.frozen
 class ChannelStatistics:
-    """A channel at one moment."""
+    """The state of a channel at one moment."""
 
     pending_count: int
     """Calls that wait for their answers."""
     late_answer_count: int
-    """Answers that came after their calls had given up."""
+    """Answers that arrived after their calls had given up."""
     unsent_size: int
-    """Bytes queued that the operating system has not taken."""
+    """Bytes queued that the operating system has not accepted."""
     request_type: SerializeType
-    """The encoding of our requests."""
-
-
-REQUESTS_TOGETHER: Final = 16
-"""Calls of tasks woken together that are sent at once: a peer that answers many at a time, as a master does whose slave
-acknowledges them all, works on the first of them while the others are made."""
+    """The encoding of requests to the peer."""
 
 
 @attrs.define(eq=False)
 class Call:
-    """One awaiting task. Whoever ends it has taken it out of the response table."""
+    """One task that waits for an answer. Whichever code completes the call first removes it from the response table."""
 
     task: trio.lowlevel.Task
     code: int
@@ -80,91 +112,38 @@ class Call:
         trio.lowlevel.reschedule(self.task, outcome.Value(answer))
 
     def fail(self, error: Error) -> None:
-        """Wake the task with an error of its own."""
+        """Wake the task with an error, which no other task may get."""
         trio.lowlevel.reschedule(self.task, outcome.Error(error))
 
 
 @attrs.define
-class WokenCalls:
-    """The tasks that one chunk of answers has woken: what they call next is sent together, some at a time."""
+class _WokenCalls:
+    """Counts the tasks that one chunk of answers has woken, so that their next calls are sent together."""
 
     left: int = 0
-    """Those that have not called again; negative once others call too."""
+    """Woken tasks that have not called again; negative once other tasks call too."""
     unsent: int = 0
 
     def answered(self, count: int) -> None:
-        """A chunk has woken so many."""
+        """Record that one received chunk woke `count` tasks."""
         self.left, self.unsent = count, 0
 
     def called(self) -> bool:
-        """Note a call; whether those that are not sent yet shall be."""
+        """Record a call; return True if the pending ones should be sent now."""
         self.left -= 1
         self.unsent += 1
         return self.left == 0 or self.unsent >= REQUESTS_TOGETHER <= self.left
 
 
-def expire_calls(response_table: dict[int, Call], now: float, remote_addr: str) -> float:
-    """Fail the calls whose deadline has come; the next deadline."""
-    for opaque in [opaque for opaque, call in response_table.items() if call.deadline <= now]:
-        call = response_table.pop(opaque)
-        call.fail(
-            RequestTimeout(
-                f"No answer to {code_name(call.code, RequestCode)} within {call.timeout:g} s",
-                broker_addr=remote_addr,
-            )
-        )
-    return min((call.deadline for call in response_table.values()), default=inf)
-
-
-def unanswered(code: int, reason: str, remote_addr: str) -> NotReachable:
-    """What a call fails with whose connection ended."""
-    return NotReachable(
-        f"No answer to {code_name(code, RequestCode)}, the connection is gone ({reason})",
-        broker_addr=remote_addr,
-    )
-
-
-IDLE_TIMEOUT: Final = 120.0
-"""Seconds without a byte in either direction until a connection is closed (serverChannelMaxIdleTimeSeconds)."""
-
-RECEIVE_SIZE: Final = 128 * 1024
-"""Bytes of one read, and so the most that one connection is served before the others."""
-
-ANSWERS_TOGETHER: Final = 16
-"""Answers of one chunk sent at once, so that the peer works on them meanwhile; a send costs as much as half of one."""
-
-HIGH_WATER_MARK: Final = 64 * 1024
-"""Bytes of unsent answers above which no further request is acted on (Netty's writeBufferHighWaterMark). Answers
-only: two peers that stop reading while their own requests wait would wait for each other."""
-
-FRAME_TIMEOUT: Final = 30.0
-"""Seconds from a frame's first byte until it has to be whole, at a server: 4 MiB at 1.1 Mbit/s."""
-
-FIRST_FRAME_TIMEOUT: Final = 10.0
-"""The same for the first frame of a connection. A connection that says nothing may stay until it is idle."""
-
-TURN_TIME: Final = 0.01
-"""Seconds that the requests of one connection are acted on before others have their turn. One that takes longer by
-itself is not cut short."""
-
-LAST_WORDS_TIMEOUT: Final = 1.0
-"""Seconds that queued bytes get to be sent before a connection is closed by us."""
-
-MakeAnswer = Callable[[], RemotingCommand | None]
-"""Makes an answer, or has replied by itself; must not raise."""
-
-log = logging.getLogger("rocketrio_protocol")
-
-
 class Channel:
-    """One connection. Made by a server or a pool, which runs it."""
+    """One connection. A server or a pool creates it and runs it."""
 
     def __init__(
         self,
         transport: Transport,
         *,
         connection: RemotingConnection[Call],
-        dispatcher: Dispatcher,
+        dispatch: Dispatch,
         sweeper: Sweeper,
         reactor: Reactor,
         receive_buffer: memoryview,
@@ -172,9 +151,9 @@ class Channel:
         idle_timeout: float = IDLE_TIMEOUT,
         room: ChannelRoom | None = None,
     ) -> None:
-        """`receive_buffer` may be shared by all channels of a thread: each read is acted on before the next.
+        """All channels of a thread may share `receive_buffer`, because each read is processed before the next.
 
-        `room` is what the channels of a server share; one of a client has none, and takes what it asked for.
+        `room` counts the memory that the channels of a server use together; a client's channel has no such limit.
         """
         self.local_addr = transport.local_addr
         self.remote_addr = transport.remote_addr
@@ -182,10 +161,10 @@ class Channel:
         self.over = trio.Event()
         """Set when the connection has ended."""
         self.last_received = trio.current_time()
-        """When bytes last came, or the connection was made."""
+        """When the last bytes arrived, or the connection was opened."""
         self._transport = transport
         self._connection = connection
-        self._dispatcher = dispatcher
+        self._dispatch = dispatch
         self._sweeper = sweeper
         self._reactor = reactor
         self._buffer = receive_buffer
@@ -196,27 +175,29 @@ class Channel:
         self._scope = trio.CancelScope()
         self._reason: str | None = None
         self._parked_writer: trio.lowlevel.Task | None = None
-        self._backlog: list[RemotingCommand] = []  # Received, and not acted on yet.
-        self._unfinished_after: int | None = None  # How many frames came before the unfinished one.
-        self._frame_deadline = inf  # When that one has to be whole.
-        self._ended = False  # The peer sends no more.
-        self._woken = WokenCalls()
-        # As trio.current_time(), at half its cost.
+        self._backlog: list[RemotingCommand] = []  # Received requests that are not processed yet.
+        self._unfinished_after: int | None = None  # How many frames came before the incomplete one.
+        self._frame_deadline = inf  # When that frame must be complete.
+        self._peer_ended = False  # The peer has closed its side.
+        self._woken = _WokenCalls()
+        # Like trio.current_time(), at half its cost.
         self._now = trio.lowlevel.current_clock().current_time
-        self._in_round = False  # Requests are acted on, and what that queues is sent at its end.
-        self._sending_size = 0  # Bytes the writer has taken from the connection and not sent yet.
-        self._sending_answer_size = 0  # How many of these are answers,
-        self._queued_answer_size = 0  # and of those it has not taken.
-        self._sent = trio.lowlevel.ParkingLot()  # Who waits until more was sent.
-        self._in_turn: deque[MakeAnswer] = deque()  # Answers not made yet.
-        self._noted_unsent_size = 0  # What the server was told of that is not sent.
+        self._in_round = (
+            False  # Requests are being processed; the end of the round sends what they queue.
+        )
+        self._sending_size = 0  # Bytes that the writer has taken and not sent yet.
+        self._sending_answer_size = 0  # How many of these belong to answers.
+        self._queued_answer_size = 0  # Bytes of answers queued behind them.
+        self._sent = trio.lowlevel.ParkingLot()  # Tasks that wait until more was sent.
+        self._in_turn: deque[MakeAnswer] = deque()  # Answers that are not made yet.
+        self._noted_unsent_size = 0  # The unsent size that was last reported to `room`.
 
     def __repr__(self) -> str:
         return f"<Channel {self.local_addr} -> {self.remote_addr} {'closed' if self.closed else 'open'}>"
 
     @property
     def peer_language(self) -> LanguageCode | None:
-        """What the peer's last request said it is written in."""
+        """The programming language that the peer's last request named."""
         return self._connection.peer_language
 
     @property
@@ -226,16 +207,16 @@ class Channel:
 
     @property
     def unsent_size(self) -> int:
-        """Bytes queued that the operating system has not taken."""
+        """Bytes queued that the operating system has not accepted."""
         return self._connection.out_size + self._sending_size
 
     @property
     def is_congested(self) -> bool:
-        """Whether more answers wait than a peer that reads leaves waiting: no request is acted on now."""
+        """True if so many answers are unsent that no request is processed now."""
         return self._queued_answer_size + self._sending_answer_size > HIGH_WATER_MARK
 
     def statistics(self) -> ChannelStatistics:
-        """How this connection stands."""
+        """Return the state of this connection."""
         return ChannelStatistics(
             pending_count=len(self._connection.response_table),
             late_answer_count=self._connection.late_answer_count,
@@ -243,7 +224,7 @@ class Channel:
             request_type=self._connection.request_type,
         )
 
-    # ------------------------------------------------------------------------------- asking, answering
+    # ------------------------------------------------------------------------------ calls and answers
 
     @trio.lowlevel.enable_ki_protection
     async def call(
@@ -254,11 +235,12 @@ class Channel:
         timeout: float,
         now: float | None = None,
     ) -> RemotingCommand:
-        """Ask the peer; its answer, whatever the code. `now` is when `timeout` begins, for a caller that has looked.
+        """Send a request and return its answer, whatever its code.
 
-        Raises NotReachable when the connection ends first, RequestTimeout after `timeout` seconds,
-        LocalProtocolError and TooManyRequests when nothing was sent. A cancel or timeout leaves the
-        connection as it is; the peer may still carry the request out, and its answer is dropped.
+        `now` is when `timeout` begins, for a caller that already knows the time. Raises NotReachable when the
+        connection ends first, RequestTimeout after `timeout` seconds, and LocalProtocolError or TooManyRequests when
+        nothing was sent. A cancel or timeout leaves the connection open; the peer may still carry out the request, and
+        its late answer is dropped.
         """
         if isinstance(request, RequestHeader):
             request = RemotingCommand.request(request, body)
@@ -270,8 +252,8 @@ class Channel:
         connection = self._connection
         call = Call(trio.lowlevel.current_task(), request.code, timeout, deadline)
         opaque = connection.start_call(request, call)
-        if deadline < self._sweeper.next_look:
-            self._sweeper.look_before(deadline)
+        if deadline < self._sweeper.next_sweep:
+            self._sweeper.sweep_by(deadline)
         is_last = self._woken.called()
         is_alone = self._woken.left < 0 and len(connection.response_table) == 1
         if self._sending_size or not (is_alone or is_last):
@@ -288,7 +270,7 @@ class Channel:
         return answer
 
     def send_oneway(self, request: RemotingCommand | RequestHeader, body: Body = b"") -> None:
-        """Queue a request that wants no answer. Raises NotReachable, LocalProtocolError, TooManyRequests."""
+        """Queue a request that expects no answer. Raises NotReachable, LocalProtocolError, TooManyRequests."""
         if isinstance(request, RequestHeader):
             request = RemotingCommand.request(request, body)
         if self.closed:
@@ -298,9 +280,10 @@ class Channel:
             self._wake_writer()
 
     def reply(self, answer: RemotingCommand | bytes) -> None:
-        """Queue an answer, now or long after its request; dropped when the peer has gone meanwhile.
+        """Queue an answer, now or long after its request. It is dropped if the connection has ended.
 
-        An answer that cannot be encoded becomes one that says so; a peer that takes no answers is dropped.
+        An answer that cannot be encoded is replaced by an error answer. If too many answers wait, the connection is
+        closed.
         """
         if self.closed:
             return
@@ -318,7 +301,7 @@ class Channel:
             self._wake_writer()
 
     def reply_all(self, answers: Iterable[bytes]) -> None:
-        """Queue several held answers, and send them in one go without waiting for the writer's turn."""
+        """Queue several held answers, and send them together without waking the writer."""
         self._in_round = True
         for answer in answers:
             self.reply(answer)
@@ -326,21 +309,21 @@ class Channel:
         self._send_now()
 
     def reply_in_turn(self, make: MakeAnswer) -> None:
-        """Make an answer, or none, and queue it, as soon as the peer has read what it was sent before.
+        """Call `make` and queue its answer, if any, as soon as the peer has read what was sent before.
 
-        For an answer long after its request, which may be large. Dropped when the peer has gone meanwhile.
+        Meant for large answers long after their requests. `make` is not called if the connection has ended.
         """
         if not self.closed:
             self._in_turn.append(make)
             self._make_answers()
 
     async def drain(self) -> None:
-        """Wait until everything queued so far was sent, or the connection ended."""
+        """Wait until everything queued so far is sent, or the connection has ended."""
         while self.unsent_size and not self.closed:
             await self._sent.park()
 
     def close(self, reason: str = "closed here") -> None:
-        """End the connection at once: pending calls fail, queued bytes that were not taken are lost."""
+        """End the connection at once: pending calls fail, and bytes that were not sent are lost."""
         if not self.closed:
             self._reason = reason
             self._end()
@@ -350,7 +333,7 @@ class Channel:
         try:
             self._connection.send_answer(answer)
         except LocalProtocolError as error:
-            log.error("an answer cannot be sent peer=%s error=%s", self.remote_addr, error)
+            log.error("an answer cannot be encoded peer=%s error=%s", self.remote_addr, error)
             failure = attrs.evolve(
                 answer, code=ResponseCode.SYSTEM_ERROR, remark=str(error), ext_fields={}, body=b""
             )
@@ -366,9 +349,9 @@ class Channel:
 
     @trio.lowlevel.enable_ki_protection
     async def run(self, on_end: Callable[["Channel"], None] | None = None) -> None:
-        """Move bytes until either end closes. Never raises for what the peer or the network does."""
+        """Move bytes until either end closes. Never raises for a fault of the peer or the network."""
         self._sweeper.add(self)
-        self._sweeper.look_before(self._last_active + self._idle_timeout)
+        self._sweeper.sweep_by(self._last_active + self._idle_timeout)
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
@@ -382,8 +365,8 @@ class Channel:
             await self._transport.aclose()
 
     def sweep(self, now: float) -> float:
-        """End calls that are due, and the connection when it is idle; when to look again."""
-        next_deadline = expire_calls(self._connection.response_table, now, self.remote_addr)
+        """Fail calls that are due, and close the connection if it is idle; return when to sweep again."""
+        next_deadline = _expire_calls(self._connection.response_table, now, self.remote_addr)
         idle_at = self._last_active + self._idle_timeout
         if idle_at <= now:
             self.close(f"idle for {self._idle_timeout:g} s")
@@ -393,7 +376,7 @@ class Channel:
             self._rare_log.warning(
                 "a frame took too long", "peer=%s received=%d", self.remote_addr, size
             )
-            self.close(f"a frame took too long; {size} bytes of it came")
+            self.close(f"a frame took too long; {size} bytes of it arrived")
             return inf
         return min(idle_at, next_deadline, self._frame_deadline)
 
@@ -401,19 +384,21 @@ class Channel:
         connection = self._connection
         while True:
             try:
-                await self._reactor.receive(self._transport, self._buffer, self._act_on_chunk)
+                await self._reactor.receive(self._transport, self._buffer, self._process_chunk)
             except NotReachable as error:
                 return self.close(error.what)
             while self._backlog:
-                self._act(self._now())  # Before any wait: the writer may have sent meanwhile.
-                # With nothing unsent the writer sleeps, and would never wake us.
+                self._process(
+                    self._now()
+                )  # Before any wait, because the writer may have sent meanwhile.
+                # If nothing is unsent the writer sleeps, and would never wake this task.
                 if self._backlog:
                     if self.is_congested and self.unsent_size:
                         await self._sent.park()
                     else:
                         await trio.lowlevel.checkpoint()
             self._note_unfinished()
-            if self._ended:
+            if self._peer_ended:
                 return self.close(
                     "the peer closed it" if connection.error is None else connection.error.what
                 )
@@ -425,12 +410,12 @@ class Channel:
                     await self.drain()
                 return self.close(connection.error.what)
 
-    def _act_on_chunk(self, size: int) -> bool:
-        """Act on received bytes; whether to go on reading, or leave the rest to `_read`."""
+    def _process_chunk(self, size: int) -> bool:
+        """Process received bytes; return False if `_read` must take over."""
         connection = self._connection
         if size == 0:
             connection.receive_eof()
-            self._ended = True
+            self._peer_ended = True
             return False
         now = self.last_received = self._last_active = self._now()
         self._backlog, finished = connection.receive(self._buffer[:size])
@@ -438,13 +423,13 @@ class Channel:
             call.finish(answer)
         self._woken.answered(len(finished))
         if self._backlog:
-            self._act(now)
+            self._process(now)
         if connection.unfinished_size or self._unfinished_after is not None or self._backlog:
             self._note_unfinished()
         return not self._backlog and connection.error is None
 
     def _note_unfinished(self) -> None:
-        """Note how much was received that nothing could be done with yet, and give an unfinished frame its time."""
+        """Report how many received bytes are not processed yet, and set the deadline of an incomplete frame."""
         room, connection = self._room, self._connection
         if room is None or self.closed:
             return
@@ -452,18 +437,18 @@ class Channel:
         waiting = sum(len(request.body) for request in self._backlog)
         if not unfinished:
             self._unfinished_after, self._frame_deadline = None, inf
-        elif self._backlog:  # Its rest is not read now.
+        elif self._backlog:  # The rest of the frame is not being read now.
             self._unfinished_after, self._frame_deadline = -1, inf
         elif self._unfinished_after != count:
             self._unfinished_after = count
             limit = FRAME_TIMEOUT if count else FIRST_FRAME_TIMEOUT
             self._frame_deadline = trio.current_time() + limit
-            self._sweeper.look_before(self._frame_deadline)
+            self._sweeper.sweep_by(self._frame_deadline)
         room.hold_unfinished(self, unfinished + waiting, is_proven=count > 0)
 
-    def _act(self, began: float) -> None:
-        """Act on the requests received, as far as the peer reads its answers and others need not wait for long."""
-        dispatch = self._dispatcher.dispatch
+    def _process(self, began: float) -> None:
+        """Process received requests until the peer stops reading its answers or the turn of this connection ends."""
+        dispatch = self._dispatch
         requests = self._backlog
         now, turn_end, last = self._now, began + TURN_TIME, len(requests) - 1
         self._in_round = True
@@ -483,7 +468,7 @@ class Channel:
         self._send_now()
 
     def _send_now(self) -> None:
-        """Send what is queued as far as the transport takes it; the rest is the writer's."""
+        """Send queued bytes as far as the transport accepts them; leave the rest to the writer."""
         connection = self._connection
         if self._sending_size:
             if self._room is not None:
@@ -501,7 +486,7 @@ class Channel:
                 self._wake_writer()
                 return
         self._queued_answer_size = 0
-        if self._sent:  # Nearly never; unparking nobody costs 4 us.
+        if self._sent:  # Rarely true, and unpark_all costs 4 us even if no task waits.
             self._sent.unpark_all()
         if self._noted_unsent_size:
             self._note_unsent()
@@ -509,9 +494,9 @@ class Channel:
             self._make_answers()
 
     def _send_at_once(self) -> None:
-        """Send what is queued without the writer, which takes over what the transport does not take.
+        """Send queued bytes without the writer, which saves a tick of the scheduler; leave to it what remains.
 
-        A tick of the scheduler less; of calls whose tasks were woken together some are sent by the last of them.
+        Of calls whose tasks were woken together, the last one sends those before it too.
         """
         self._woken.unsent = 0
         connection = self._connection
@@ -519,7 +504,7 @@ class Channel:
         try:
             sent = self._transport.send_nowait(data)
         except NotReachable:
-            sent = 0  # The writer meets the same, and ends the connection.
+            sent = 0  # The writer gets the same error, and ends the connection.
         if sent < len(data):
             connection.put_back(memoryview(data)[sent:])
             self._wake_writer()
@@ -531,7 +516,9 @@ class Channel:
             if not connection.out_size:
                 await self._park_writer()
             data = connection.take_output()
-            if not data:  # The reader has sent it, or a call, which looks for nobody who waits.
+            if (
+                not data
+            ):  # Already sent by the reader task, or by a call (calls do not wake drain() waiters).
                 self._queued_answer_size = 0
                 if self._in_turn:
                     self._make_answers()
@@ -570,7 +557,7 @@ class Channel:
                 self.reply(answer)
 
     def _note_unsent(self) -> None:
-        """Let what this peer does not read count among what all peers do not read."""
+        """Report how many bytes this peer has not read, which count against the limit of all peers together."""
         room, size = self._room, self.unsent_size
         if size <= HIGH_WATER_MARK:
             size = 0
@@ -587,7 +574,7 @@ class Channel:
             trio.lowlevel.reschedule(writer)
 
     def _end(self) -> None:
-        """Fail what waits; nothing is queued from here on."""
+        """Mark the connection closed and fail everything that waits; nothing is queued afterwards."""
         if self.closed:
             return
         self.closed = True
@@ -602,4 +589,21 @@ class Channel:
             call.fail(self._gone(call.code))
 
     def _gone(self, code: int) -> NotReachable:
-        return unanswered(code, self._reason or "closed here", self.remote_addr)
+        reason = self._reason or "closed here"
+        return NotReachable(
+            f"No answer to {code_name(code, RequestCode)}: the connection has ended ({reason})",
+            broker_addr=self.remote_addr,
+        )
+
+
+def _expire_calls(response_table: dict[int, Call], now: float, remote_addr: str) -> float:
+    """Fail the calls whose deadline has passed; return the next deadline."""
+    for opaque in [opaque for opaque, call in response_table.items() if call.deadline <= now]:
+        call = response_table.pop(opaque)
+        call.fail(
+            RequestTimeout(
+                f"No answer to {code_name(call.code, RequestCode)} within {call.timeout:g} s",
+                broker_addr=remote_addr,
+            )
+        )
+    return min((call.deadline for call in response_table.values()), default=inf)

@@ -1,41 +1,39 @@
-"""From request code to processor, and from what the processor does to the answer.
+"""Calls the processor of each request by its code, and sends the answer.
 
-A processor is a plain function on the hot path: it returns the answer, or None when `channel.reply` will
-be called later. One that must wait returns a coroutine, which gets a task of its own.
+A processor is a plain function, because it is on the hot path: it returns the answer, or None when it will call
+`channel.reply` later. A processor that must wait returns a coroutine, which runs in a task of its own.
 
-Invariant: every request that wants an answer gets one, also when its processor has a bug.
-Invariant: no connection's waiting requests take all places that there are.
-Invariant: a fault of a processor never reaches the connection.
+Invariant: every request that expects an answer gets one, even if its processor has a bug.
+Invariant: the waiting requests of one connection never take all places.
+Invariant: an exception of a processor never reaches the connection.
 Answers to: NettyRemotingAbstract.processRequestCommand; RocketMQ reference, section 1.6.
 """
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 
 from rocketrio_protocol.codes import RequestCode, ResponseCode, code_name
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.errors import Error
-
-if TYPE_CHECKING:
-    from rocketrio_protocol.remoting.channel import Channel
+from rocketrio_protocol.remoting.channel import Channel
 
 Answer: TypeAlias = RemotingCommand | None
-Processor: TypeAlias = Callable[["Channel", RemotingCommand], Answer | Coroutine[Any, Any, Answer]]
-"""Acts on one request; see the head of this file."""
+Processor: TypeAlias = Callable[[Channel, RemotingCommand], Answer | Coroutine[Any, Any, Answer]]
+"""Processes one request; see the head of this file."""
 
 WAITING_REQUESTS_LIMIT: Final = 1024
 """Requests that may wait inside coroutines at once (a tenth of Java's queue of 10,000 per thread pool).
 
-One connection has as many of them at most as are free for others: alone a half, two of them a third each."""
+One connection may use as many places as remain free: one alone half of them, two a third each."""
 
 log = logging.getLogger("rocketrio_protocol")
 
 
 class Dispatcher:
-    """Hands requests to their processors."""
+    """Calls the processors of requests, and limits how many requests wait."""
 
     def __init__(
         self,
@@ -44,20 +42,20 @@ class Dispatcher:
         nursery: trio.Nursery,
         default: Processor | None = None,
     ) -> None:
-        """`default` gets the codes that `processors` lacks; waiting requests live in `nursery`."""
+        """`default` processes codes that `processors` does not contain; waiting requests run in `nursery`."""
         self.waiting_count = 0
         self._waiting_of: dict[Channel, int] = {}
         self._processors = processors
         self._default = default or _not_supported
         self._nursery = nursery
 
-    def dispatch(self, channel: "Channel", request: RemotingCommand) -> None:
-        """Act on one request; its answer is queued on the channel now or later."""
+    def dispatch(self, channel: Channel, request: RemotingCommand) -> None:
+        """Process one request; its answer is queued on the channel now or later."""
         processor = self._processors.get(request.code, self._default)
         try:
             answer = processor(channel, request)
             if not (answer is None or isinstance(answer, RemotingCommand | Coroutine)):
-                raise TypeError(f"{processor!r} returned {answer!r}, no answer")
+                raise TypeError(f"{processor!r} returned {answer!r}, which is not an answer")
         except Exception as fault:
             answer = _failure(channel, request, fault)
         if answer is None:
@@ -69,7 +67,7 @@ class Dispatcher:
             self._wait_for(channel, request, answer)
 
     def _wait_for(
-        self, channel: "Channel", request: RemotingCommand, work: Coroutine[Any, Any, Answer]
+        self, channel: Channel, request: RemotingCommand, work: Coroutine[Any, Any, Answer]
     ) -> None:
         waiting = self._waiting_of.get(channel, 0)
         if waiting >= WAITING_REQUESTS_LIMIT - self.waiting_count:
@@ -86,7 +84,7 @@ class Dispatcher:
         self._nursery.start_soon(self._finish, channel, request, work)
 
     async def _finish(
-        self, channel: "Channel", request: RemotingCommand, work: Coroutine[Any, Any, Answer]
+        self, channel: Channel, request: RemotingCommand, work: Coroutine[Any, Any, Answer]
     ) -> None:
         try:
             answer = await work
@@ -101,23 +99,23 @@ class Dispatcher:
             channel.reply(answer)
 
 
-def answer_of(channel: "Channel", request: RemotingCommand, work: Callable[[], Answer]) -> Answer:
-    """What `work` answers to a request that has waited; for a fault of it what any request is answered."""
+def answer_of(channel: Channel, request: RemotingCommand, work: Callable[[], Answer]) -> Answer:
+    """Return the answer of `work` to a request that has waited; an exception becomes an error answer."""
     try:
         return work()
     except Exception as fault:
         return _failure(channel, request, fault)
 
 
-def _not_supported(channel: "Channel", request: RemotingCommand) -> RemotingCommand:
+def _not_supported(channel: Channel, request: RemotingCommand) -> RemotingCommand:
     return request.response(
         code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         remark=f" request type {request.code} not supported",
     )
 
 
-def _failure(channel: "Channel", request: RemotingCommand, fault: Exception) -> RemotingCommand:
-    """The answer for a fault. One of our own family says what to answer; any other is a bug of ours."""
+def _failure(channel: Channel, request: RemotingCommand, fault: Exception) -> RemotingCommand:
+    """Return the answer for an exception: an Error says what to answer, any other exception is a bug and is logged."""
     if isinstance(fault, Error):
         code = ResponseCode.SYSTEM_ERROR if fault.code is None else fault.code
         return request.response(code=code, remark=fault.remark or fault.what)

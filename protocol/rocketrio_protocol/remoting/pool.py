@@ -1,8 +1,8 @@
-"""The connections a client keeps: one per address, dialled when first needed.
+"""The connections that a client keeps: one for each address, dialled when first needed.
 
-Invariant: one dial at a time per address, shared by all who wait for it; a caller's cancel does not stop it.
+Invariant: at most one dial for an address is under way, shared by all waiting callers; cancelling one does not stop it.
 Answers to: NettyRemotingClient (channelTables, createChannel).
-Unlike Java: nothing is dialled again in the background; the next call does.
+Unlike Java: a lost connection is not dialled again in the background; the next call dials.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -44,17 +44,19 @@ async def open_channel_pool(
     connect_timeout: float = CONNECT_TIMEOUT,
     idle_timeout: float = IDLE_TIMEOUT,
 ) -> AsyncGenerator["ChannelPool"]:
-    """A pool that lives as long as the block; leaving it sends what is queued and closes every connection.
+    """Open a pool for the duration of the block; leaving it sends queued bytes and closes every connection.
 
-    A cancel around the block closes at once: what must still be said then needs a shielded scope inside.
-    `processors` act on what servers ask of us. `serialize_type` is how our requests are written;
-    MSGPACK is used with servers that agree and JSON with all others.
+    A cancel around the block closes at once; what must still be sent then needs a shielded scope inside the block.
+    `processors` process the requests of servers. `serialize_type` is the encoding of requests; MSGPACK is used with
+    servers that agree, and JSON with all others.
     """
     async with background_nursery() as nursery:
         pool = ChannelPool(
             dial,
             nursery=nursery,
-            processors={} if processors is None else processors,  # One that is filled later too.
+            processors={}
+            if processors is None
+            else processors,  # Not `or {}`: an empty mapping may be filled later.
             serialize_type=serialize_type,
             connect_timeout=connect_timeout,
             idle_timeout=idle_timeout,
@@ -74,9 +76,9 @@ def check(
     broker_addr: str | None = None,
     topic: str | None = None,
 ) -> RemotingCommand:
-    """The answer, if it tells of success; otherwise raises the BrokerError of its code.
+    """Return the answer if its code is SUCCESS; otherwise raise the BrokerError of its code.
 
-    `what` says in a few words what was asked, as the error's text begins with it.
+    `what` describes the request in a few words; the text of the error begins with it.
     """
     if answer.code == ResponseCode.SUCCESS:
         return answer
@@ -86,7 +88,7 @@ def check(
 
 
 class _Dialling:
-    """A dial under way, and those who wait for it."""
+    """A dial that is under way, and its result for the callers that wait for it."""
 
     def __init__(self) -> None:
         self.over = trio.Event()
@@ -95,7 +97,7 @@ class _Dialling:
 
 
 class ChannelPool:
-    """Calls by address. Made by `open_channel_pool`."""
+    """Sends calls to addresses. `open_channel_pool` creates it."""
 
     def __init__(
         self,
@@ -126,11 +128,11 @@ class ChannelPool:
 
     @property
     def open_addrs(self) -> list[str]:
-        """Addresses with a standing connection."""
+        """The addresses that have an open connection."""
         return [addr for addr, channel in self._channels.items() if not channel.closed]
 
     def standing(self, addr: str) -> Channel | None:
-        """The open connection to `addr`; None when there is none yet."""
+        """Return the open connection to `addr`, or None."""
         channel = self._channels.get(addr)
         return None if channel is None or channel.closed else channel
 
@@ -142,7 +144,7 @@ class ChannelPool:
         *,
         timeout: float = CALL_TIMEOUT,
     ) -> RemotingCommand:
-        """Ask the server at `addr`; its answer, whatever the code. Raises as `Channel.call` does."""
+        """Send a request to `addr` and return its answer, whatever its code. Raises as `Channel.call` does."""
         channel = self._channels.get(addr)
         started = None
         if channel is None or channel.closed:
@@ -158,21 +160,21 @@ class ChannelPool:
         *,
         timeout: float = CALL_TIMEOUT,
     ) -> None:
-        """Send what wants no answer; waits only for a connection. Raises as `Channel.send_oneway` does."""
+        """Send a request that expects no answer; wait only for a connection. Raises as `Channel.send_oneway` does."""
         channel = await self.channel(addr, timeout=timeout)
         channel.send_oneway(request, body)
 
     async def channel(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Channel:
-        """The connection to `addr`, dialled if there is none. Raises NotReachable, ConfigError.
+        """Return the connection to `addr`; dial if there is none. Raises NotReachable, ConfigError.
 
-        A cancel or timeout leaves the dial under way for the next caller.
+        A cancel or timeout does not stop the dial; the next caller may use its result.
         """
         standing = self._channels.get(addr)
         if standing is not None and not standing.closed:
             return standing
         if self._closed:
-            raise ClosedError(f"the client is closed, and asks {addr} nothing more")
-        split_addr(addr)  # Raises for what is no address at all.
+            raise ClosedError(f"the client is closed and sends nothing to {addr}")
+        split_addr(addr)  # Raises ConfigError for a malformed address.
         dialling = self._dialling.get(addr)
         if dialling is None:
             dialling = self._dialling[addr] = _Dialling()
@@ -183,7 +185,7 @@ class ChannelPool:
             return dialling.channel
         if dialling.error is None:
             raise NotReachable(f"No connection to {addr} within {timeout:g} s", broker_addr=addr)
-        # One error object raised in many tasks would gather all their tracebacks.
+        # Raise a new error: one object raised in many tasks would collect all their tracebacks.
         raise NotReachable(dialling.error.what, broker_addr=addr) from dialling.error
 
     def drop(self, addr: str) -> None:
@@ -193,7 +195,7 @@ class ChannelPool:
             channel.close("dropped")
 
     async def say_last_words(self) -> None:
-        """Take no more calls, and give oneway requests that are queued a bounded time to be sent."""
+        """Refuse further calls, and give queued oneway requests a limited time to be sent."""
         self._closed = True
         with trio.move_on_after(LAST_WORDS_TIMEOUT, shield=True):
             for channel in list(self._channels.values()):
@@ -216,7 +218,7 @@ class ChannelPool:
         return Channel(
             transport,
             connection=RemotingConnection(serialize_type=self._serialize_type),
-            dispatcher=self._dispatcher,
+            dispatch=self._dispatcher.dispatch,
             sweeper=self.sweeper,
             reactor=self.reactor,
             receive_buffer=self._buffer,

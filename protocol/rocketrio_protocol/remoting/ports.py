@@ -1,8 +1,9 @@
-"""The doors to the outside: wall clock, dialling and listening, as protocols that parts are given.
+"""Interfaces to the outside world: wall clock, dialling and listening.
 
-Deadlines use `trio.current_time()`; `WallClock` is for times that are stored or sent.
+Every part receives them as arguments. Deadlines use `trio.current_time()`; `WallClock` is for times that are stored or
+sent.
 
-Unlike Java: nothing reaches for the system by itself, so a whole cluster runs in memory under a virtual clock.
+Unlike Java: no part calls the operating system directly, so a whole cluster runs in memory under a virtual clock.
 """
 
 import re
@@ -15,14 +16,14 @@ from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.frame import Body
 
 CONNECT_TIMEOUT: Final = 3.0
-"""Seconds a connection may take to stand (connectTimeoutMillis)."""
+"""Seconds that opening a connection may take (connectTimeoutMillis)."""
 
 
 class WallClock(Protocol):
-    """What time it is for people: the only source of timestamps that are stored or sent."""
+    """The wall-clock time: the only source of timestamps that are stored or sent."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 in UTC."""
+        """Return the milliseconds since 1970 in UTC."""
         ...
 
 
@@ -34,7 +35,7 @@ class SystemWallClock:
 
 
 class VirtualWallClock:
-    """Follows `trio.current_time()` from a given instant on, so that it jumps with a virtual clock."""
+    """Follows `trio.current_time()` from a given instant, so that it jumps with a virtual clock."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = start_ms
@@ -48,40 +49,40 @@ class VirtualWallClock:
 
 
 class Transport(Protocol):
-    """One connection as bytes. Every method raises NotReachable when the connection broke."""
+    """The bytes of one connection. Every method raises NotReachable when the connection is broken."""
 
     local_addr: str
     remote_addr: str
 
     async def receive_into(self, buffer: memoryview) -> int:
-        """Wait for bytes, put them at the start of `buffer`; how many, 0 when the peer ended."""
+        """Wait for bytes, and write them to the start of `buffer`; return how many, 0 at the end of the stream."""
         ...
 
     def send_nowait(self, data: Body) -> int:
-        """Hand over what is taken without waiting; how many bytes that was, possibly none."""
+        """Send as much as possible without waiting; return how many bytes, possibly 0."""
         ...
 
     async def send_all(self, data: Body) -> None:
-        """Send all of it, waiting for the peer to read. A cancel may leave a part sent: close then."""
+        """Send all bytes, and wait for the peer to read. After a cancel a part may be sent: close the connection."""
         ...
 
     async def aclose(self) -> None:
-        """Close at once, cancelled or not; twice is once. The peer reads an end."""
+        """Close at once, even if cancelled; closing twice is allowed. The peer reads the end of the stream."""
         ...
 
 
 class Listener(Protocol):
-    """A place where connections arrive."""
+    """Accepts connections on one address."""
 
     addr: str
-    """`host:port` as bound: a port 0 asked for is replaced by the real one."""
+    """`host:port` as bound, with the real port if port 0 was requested."""
 
     async def accept(self) -> Transport:
-        """The next connection. Raises ClosedError when the listener is closed."""
+        """Wait for the next connection. Raises ClosedError when the listener is closed."""
         ...
 
     def close(self) -> None:
-        """Take no more connections; those that stand are left alone."""
+        """Accept no more connections; open ones continue."""
         ...
 
 
@@ -89,7 +90,7 @@ class Dial(Protocol):
     """Opens connections."""
 
     async def __call__(self, addr: str, *, timeout: float = CONNECT_TIMEOUT) -> Transport:
-        """A connection to `host:port`. Raises NotReachable naming it, after `timeout` seconds at most."""
+        """Connect to `host:port`. Raises NotReachable that names it, after `timeout` seconds at most."""
         ...
 
 
@@ -97,19 +98,21 @@ class Listen(Protocol):
     """Opens listeners."""
 
     async def __call__(self, addr: str) -> Listener:
-        """Listen on `host:port`, port 0 for a free one. Raises ConfigError when that cannot be had."""
+        """Listen on `host:port`; port 0 picks a free port. Raises ConfigError when the address cannot be used."""
         ...
 
 
-_PORT_DIGITS: Final = 5  # int() refuses thousands of digits with an error of its own
+_PORT_DIGITS: Final = 5  # int() refuses thousands of digits with its own error
 
 
 def split_addr(addr: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`. Raises ConfigError naming what is wrong."""
+    """Return host and port of `host:port` or `[v6]:port`. Raises ConfigError that says what is wrong."""
     host, colon, port = addr.rpartition(":")
     is_number = port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS
     if not (colon and host and is_number and int(port) <= 65_535):
-        raise ConfigError(f"{addr!r} is no address; write host:port, for example 127.0.0.1:9876")
+        raise ConfigError(
+            f"{addr!r} is not an address; write host:port, for example 127.0.0.1:9876"
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -118,7 +121,7 @@ _HOST: Final = re.compile(r"[a-zA-Z0-9_.-]+|\[[0-9a-fA-F:.]+(%[a-zA-Z0-9_.-]+)?\
 
 
 def is_peer_addr(addr: str) -> bool:
-    """Return whether a text that a peer sent can be the address of a broker: one host, and a port to be dialled."""
+    """Return whether a string from a peer can be the address of a broker: one host, and a port that can be dialled."""
     host = addr.rpartition(":")[0]
     if len(host) > _MAX_HOST_LENGTH or _HOST.fullmatch(host) is None:
         return False
@@ -129,5 +132,5 @@ def is_peer_addr(addr: str) -> bool:
 
 
 def join_addr(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 host."""
+    """Return `host:port`, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

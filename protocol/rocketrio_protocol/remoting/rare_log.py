@@ -1,4 +1,4 @@
-"""Log lines about what strangers can cause as often as they like."""
+"""Limits the rate of log lines about events that any peer can cause."""
 
 import logging
 from typing import Final
@@ -6,20 +6,20 @@ from typing import Final
 import trio
 
 PERIOD: Final = 60.0
-"""Seconds in which one kind of event is logged once."""
+"""Seconds in which each kind of event is logged once."""
 
 log = logging.getLogger("rocketrio_protocol")
 
 
 class RareLog:
-    """Logs the first event of a kind at once, and the next ones once a period, with how many were not logged."""
+    """Logs the first event of a kind at once, and later ones once a period, with the number of omitted events."""
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
         self._unlogged: dict[str, int] = {}
 
     def warning(self, kind: str, form: str, *values: object) -> None:
-        """Log an event. `kind` begins its line; there are only a few."""
+        """Log an event. `kind` is the beginning of its line, and must be one of a few."""
         now = trio.current_time()
         if now < self._next.get(kind, now):
             self._unlogged[kind] += 1

@@ -1,10 +1,10 @@
-"""One task that reads for all connections of a server or pool, and hands each chunk to a plain function.
+"""One task that reads on behalf of all connections of a server or pool, and hands each chunk to a plain function.
 
-A task of its own per connection wakes through trio for every chunk: 44 CPU µs a request at 64 connections
-with one request each, against 24 here; with one connection both are alike. Sockets are watched by an epoll
-of this object's own, which trio in turn watches; any other transport is read by its own task.
+With a reading task for each connection, trio wakes a task for every chunk: 44 CPU µs a request at 64 connections with
+one request each, against 24 with this reactor. With one connection there is no difference. The reactor watches sockets
+with an epoll object, which trio watches in turn; other transports are read by their own tasks.
 
-Invariant: a handler runs to its end before the next one, so all may share a buffer.
+Invariant: a handler returns before the next one is called, so all may share a buffer.
 Answers to: NettyRemotingServer's selector threads.
 """
 
@@ -21,18 +21,18 @@ from rocketrio_protocol.remoting.ports import Transport
 from rocketrio_protocol.remoting.tcp import SocketTransport
 
 ROUND_SIZE: Final = 256 * 1024
-"""Bytes read before other tasks get their turn: some 10 ms of small requests."""
+"""Bytes read before other tasks have their turn: some 10 ms of small requests."""
 
 ROUND_EVENTS: Final = 256
-"""Connections taken from the operating system at once; the rest come with the next look."""
+"""Ready connections taken from the operating system at once; the rest follow in the next round."""
 
 Handler = Callable[[int], bool]
-"""Acts on that many bytes at the start of the buffer, 0 at the end; whether to go on reading."""
+"""Processes that many bytes at the start of the buffer, 0 at the stream's end; returns whether to go on reading."""
 
 
 @attrs.define(eq=False)
 class _Watch:
-    """A task that waits while its socket is read."""
+    """A task that waits while the reactor reads its socket."""
 
     task: trio.lowlevel.Task
     transport: SocketTransport
@@ -41,7 +41,7 @@ class _Watch:
 
 
 class Reactor:
-    """Reads for many."""
+    """Reads on behalf of many connections."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -49,15 +49,17 @@ class Reactor:
 
     @trio.lowlevel.enable_ki_protection
     async def receive(self, transport: Transport, buffer: memoryview, handle: Handler) -> None:
-        """Hand every chunk to `handle` until it says no.
+        """Hand every chunk to `handle` until it returns False.
 
-        Raises NotReachable when the connection broke, or the reactor is closed. A cancel leaves what was not read.
+        Raises NotReachable when the connection breaks or the reactor is closed. A cancel leaves unread bytes unread.
         """
         if not isinstance(transport, SocketTransport):
             while handle(await transport.receive_into(buffer)):
                 pass
             return
-        if self._epoll.closed:  # A connection that came in the very turn in which all ended.
+        if (
+            self._epoll.closed
+        ):  # This connection was accepted in the same tick in which everything ended.
             raise NotReachable("this end is closing", broker_addr=transport.remote_addr)
         fileno = transport.fileno()
         self._watches[fileno] = _Watch(trio.lowlevel.current_task(), transport, buffer, handle)
@@ -71,7 +73,7 @@ class Reactor:
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """The task of this reactor; ends only by a cancel."""
+        """Read until cancelled."""
         epoll, watches = self._epoll, self._watches
         try:
             while True:
@@ -81,14 +83,16 @@ class Reactor:
                     if budget <= 0:
                         await trio.lowlevel.checkpoint()
                         budget = ROUND_SIZE
-                    watch = watches.get(fileno)  # It may have left while others had their turn.
+                    watch = watches.get(
+                        fileno
+                    )  # It may have left while other tasks had their turn.
                     if watch is not None:
                         budget -= self._read(fileno, watch)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all connections."""
         self._epoll.close()
 
     def _read(self, fileno: int, watch: _Watch) -> int:
@@ -101,7 +105,7 @@ class Reactor:
             trio.lowlevel.reschedule(watch.task, outcome.Error(error))
             return 0
         goes_on = watch.handle(size)
-        # It may have been cancelled by itself.
+        # The callback may have cancelled its own watch.
         if not goes_on and self._watches.get(fileno) is watch:
             self._forget(fileno)
             trio.lowlevel.reschedule(watch.task)

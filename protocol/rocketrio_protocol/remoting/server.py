@@ -1,6 +1,6 @@
-"""Serves remoting connections: accepts, runs one channel each, tells an observer of their coming and going.
+"""Serves remoting connections: accepts each one, runs its channel, and notifies an observer of start and end.
 
-Invariant: a fault of one connection ends that connection only; a fault of ours ends the server, loudly.
+Invariant: a fault of one connection ends only that connection; a bug ends the server with an exception.
 Answers to: NettyRemotingServer.
 """
 
@@ -22,14 +22,14 @@ from rocketrio_protocol.remoting.sweeper import Sweeper
 
 
 class ChannelObserver(Protocol):
-    """Hears of every channel of a server. Both methods are called synchronously and must not raise."""
+    """Is notified of every channel of a server. Both methods are called synchronously and must not raise."""
 
     def channel_opened(self, channel: Channel) -> None:
-        """Before its first request is acted on."""
+        """Called before the first request of the channel is processed."""
         ...
 
     def channel_closed(self, channel: Channel) -> None:
-        """Exactly once for each opened one, after its pending calls have failed."""
+        """Called once for each opened channel, after its pending calls have failed."""
         ...
 
 
@@ -44,10 +44,10 @@ async def serve_remoting(
     limits: ServerLimits | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve every listener until cancelled or until all are closed; closes them and all connections then.
+    """Serve every listener until cancelled or until all are closed; then close them and all connections.
 
-    `processors` is read at each request, so that codes may be added while it serves; `default` gets the
-    codes it lacks, which are otherwise answered as not supported.
+    `processors` is read at each request, so codes may be added while it serves. `default` processes the codes that it
+    does not contain; without it they are answered as not supported.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -71,7 +71,7 @@ async def serve_remoting(
 
 
 class _Server:
-    """What the connections of one server share."""
+    """The state that the connections of one server share."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _Server:
         self._buffer = memoryview(bytearray(RECEIVE_SIZE))
 
     async def accept(self, listener: Listener, nursery: trio.Nursery) -> None:
-        """Take connections until the listener is closed."""
+        """Accept connections until the listener is closed."""
         while True:
             try:
                 transport = await listener.accept()
@@ -113,7 +113,7 @@ class _Server:
             connection=RemotingConnection(
                 msgpack_allowed=self._msgpack_allowed, header_size_limit=REQUEST_HEADER_SIZE_LIMIT
             ),
-            dispatcher=self._dispatcher,
+            dispatch=self._dispatcher.dispatch,
             sweeper=self.sweeper,
             reactor=self.reactor,
             receive_buffer=self._buffer,

@@ -1,11 +1,11 @@
-"""What the connections of one server may take together: places, and memory for what strangers send or do not read.
+"""Limits for all connections of one server together: places, and memory that peers cause.
 
-    places       a host has its share; when all are taken, the host with most gives one up to a host with fewer
-    unfinished   bytes of frames that are not whole, and of requests that are not acted on yet
+    places       a host has a limit; when all places are taken, the host with most gives one up to a host with fewer
+    unfinished   bytes of incomplete frames, and of requests that are not processed yet
     unsent       bytes of answers that peers do not read
 
-Invariant: beyond a limit of memory the connection that holds most of it is closed, never a small one.
-Unlike Java: it limits none of these, and a frame may take for ever.
+Invariant: when a memory limit is exceeded, the connection that holds most is closed, never a small one.
+Unlike Java: Java limits none of these, and a frame may take any time to arrive.
 """
 
 from ipaddress import IPv6Address, IPv6Network, ip_address
@@ -19,29 +19,29 @@ from rocketrio_protocol.remoting.ports import split_addr
 from rocketrio_protocol.remoting.rare_log import RareLog
 
 CONNECTION_LIMIT: Final = 10_000
-"""Connections one server keeps; each takes two tasks and a file descriptor, some 20 KiB."""
+"""Connections that one server keeps; each takes two tasks and a file descriptor, some 20 KiB."""
 
 HOST_CONNECTION_LIMIT: Final = 500
-"""Connections of one host: a client has one to each server, so that is as many processes."""
+"""Connections of one host. A client has one to each server, so this is the number of its processes."""
 
 UNFINISHED_SIZE_LIMIT: Final = 256 * 1024 * 1024
-"""Bytes of frames that are not whole: sixteen of the largest."""
+"""Bytes of incomplete frames: sixteen of the largest."""
 
 UNPROVEN_SHARE: Final = 4
-"""One part in so many of these bytes is for connections that have not sent a whole frame yet."""
+"""The divisor of UNFINISHED_SIZE_LIMIT for connections that have not sent a complete frame yet."""
 
 UNSENT_SIZE_LIMIT: Final = 1024 * 1024 * 1024
-"""Bytes of answers that wait for peers which read slowly, those under Channel's high-water mark not counted."""
+"""Bytes of answers that wait for slow readers; connections below HIGH_WATER_MARK of `channel` do not count."""
 
 _IPV6_SHARE: Final = 64
-"""Bits of an IPv6 address that say whose it is: one host can have all of those that begin so."""
+"""Bits of an IPv6 address that identify its owner, who may use all addresses with this prefix."""
 
 _positive = validators.gt(0)
 
 
 @attrs.frozen(kw_only=True)
 class ServerLimits:
-    """Limits of one server."""
+    """The limits of one server."""
 
     connections: int = attrs.field(default=CONNECTION_LIMIT, validator=_positive)
     host_connections: int = attrs.field(default=HOST_CONNECTION_LIMIT, validator=_positive)
@@ -50,7 +50,7 @@ class ServerLimits:
 
 
 class Member(Protocol):
-    """A connection, as far as limits are concerned."""
+    """The part of a connection that limits need."""
 
     remote_addr: str
     last_received: float
@@ -59,7 +59,7 @@ class Member(Protocol):
 
 
 class SharedMemory:
-    """Bytes that connections hold together."""
+    """Counts the bytes that connections hold together."""
 
     def __init__(self, limit: int, what: str, rare_log: RareLog) -> None:
         self.total = 0
@@ -69,7 +69,7 @@ class SharedMemory:
         self._held: dict[Member, int] = {}
 
     def hold(self, member: Member, size: int) -> None:
-        """Note how much one connection holds now; while all hold too much, close the one that holds most."""
+        """Record how much one connection holds now; while all hold too much, close the one that holds most."""
         self.total += size - self._held.pop(member, 0)
         if size:
             self._held[member] = size
@@ -85,7 +85,7 @@ class SharedMemory:
 
 
 class ChannelRoom:
-    """What the channels of one server share: the memory of each kind, and the log of what happens often."""
+    """The memory limits that the channels of one server share."""
 
     def __init__(self, limits: ServerLimits, rare_log: RareLog) -> None:
         self.unsent = SharedMemory(limits.unsent_size, "unsent answers", rare_log)
@@ -95,18 +95,18 @@ class ChannelRoom:
         )
 
     def hold_unfinished(self, member: Member, size: int, *, is_proven: bool) -> None:
-        """Note the bytes a connection has sent that nothing could be done with yet."""
+        """Record how many bytes of a connection are not processed yet."""
         self._unproven.hold(member, 0 if is_proven else size)
         self._unfinished.hold(member, size)
 
     def leave(self, member: Member) -> None:
-        """A connection has ended."""
+        """Release the bytes of a connection that has ended."""
         for memory in (self._unproven, self._unfinished, self.unsent):
             memory.hold(member, 0)
 
 
 class Places:
-    """Which connections a server keeps."""
+    """Decides which connections a server keeps."""
 
     def __init__(self, limits: ServerLimits, rare_log: RareLog) -> None:
         self._limits = limits
@@ -118,7 +118,7 @@ class Places:
         return self._count
 
     def has_room(self, addr: str) -> bool:
-        """Return whether a newcomer can stay; where all places are taken, another one may have gone for it."""
+        """Return whether a new connection may stay; if all places are taken, another one may be closed for it."""
         limits, own = self._limits, len(self._by_host.get(host_of(addr), ()))
         if own >= limits.host_connections:
             self._refuse("of one host", limits.host_connections, addr)
@@ -129,12 +129,12 @@ class Places:
         return True
 
     def take(self, member: Member) -> None:
-        """A connection is made."""
+        """Take a place for a new connection."""
         self._by_host.setdefault(host_of(member.remote_addr), {})[member] = None
         self._count += 1
 
     def leave(self, member: Member) -> None:
-        """It has ended, or is about to."""
+        """Free the place of a connection that has ended or is about to end."""
         host = host_of(member.remote_addr)
         members = self._by_host.get(host, {})
         if member in members:
@@ -144,13 +144,13 @@ class Places:
                 del self._by_host[host]
 
     def _give_up_one(self, own: int) -> bool:
-        """Close the longest silent connection of the host with most, if a newcomer's host has fewer all the same."""
+        """Close the longest silent connection of the host with most, if the new one's host then still has fewer."""
         largest = max(self._by_host.values(), key=len)
         if len(largest) <= own + 1:
             return False
         silent = min(largest, key=lambda member: member.last_received)
         self.leave(silent)
-        silent.close("its host has most connections, and another one needs a place")
+        silent.close("its host has the most connections, and another host needs a place")
         return True
 
     def _refuse(self, which: str, limit: int, addr: str) -> None:
@@ -158,7 +158,7 @@ class Places:
 
 
 def host_of(addr: str) -> str:
-    """Return whose share a connection from `host:port` takes: an IPv4 address, or the first half of an IPv6 one."""
+    """Return the owner of the address `host:port`: an IPv4 address, or the first half of an IPv6 address."""
     try:
         host = split_addr(addr)[0]
         ip = ip_address(host)

@@ -1,6 +1,6 @@
-"""Any trio stream as a transport, and any transport as a trio stream: memory pipes and TLS.
+"""Adapters between transports and trio streams, for memory pipes and TLS.
 
-Invariant: one task sends at a time, as trio's streams demand; the channel's writer is that task.
+Invariant: one task sends at a time, as trio's streams require; it is the channel's writer.
 """
 
 import ssl
@@ -13,7 +13,7 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.ports import Transport
 
 _RECEIVE_SIZE: Final = 64 * 1024
-"""Bytes of one read where the reader does not say how many it wants."""
+"""Bytes of one read if the reader does not limit them."""
 
 _TLS_REMEDY: Final = (
     "The other end does not take this end's TLS, or certificate; its log says which"
@@ -23,7 +23,7 @@ _STREAM_FAULTS = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class StreamTransport:
-    """Wraps a stream; addresses are what the maker of the stream says they are."""
+    """A trio stream as a transport; the addresses are those that its creator gives."""
 
     def __init__(self, stream: trio.abc.Stream, *, local_addr: str, remote_addr: str) -> None:
         self.local_addr = local_addr
@@ -39,7 +39,7 @@ class StreamTransport:
         return len(data)
 
     def send_nowait(self, data: Body) -> int:
-        """Nothing: a trio stream takes no bytes without a wait."""
+        """Return 0, because a trio stream never accepts bytes without waiting."""
         return 0
 
     async def send_all(self, data: Body) -> None:
@@ -54,7 +54,7 @@ class StreamTransport:
     def _broken(self, error: Exception) -> NotReachable:
         cause = error.__cause__
         if isinstance(cause, NotReachable):
-            # The transport below a stream of ours has said it all.
+            # The transport below a TransportStream already says what happened.
             return NotReachable(cause.what, broker_addr=cause.broker_addr, remedy=cause.advice)
         text = str(cause or error) or type(error).__name__
         return NotReachable(
@@ -65,7 +65,7 @@ class StreamTransport:
 
 
 class TransportStream(trio.abc.Stream):
-    """A transport for what works on trio's streams, above all `trio.SSLStream`."""
+    """A transport as a trio stream, for `trio.SSLStream`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -1,9 +1,9 @@
-"""One task that ends what has waited too long, for all channels of a pool or server.
+"""One task that enforces the deadlines of all channels of a pool or server.
 
-A cancel scope per call costs 8 µs and a timer task more; here a call only compares its deadline with the
-sweeper's next look. In steady traffic that look comes about once a timeout, not once a call.
+A cancel scope for each call would cost 8 µs, and a timer task more. Here a call only compares its deadline with the
+time of the next sweep. In steady traffic there is about one sweep a timeout, not one a call.
 
-Invariant: what is due at a time is ended at that time, neither before nor a tick later.
+Invariant: what is due at a time ends at that time, neither before nor a tick later.
 Answers to: NettyRemotingAbstract.scanResponseTable (once a second), IdleStateHandler.
 """
 
@@ -14,19 +14,19 @@ import trio
 
 
 class Sweepable(Protocol):
-    """Holds things that have deadlines."""
+    """An object with deadlines."""
 
     def sweep(self, now: float) -> float:
-        """End what is due at `now`; when to look again."""
+        """End what is due at `now`; return when to sweep again."""
         ...
 
 
 class Sweeper:
-    """Looks at its members when the earliest deadline passes."""
+    """Sweeps its members when the earliest deadline passes."""
 
     def __init__(self) -> None:
-        self.next_look = inf
-        """When members are looked at next: call `look_before` for any deadline earlier than this."""
+        self.next_sweep = inf
+        """The time of the next sweep; call `sweep_by` for any earlier deadline."""
         self._members: set[Sweepable] = set()
         self._sleep: trio.CancelScope | None = None
 
@@ -36,20 +36,20 @@ class Sweeper:
     def discard(self, member: Sweepable) -> None:
         self._members.discard(member)
 
-    def look_before(self, deadline: float) -> None:
-        """See to it that the next look is no later than `deadline`."""
-        if deadline < self.next_look:
-            self.next_look = deadline
+    def sweep_by(self, deadline: float) -> None:
+        """Make sure the next sweep runs by `deadline`."""
+        if deadline < self.next_sweep:
+            self.next_sweep = deadline
             if self._sleep is not None:
                 self._sleep.deadline = deadline
 
     async def run(self) -> None:
-        """The task of this sweeper; ends only by a cancel."""
+        """Sweep until cancelled."""
         while True:
             now = trio.current_time()
-            # A copy: ending a channel takes it out of the set.
-            looks = [member.sweep(now) for member in tuple(self._members)]
-            self.next_look = min(looks, default=inf)
-            with trio.CancelScope(deadline=self.next_look) as self._sleep:
+            # A copy, because a channel that ends removes itself from the set.
+            next_sweeps = [member.sweep(now) for member in tuple(self._members)]
+            self.next_sweep = min(next_sweeps, default=inf)
+            with trio.CancelScope(deadline=self.next_sweep) as self._sleep:
                 await trio.sleep_forever()
             self._sleep = None

@@ -1,7 +1,7 @@
-"""Small helpers for tasks: what happens on a period, in the background, or until it works.
+"""Helpers for tasks: periodic ticks, nurseries in the background, and endless retries.
 
-Invariant: besides `retry_forever` every Exception is caught only around what somebody else wrote: a processor
-(`dispatch.py`), and the functions that users give a consumer, a producer, or the asyncio side.
+Invariant: except in `retry_forever`, `except Exception` surrounds only code of others: a processor (`dispatch.py`), and
+the functions that users give a consumer, a producer, or the asyncio side.
 """
 
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger("rocketrio_protocol")
 class every:  # noqa: N801 - reads as a word: `async for _ in every(30)`.
     """Ticks at a fixed rate: `async for _ in every(30):`, the first after `first_after` seconds.
 
-    A tick that is due while the body is busy comes late; of several that passed meanwhile only one comes.
+    A tick that is due while the body is busy comes late. If several were due meanwhile, only one comes.
     """
 
     def __init__(self, seconds: float, *, first_after: float = 0.0) -> None:
@@ -37,11 +37,11 @@ class every:  # noqa: N801 - reads as a word: `async for _ in every(30)`.
 
 @asynccontextmanager
 async def background_nursery() -> AsyncGenerator[trio.Nursery]:
-    """A nursery whose tasks end with the body, and which raises one fault as itself, not in a group.
+    """Open a nursery whose tasks end with the body, and which raises a single error as itself, not in a group.
 
-    For context managers that keep services running behind a caller's back: an error of the caller's own
-    code comes out as it was raised, also a group of the caller's. Several faults at once still come as a group, but
-    for a KeyboardInterrupt, as `ungrouped` has it.
+    It is for context managers that run services in the background: an error of the caller's own code, even a group,
+    comes out as it was raised. Several errors at once are still a group, except for a KeyboardInterrupt; see
+    `ungrouped`.
     """
     raised: BaseException | None = None
     try:
@@ -60,10 +60,10 @@ async def background_nursery() -> AsyncGenerator[trio.Nursery]:
 
 @contextmanager
 def ungrouped() -> Generator[None]:
-    """Raise the one fault of the body as itself, however many nurseries have put it into groups.
+    """Raise a single error of the body as itself, however many nurseries have wrapped it in groups.
 
-    Several faults at once stay a group, but for a KeyboardInterrupt, which comes out alone with the group as its
-    cause: a program that catches it shall end quietly.
+    Several errors at once stay a group, except for a KeyboardInterrupt, which is raised alone with the group as its
+    cause, so that a program that catches it ends quietly.
     """
     try:
         yield
@@ -74,16 +74,16 @@ def ungrouped() -> Generator[None]:
 def _raise_ungrouped(
     group: BaseExceptionGroup[BaseException], raised: BaseException | None = None
 ) -> NoReturn:
-    """Raise what is in the group; `raised`, where that is a group itself and there is nothing else in it."""
+    """Raise the content of the group, or `raised` if that is a group itself and the only content."""
     faults = _faults(group)
     fault = faults[0] if len(faults) == 1 else group
     if any(isinstance(each, KeyboardInterrupt) for each in faults):
         if fault is group:
             raise KeyboardInterrupt from group
-    # trio makes a group anew when it takes its own Cancelled out, so its faults are compared.
+    # trio creates a new group when it removes its own Cancelled, so compare the errors inside.
     elif isinstance(raised, BaseExceptionGroup) and _faults(raised) == faults:
         fault = raised
-    # Raising sets the context to the group, which tells the reader nothing new.
+    # Raising sets the context to the group, which adds nothing for the reader.
     cause, context, suppress = fault.__cause__, fault.__context__, fault.__suppress_context__
     try:
         raise fault
@@ -100,10 +100,10 @@ async def retry_forever(
     pause: float,
     longest_pause: float | None = None,
 ) -> NoReturn:
-    """Run `attempt` again and again: `pause` seconds after a return, after a fault too but logged.
+    """Run `attempt` repeatedly, `pause` seconds after each return or error; an error is logged.
 
-    Each fault in a row doubles the pause, up to `longest_pause` (by default it stays the same).
-    `name` tells the log what failed. Only a cancel ends it.
+    Each further error in a row doubles the pause, up to `longest_pause` (by default the pause stays the same).
+    `name` says in the log what failed. Only a cancel ends the loop.
     """
     wait = pause
     while True:
@@ -120,7 +120,7 @@ async def retry_forever(
 
 
 def _faults(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    """Return what is in groups within groups, in order."""
+    """Return the errors inside nested groups, in order."""
     found: list[BaseException] = []
     for fault in group.exceptions:
         found += _faults(fault) if isinstance(fault, BaseExceptionGroup) else [fault]

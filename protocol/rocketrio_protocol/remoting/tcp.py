@@ -1,7 +1,7 @@
 """TCP on non-blocking sockets: the production transport.
 
-Read by `recv_into` one caller's buffer and written by plain `send`: trio's own socket streams cost
-twice as much a message, and `recv` of a large size allocates (17 µs) where a kept buffer does not.
+It reads with `recv_into` into the caller's buffer and writes with plain `send`. trio's socket streams cost twice as
+much a message, and `recv` of a large size allocates each time (17 µs).
 
 Answers to: NettyRemotingServer / NettyRemotingClient's channel options (TCP_NODELAY, backlog 1024).
 """
@@ -22,7 +22,7 @@ BACKLOG: Final = 1024
 """Connections that wait to be accepted (serverSocketBacklog)."""
 
 ACCEPT_PAUSE: Final = 0.1
-"""Seconds to wait when the process is out of file descriptors, as trio's own listeners do."""
+"""Seconds to wait when the process has no file descriptors left, as in trio's own listeners."""
 
 _NO_RESOURCES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -44,8 +44,8 @@ class SocketTransport:
         sock = self._sock
         while True:
             try:
-                # Waiting first, always: at one read a wake-up, trying first fails more often than not,
-                # and the wait is also the checkpoint that lets other connections in.
+                # Always wait first: with one read a wake-up, trying first usually fails, and the wait
+                # is also the checkpoint that lets other connections run.
                 await trio.lowlevel.wait_readable(sock)
                 return sock.recv_into(buffer)
             except BlockingIOError:
@@ -54,11 +54,11 @@ class SocketTransport:
                 raise self._broken(error) from error
 
     def fileno(self) -> int:
-        """What an epoll watches."""
+        """Return the descriptor that an epoll object watches."""
         return self._sock.fileno()
 
     def receive_nowait(self, buffer: memoryview) -> int:
-        """`receive_into` without a wait. Raises BlockingIOError when nothing is there."""
+        """Receive without waiting. Raises BlockingIOError when no bytes are there."""
         try:
             return self._sock.recv_into(buffer)
         except BlockingIOError:
@@ -112,7 +112,7 @@ class TcpListener:
             except OSError as error:
                 if self._sock.fileno() < 0:
                     raise ClosedError(f"The listener on {self.addr} is closed") from None
-                # Anything else is the fault of a connection that is gone again.
+                # Any other error means that the new connection is already gone.
                 if error.errno in _NO_RESOURCES:
                     log.error("cannot accept listener=%s error=%s", self.addr, error)
                     await trio.sleep(ACCEPT_PAUSE)
@@ -124,12 +124,12 @@ class TcpListener:
 
 
 async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTransport:
-    """Connect to the first address of the host that answers. Raises NotReachable."""
+    """Connect to the first address of the host that accepts. Raises NotReachable."""
     host, port = split_addr(addr)
     with trio.move_on_after(timeout):
         try:
             targets = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # The latter for a name that DNS cannot carry.
+        except (OSError, UnicodeError) as error:  # UnicodeError for a name that DNS does not allow.
             why = error.strerror if isinstance(error, OSError) else error
             raise NotReachable(f"The host of {addr} is not known ({why})") from error
         refusals = []
@@ -154,7 +154,7 @@ async def dial_tcp(addr: str, *, timeout: float = CONNECT_TIMEOUT) -> SocketTran
 
 
 async def listen_tcp(addr: str) -> TcpListener:
-    """Listen on one address. Raises ConfigError when it is taken or not this machine's."""
+    """Listen on one address. Raises ConfigError when it is taken or does not belong to this machine."""
     host, port = split_addr(addr)
     try:
         targets = await trio.socket.getaddrinfo(
@@ -189,7 +189,7 @@ async def _connect(sock: socket.socket, target: object) -> None:
 def _transport(sock: socket.socket) -> SocketTransport:
     try:
         return SocketTransport(sock)
-    except OSError:  # The peer has gone already: there is no address to be had.
+    except OSError:  # The peer has already gone, so its address is unknown.
         sock.close()
         raise
 

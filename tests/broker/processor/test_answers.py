@@ -8,7 +8,7 @@ from rocketrio_protocol.commands.pull import PullMessageResponseHeader
 from rocketrio_protocol.commands.send import SendMessageResponseHeader
 from rocketrio_protocol.frame import FrameDecoder
 from rocketrio_protocol.record.layout import pack_host
-from rocketrio_protocol.record.message_id import join_message_ids, offset_message_id
+from rocketrio_protocol.record.message_id import offset_message_id
 
 
 def decoded(frame: bytes) -> RemotingCommand:
@@ -41,7 +41,7 @@ def test_send_answer_is_the_ordinary_answer(
     transaction_id: str | None,
 ) -> None:
     request = RemotingCommand(310, opaque=77, serialize_type=serialize_type)
-    ids = join_message_ids(offset_message_id(HOST, offset) for offset in physical_offsets)
+    ids = ",".join(offset_message_id(HOST, offset) for offset in physical_offsets)
     header = SendMessageResponseHeader(
         ids, 3, 1 << 40, transaction_id, region_id=region, trace_on=True
     )

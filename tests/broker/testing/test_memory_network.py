@@ -53,7 +53,7 @@ async def test_ends_know_each_other_by_address() -> None:
 async def test_one_listener_an_address_until_it_is_closed() -> None:
     host = MemoryNetwork().host(SERVER)
     listener = await host.listen(f"{SERVER}:10911")
-    with pytest.raises(ConfigError, match="somebody does already"):
+    with pytest.raises(ConfigError, match="the address is in use"):
         await host.listen(f"{SERVER}:10911")
     listener.close()
     with pytest.raises(ClosedError):

@@ -41,6 +41,7 @@ def laid_out(chunks: list[bytes]) -> tuple[dict[int, bytes], list[int]]:
     """Where each transfer's bytes went, and the heartbeats."""
     decoder = TransferDecoder()
     bodies: dict[int, bytes] = {}
+    ends: dict[int, int] = {}
     heartbeats = []
     for chunk in chunks:
         for part in decoder.feed(chunk):
@@ -50,7 +51,8 @@ def laid_out(chunks: list[bytes]) -> tuple[dict[int, bytes], list[int]]:
             before = bodies.get(part.transfer_start, b"")
             assert part.physical_offset == part.transfer_start + len(before)
             bodies[part.transfer_start] = before + bytes(part.body)
-    assert decoder.missing_size == 0
+            ends[part.transfer_start] = part.transfer_end
+    assert {start: start + len(body) for start, body in bodies.items()} == ends
     return bodies, heartbeats
 
 
@@ -79,7 +81,7 @@ def test_body_is_handed_on_before_it_is_whole() -> None:
     decoder = TransferDecoder()
     data = encode_transfer_header(100, 10) + b"0123"
     assert decoder.feed(data) == [TransferPart(100, memoryview(b"0123"), 100, 110)]
-    assert decoder.missing_size == 6
+    assert decoder.feed(b"456789") == [TransferPart(104, memoryview(b"456789"), 100, 110)]
 
 
 def test_body_is_a_view_of_what_was_received() -> None:
@@ -130,7 +132,8 @@ def test_hostile_header_is_refused(offset: int, size: int) -> None:
 def test_largest_transfer_that_apache_takes_is_taken() -> None:
     decoder = TransferDecoder()
     assert decoder.feed(encode_transfer_header(0, TRANSFER_SIZE_LIMIT)) == []
-    assert decoder.missing_size == 4 * 2**20 - 12
+    (part,) = decoder.feed(b"0")
+    assert part.transfer_end == 4 * 2**20 - 12
 
 
 def test_oversized_transfer_is_not_written() -> None:

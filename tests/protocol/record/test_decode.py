@@ -145,7 +145,7 @@ def _head(size: int, magic: int) -> bytes:
         (_head(20, MAGIC_PADDING) + bytes(12), "magic is 0xcbd43194"),
         (_head(90, MAGIC_V1) + bytes(90), "its size is 90"),
         (_head(-91, MAGIC_V1) + bytes(91), "its size is -91"),
-        (_head(2**31 - 1, MAGIC_V1) + bytes(91), "goes beyond the 99 bytes"),
+        (_head(2**31 - 1, MAGIC_V1) + bytes(91), "exceeds the 99 bytes"),
     ],
 )
 def test_what_is_no_message_is_refused_with_its_place(data: bytes, why: str) -> None:
@@ -158,7 +158,7 @@ def test_what_is_no_message_is_refused_with_its_place(data: bytes, why: str) -> 
 def test_a_chunk_that_lacks_its_last_byte_is_refused() -> None:
     record = encode_record(**plain_fields())
     with pytest.raises(
-        RemoteProtocolError, match=f"byte {len(record)}: its size {len(record)} goes beyond"
+        RemoteProtocolError, match=f"byte {len(record)}: its size {len(record)} exceeds"
     ):
         decode_messages((record * 2)[:-1])
 

@@ -8,7 +8,6 @@ from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.record.layout import pack_host
 from rocketrio_protocol.record.message_id import (
     UniqueIdGenerator,
-    join_message_ids,
     offset_message_id,
     parse_offset_message_id,
     split_message_ids,
@@ -37,8 +36,7 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         parse_offset_message_id(text)
 
 
-def test_batch_ids_are_joined_by_commas() -> None:
-    assert join_message_ids(["A", "B"]) == "A,B"
+def test_split_message_ids_splits_at_commas() -> None:
     assert split_message_ids("A,B") == ["A", "B"]
     assert split_message_ids("") == []
 

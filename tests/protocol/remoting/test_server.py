@@ -5,6 +5,7 @@ import logging
 import pytest
 import trio
 import trio.testing
+from tests.protocol.raw_frames import is_answer
 from tests.protocol.remoting.networks import ECHO, ChannelLog, Network, echo, served
 
 from rocketrio_protocol.codes import ResponseCode
@@ -41,7 +42,7 @@ async def test_request_is_answered_with_its_fields_and_body(network: Network) ->
             {"topic": "T"},
             b"payload",
         )
-        assert answer.is_response
+        assert is_answer(answer)
         assert answer.opaque == request.opaque
 
 
@@ -113,7 +114,7 @@ async def test_answer_over_the_frame_limit_becomes_an_error_answer(
         answer = await pool.call(addr, RemotingCommand(11))
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "over the limit" in str(answer.remark)
-        assert "cannot be sent" in caplog.text
+        assert "cannot be encoded" in caplog.text
 
 
 async def test_answer_that_is_none_or_cannot_be_written_is_a_bug_that_is_answered(
@@ -129,7 +130,7 @@ async def test_answer_that_is_none_or_cannot_be_written_is_a_bug_that_is_answere
         served(network, {11: confused, 12: unwritable}) as addr,
         open_channel_pool(network.dial) as pool,
     ):
-        for code, remark in ((11, "no answer"), (12, "cannot be written")):
+        for code, remark in ((11, "not an answer"), (12, "cannot be encoded")):
             answer = await pool.call(addr, RemotingCommand(code))
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert remark in str(answer.remark)

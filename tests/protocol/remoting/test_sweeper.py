@@ -35,10 +35,10 @@ async def test_each_deadline_is_ended_at_its_time_whenever_it_came(
         nursery.start_soon(sweeper.run)
         await trio.sleep(2)
         sweeper.add(second)
-        sweeper.look_before(start + 4)
+        sweeper.sweep_by(start + 4)
         await trio.sleep(1)
         first.deadlines.append(start + 3.5)
-        sweeper.look_before(start + 3.5)
+        sweeper.sweep_by(start + 3.5)
         await trio.sleep(20)
         nursery.cancel_scope.cancel()
     assert [ended for _, ended in first.ended] == [start + 1, start + 3.5, start + 5, start + 9]
@@ -50,7 +50,7 @@ async def test_deadlines_given_before_it_runs_count(autojump_clock: trio.testing
     sweeper, start = Sweeper(), trio.current_time()
     member = _Deadlines([start + 3])
     sweeper.add(member)
-    sweeper.look_before(start + 3)
+    sweeper.sweep_by(start + 3)
     await trio.sleep(1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(sweeper.run)
@@ -70,7 +70,7 @@ async def test_steady_deadlines_cost_a_look_a_timeout_not_one_each(
         for _ in range(1000):  # A call every 10 ms that is answered 5 ms later, timeout 3 s.
             deadline = trio.current_time() + 3
             member.deadlines.append(deadline)
-            sweeper.look_before(deadline)
+            sweeper.sweep_by(deadline)
             await trio.sleep(0.005)
             member.deadlines.remove(deadline)
             await trio.sleep(0.005)
