@@ -32,7 +32,7 @@ def log_to(stream: TextIO, *, level: int | str, form: str) -> None:
 
 
 class LineLimit(logging.Filter):
-    """Omits further lines of a place that has written LINES_A_MINUTE; the first line after that minute says how many."""
+    """Omits the lines of a place beyond LINES_A_MINUTE; the first line after that minute says how many."""
 
     def __init__(self) -> None:
         super().__init__()
