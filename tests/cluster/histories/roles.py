@@ -7,8 +7,9 @@
 Each order goes with a change of the broker's own settings first, so that one that goes down comes back in the role it
 was given last; and it is repeated until the broker is in its role.
 
-Others change places by one command (`HandOver`), after which the brokers themselves say who leads; make a slave master
-while the master lives, which is to be refused (`Grab`); or decide which of two histories goes on (`Decision`).
+Others change places by one command (`HandOver`), after which the brokers themselves say who leads, and settings that
+an order changed before are changed again; make a slave master while the master lives, which is to be refused (`Grab`);
+or decide which of two histories goes on (`Decision`).
 
 Invariant: but for a grab nobody is told to be master before everybody else is known not to be.
 """
@@ -115,6 +116,13 @@ async def _hand_over(world: World, admin: Admin, change: HandOver) -> None:
             world.number(split_addr(addr)[0]) for addr in (done.old_address, done.new_address)
         )
         world.history.add(HandedOver(at=now(), former=former, broker=broker))
+        for member in (world.cluster.members[former], world.cluster.members[broker]):
+            # Settings that say otherwise, since an order went with them, would count at the next start.
+            if world.number(member.host) in world.edited and member.is_running:
+                held = member.broker.config
+                member.config = attrs.evolve(
+                    member.config, role=held.role, broker_id=held.broker_id
+                )
 
 
 async def _grab(world: World, admin: Admin, grab: Grab) -> None:
@@ -165,6 +173,7 @@ async def _order(world: World, admin: Admin, member: Member, role: Role) -> bool
     broker_id = next(world.new_ids) if role == "slave" else MASTER_ID
     before = member.config
     member.config = attrs.evolve(before, role=role, broker_id=broker_id)
+    world.edited.add(world.number(member.host))
     while True:
         try:
             await admin.change_role(f"{member.host}:10911", role, broker_id)

@@ -123,6 +123,8 @@ class World:
     is_ending: bool = False
     """The faults are over: nothing is lowered any more."""
     new_ids: Iterator[int] = attrs.Factory(lambda: count(10))
+    edited: set[int] = attrs.Factory(set)
+    """Brokers whose settings an operator has changed."""
     """Of brokers that are made slaves: none twice, as a hand-over exchanges two."""
     folder: Path = attrs.Factory(new_folder)
     """For the files of its clients, which are real ones."""
