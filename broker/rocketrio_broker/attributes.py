@@ -49,11 +49,20 @@ GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {}
 """RocketMQ 5.3 knows none."""
 
 
-def topic_attributes(topic: str, known: TopicConfig | None, changes: str) -> dict[str, str]:
+def read_changes(text: str) -> dict[str, str]:
+    """Read `+name=value,-name` as a map whose names have signs. Raises BrokerSystemError for a name twice."""
+    pairs = [change.strip().partition("=")[::2] for change in text.split(",") if change.strip()]
+    if len(changes := dict(pairs)) < len(pairs):
+        raise BrokerSystemError(f"An attribute cannot change twice at once: {text}")
+    return changes
+
+
+def topic_attributes(
+    topic: str, known: TopicConfig | None, changes: Mapping[str, str]
+) -> dict[str, str]:
     """Return the attributes of a topic after a request. Raises BrokerSystemError for changes that cannot be."""
-    pairs = [change.strip().partition("=")[::2] for change in changes.split(",") if change.strip()]
     attributes = None if known is None else known.attributes
-    return _changed(f"The topic {topic}", TOPIC_ATTRIBUTES, attributes, pairs)
+    return _changed(f"The topic {topic}", TOPIC_ATTRIBUTES, attributes, changes.items())
 
 
 def group_attributes(

@@ -89,7 +89,11 @@ class SubscriptionGroupManager:
 
     def update(self, group: SubscriptionGroupConfig) -> None:
         """Create the group or replace its settings."""
-        self._grow({group.group_name: group})
+        self.update_all([group])
+
+    def update_all(self, groups: Iterable[SubscriptionGroupConfig]) -> None:
+        """Create these groups or replace their settings, in one write of the file."""
+        self._grow({group.group_name: group for group in groups})
 
     def _grow(self, groups: Mapping[str, SubscriptionGroupConfig]) -> None:
         before = self.subscription_group_table

@@ -128,7 +128,11 @@ class TopicConfigManager:
 
     def update(self, topic: TopicConfig) -> None:
         """Create the topic or replace its settings."""
-        self._grow({topic.topic_name: topic})
+        self.update_all([topic])
+
+    def update_all(self, topics: Iterable[TopicConfig]) -> None:
+        """Create these topics or replace their settings, in one write of the file."""
+        self._grow({topic.topic_name: topic for topic in topics})
 
     def _grow(self, topics: Mapping[str, TopicConfig]) -> None:
         before = self.topic_config_table

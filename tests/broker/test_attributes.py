@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketrio_broker.attributes import group_attributes, topic_attributes
+from rocketrio_broker.attributes import group_attributes, read_changes, topic_attributes
 from rocketrio_protocol.bodies.topics import SubscriptionGroupConfig, TopicConfig
 from rocketrio_protocol.errors import BrokerSystemError
 
@@ -29,7 +29,7 @@ COPIED = TopicConfig("T", attributes={"cleanup.policy": "COMPACTION", "of.later"
 def test_attributes_after_a_request_are_those_before_with_its_changes(
     known: TopicConfig | None, changes: str, expected: dict[str, str]
 ) -> None:
-    assert topic_attributes("T", known, changes) == expected
+    assert topic_attributes("T", known, read_changes(changes)) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_attributes_that_cannot_be_are_refused_with_the_reason(
     known: TopicConfig | None, changes: str, problem: str
 ) -> None:
     with pytest.raises(BrokerSystemError, match=problem):
-        topic_attributes("T", known, changes)
+        topic_attributes("T", known, read_changes(changes))
 
 
 def test_groups_keep_what_they_have_and_take_no_attribute() -> None:

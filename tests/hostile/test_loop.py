@@ -222,6 +222,20 @@ BROKER: Final[dict[str, Make]] = {
     "201": ask(201),
     "17": lambda number: request(17, {**WIDE, "topic": f"new{number}", "readQueueNums": 8}),
     "17 wide": ask(17, WIDE),
+    "18": lambda number: request(
+        18,
+        {},
+        json.dumps(
+            {"topicConfigList": [{"topicName": f"many{number}-{each}"} for each in range(1_000)]}
+        ).encode(),
+    ),
+    "225": lambda number: request(
+        225,
+        {},
+        json.dumps(
+            {"groupConfigList": [{"groupName": f"many{number}-{each}"} for each in range(1_000)]}
+        ).encode(),
+    ),
     "200": lambda number: request(
         200,
         {},

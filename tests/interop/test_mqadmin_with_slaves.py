@@ -61,11 +61,11 @@ WORKS = {
     "exportMetadata": "-c lab -f {folder}",
     "exportMetrics": "-c lab -f {folder}",
     "haStatus": "-b {master}",
+    "updateTopicList": "-c lab -f {topics}",
+    "updateSubGroupList": "-c lab -f {groups}",
 }
 """In this order: the later ones find what the earlier ones made."""
 MISSING = {
-    "updateTopicList": ("-c lab -f {topics}", 18),
-    "updateSubGroupList": ("-c lab -f {groups}", 225),
     "setConsumeMode": ("-c lab -t {topic} -g {group} -m POP", 401),
     "resetMasterFlushOffset": ("-b {master} -o 0", 908),
     "updateStaticTopic": ("-c lab -t every-static -qn 2", 513),

@@ -1,6 +1,6 @@
 """Everything that consoles, command-line tools and slaves ask a broker: the table of these codes.
 
-    topic_admin    17 21 215 305 316 351        group_admin   43 45 200 201 203 204 207 308 314 352
+    topic_admin    17 18 21 215 305 316 351        group_admin   43 45 200 201 203 204 207 225 308 314 352
     consume_stats  202 208 300 303 315 317          broker_admin  25 26 28 306 329
     looking        321 328 343 345
     client_manage (34 35 38 46) and offsets (14 15 29-32) have tables of their own

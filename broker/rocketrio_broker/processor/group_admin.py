@@ -1,4 +1,4 @@
-"""Consumer groups by request: settings (200, 201, 207, 352), offsets (43, 45, 308, 314), connections (203, 204).
+"""Consumer groups by request: settings (200, 201, 207, 225, 352), offsets (43, 45, 308, 314), connections (203, 204).
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 """
@@ -18,7 +18,7 @@ from rocketrio_broker.groups import SubscriptionGroupManager
 from rocketrio_broker.ha.live_slaves import LiveSlaves
 from rocketrio_broker.processor.refusal import Refused
 from rocketrio_broker.processor.steps import STEP_QUEUES, JoinedBody, steps_of
-from rocketrio_broker.processor.topic_admin import refuse_on_slave
+from rocketrio_broker.processor.topic_admin import refuse_long_list, refuse_on_slave
 from rocketrio_broker.store.message_store import MessageStore
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_broker.turns import in_steps
@@ -29,7 +29,11 @@ from rocketrio_protocol.bodies.stats import (
     ProducerConnection,
     QueryCorrectionOffsetBody,
 )
-from rocketrio_protocol.bodies.topics import QUEUE_NUMS_LIMIT, SubscriptionGroupConfig
+from rocketrio_protocol.bodies.topics import (
+    QUEUE_NUMS_LIMIT,
+    SubscriptionGroupConfig,
+    SubscriptionGroupConfigList,
+)
 from rocketrio_protocol.codes import RequestCode, ResponseCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import admin
@@ -73,6 +77,7 @@ class GroupAdminProcessor:
         """Request code to method."""
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update_and_create_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_and_create_groups,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_group_config,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
@@ -90,12 +95,27 @@ class GroupAdminProcessor:
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
         refuse_on_slave(self._config)
-        if len(request.body) > GROUP_SETTINGS_LIMIT:
-            raise BrokerSystemError(
-                f"The settings of a group cannot have {len(request.body)} bytes; "
-                f"{GROUP_SETTINGS_LIMIT} are allowed"
-            )
         group = fastjson.loads_bounded(request.body, SubscriptionGroupConfig, what="group settings")
+        self._groups.update(self._checked(group))
+        return request.response()
+
+    def update_and_create_groups(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        refuse_on_slave(self._config)
+        body = fastjson.loads_bounded(
+            request.body, SubscriptionGroupConfigList, what="list of group settings"
+        )
+        refuse_long_list(body.group_config_list)
+        self._groups.update_all([self._checked(group) for group in body.group_config_list])
+        return request.response()
+
+    def _checked(self, group: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """Return the group with its attributes as they will be. Raises BrokerSystemError for one that cannot be."""
+        if (size := len(fastjson.dumps(group))) > GROUP_SETTINGS_LIMIT:
+            raise BrokerSystemError(
+                f"The settings of a group cannot have {size} bytes; {GROUP_SETTINGS_LIMIT} are allowed"
+            )
         problem = group_name_problem(group.group_name)
         if problem is not None:
             raise BrokerSystemError(problem)
@@ -106,8 +126,7 @@ class GroupAdminProcessor:
             )
         known = self._groups.subscription_group_table.get(group.group_name)
         attributes = group_attributes(group, known)
-        self._groups.update(msgspec.structs.replace(group, attributes=attributes))
-        return request.response()
+        return msgspec.structs.replace(group, attributes=attributes)
 
     async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         refuse_on_slave(self._config)

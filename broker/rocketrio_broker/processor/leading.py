@@ -48,9 +48,11 @@ NOT_BESIDE_A_MASTER: Final = LEADERS_ONLY | {
     RequestCode.END_TRANSACTION,
     RequestCode.RESUME_CHECK_HALF_MESSAGE,
     RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
     RequestCode.DELETE_TOPIC_IN_BROKER,
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     RequestCode.DELETE_SUBSCRIPTIONGROUP,
 }
 """Refused while another master of the name is alive. Sends are refused where they are stored, with the same code."""

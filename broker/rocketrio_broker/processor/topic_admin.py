@@ -1,4 +1,4 @@
-"""Topics by request: create (17), delete (215), look up (21, 351, 305), clean up (316).
+"""Topics by request: create (17, 18), delete (215), look up (21, 351, 305), clean up (316).
 
 Answers to: AdminBrokerProcessor; RocketMQ reference, section 2.11.
 Unlike Java: `order` is kept as asked for, as in 5.x (4.9 stores false); deleting a topic forgets its offsets too, or a
@@ -7,11 +7,12 @@ is answered once that is on this disk, and on the slaves that a message would wa
 """
 
 import logging
+from collections.abc import Sequence, Sized
 from typing import Final
 
 import msgspec
 
-from rocketrio_broker.attributes import topic_attributes
+from rocketrio_broker.attributes import read_changes, topic_attributes
 from rocketrio_broker.config import LiveConfig
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.processor.waiting_answers import WaitingAnswers
@@ -25,6 +26,7 @@ from rocketrio_protocol.bodies.route import TopicList
 from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
     TopicConfig,
+    TopicConfigList,
     TopicConfigSerializeWrapper,
     with_mappings,
 )
@@ -40,6 +42,8 @@ from rocketrio_protocol.remoting.ports import WallClock
 logger = logging.getLogger("rocketrio_broker.topics")
 
 MAX_PERM: Final = 15  # All the bits there are.
+LIST_LIMIT: Final = 1000
+"""Topics, or groups, that one request changes: some 15 ms."""
 TOPIC_FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 """The enum of Java: its peers cannot read a topic table with another name in it."""
 
@@ -51,6 +55,12 @@ def refuse_on_slave(config: LiveConfig) -> None:
             "This broker is a slave",
             remark="Can't modify it on a slave, please modify it on the master",
         )
+
+
+def refuse_long_list(entries: Sized) -> None:
+    """Raise BrokerSystemError for more topics or groups than one request may change."""
+    if len(entries) > LIST_LIMIT:
+        raise BrokerSystemError(f"A request changes {LIST_LIMIT} at most, not {len(entries)}")
 
 
 class TopicAdminProcessor:
@@ -81,6 +91,7 @@ class TopicAdminProcessor:
         """Request code to method."""
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update_and_create_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_and_create_topics,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topic_config,
             RequestCode.GET_TOPIC_CONFIG: self.topic_config,
@@ -91,43 +102,59 @@ class TopicAdminProcessor:
     async def update_and_create_topic(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand:
-        refuse_on_slave(self._config)
         header = request.header(admin.CreateTopicRequestHeader)
-        self._refuse_name(header.topic)
-        for queue_nums in (header.read_queue_nums, header.write_queue_nums):
-            if not 0 <= queue_nums <= QUEUE_NUMS_LIMIT:
-                raise BrokerSystemError(
-                    f"The topic {header.topic} cannot have {queue_nums} queues; "
-                    f"0 to {QUEUE_NUMS_LIMIT} are allowed"
-                )
-        if header.topic_filter_type not in TOPIC_FILTER_TYPES:
-            raise BrokerSystemError(
-                f"The topic {header.topic} cannot have the topicFilterType {header.topic_filter_type!r}; "
-                f"{' and '.join(TOPIC_FILTER_TYPES)} are allowed"
-            )
-        if not 0 <= header.perm <= MAX_PERM:
-            raise BrokerSystemError(
-                f"The topic {header.topic} cannot have perm {header.perm}; 0 to {MAX_PERM} are allowed"
-            )
-        known = self._topics.topic_config(header.topic)
-        attributes = topic_attributes(header.topic, known, header.attributes or "")
-        self._topics.update(
-            TopicConfig(
-                topic_name=header.topic,
-                read_queue_nums=header.read_queue_nums,
-                write_queue_nums=header.write_queue_nums,
-                perm=header.perm,
-                topic_filter_type=header.topic_filter_type,
-                topic_sys_flag=header.topic_sys_flag or 0,
-                order=header.order,
-                attributes=attributes,
-            )
+        topic = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+            attributes=read_changes(header.attributes or ""),
         )
+        return await self._update(request, [topic])
+
+    async def update_and_create_topics(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand:
+        body = fastjson.loads_bounded(request.body, TopicConfigList, what="list of topics")
+        refuse_long_list(body.topic_config_list)
+        return await self._update(request, body.topic_config_list)
+
+    async def _update(
+        self, request: RemotingCommand, topics: Sequence[TopicConfig]
+    ) -> RemotingCommand:
+        """Create or change all of these topics, or none; the names of their attributes have signs."""
+        refuse_on_slave(self._config)
+        self._topics.update_all([self._checked(topic) for topic in topics])
         # Messages that a power cut leaves cannot be read without their topic. It blocks for some milliseconds.
         self._topics.file.sync()
         # Whoever created it asks for its route next.
         await self._registration.wait_registered()
         return request.response()
+
+    def _checked(self, topic: TopicConfig) -> TopicConfig:
+        """Return the topic with its attributes as they will be. Raises BrokerSystemError for one that cannot be."""
+        name = topic.topic_name
+        self._refuse_name(name)
+        for queue_nums in (topic.read_queue_nums, topic.write_queue_nums):
+            if not 0 <= queue_nums <= QUEUE_NUMS_LIMIT:
+                raise BrokerSystemError(
+                    f"The topic {name} cannot have {queue_nums} queues; 0 to {QUEUE_NUMS_LIMIT} are allowed"
+                )
+        if topic.topic_filter_type not in TOPIC_FILTER_TYPES:
+            raise BrokerSystemError(
+                f"The topic {name} cannot have the topicFilterType {topic.topic_filter_type!r}; "
+                f"{' and '.join(TOPIC_FILTER_TYPES)} are allowed"
+            )
+        if not 0 <= topic.perm <= MAX_PERM:
+            raise BrokerSystemError(
+                f"The topic {name} cannot have perm {topic.perm}; 0 to {MAX_PERM} are allowed"
+            )
+        known = self._topics.topic_config(name)
+        attributes = topic_attributes(name, known, topic.attributes)
+        return msgspec.structs.replace(topic, attributes=attributes)
 
     async def delete_topic(
         self, channel: Channel, request: RemotingCommand

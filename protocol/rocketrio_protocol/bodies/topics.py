@@ -112,3 +112,15 @@ class SubscriptionGroupWrapper(msgspec.Struct, rename="camel"):
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     subscription_group_table: dict[str, SubscriptionGroupConfig] = {}
+
+
+class TopicConfigList(msgspec.Struct, rename="camel"):
+    """Body of 18: topics to create or change; the names of their attributes have signs."""
+
+    topic_config_list: list[TopicConfig]
+
+
+class SubscriptionGroupConfigList(msgspec.Struct, rename="camel"):
+    """Body of 225: groups to create or change; the names of their attributes have signs."""
+
+    group_config_list: list[SubscriptionGroupConfig]

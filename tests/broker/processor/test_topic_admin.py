@@ -7,6 +7,7 @@ from tests.broker.processor.asking import Asking, asking
 from tests.cluster.support import Caller
 from trio.testing import MockClock
 
+from rocketrio_broker.processor.topic_admin import LIST_LIMIT
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.route import TopicList, TopicRouteData
 from rocketrio_protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
@@ -28,6 +29,67 @@ async def test_a_created_topic_has_its_route_when_the_answer_comes(
         route = await one.ask_name_server(cluster.GetRouteInfoRequestHeader("T"))
         assert TopicRouteData.from_json(route.body).queue_datas[0].read_queue_nums == 4
         assert one.broker.parts.topics.topic_config("T") == TopicConfig("T", 4, 4, 6, order=True)
+
+
+def listed(*topics: dict[str, object]) -> RemotingCommand:
+    """The list form of 5.3.3's tool."""
+    body = json.dumps({"topicConfigList": topics}).encode()
+    return RemotingCommand(code=RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=body)
+
+
+async def test_a_list_of_topics_is_made_at_once(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        topics = one.broker.parts.topics
+        before = topics.data_version.counter
+        answer = await one.ask(
+            listed(
+                {
+                    "topicName": "T",
+                    "readQueueNums": 3,
+                    "writeQueueNums": 2,
+                    "perm": 6,
+                    "order": True,
+                },
+                {"topicName": "U", "attributes": {"+message.type": "FIFO"}},
+            )
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        assert topics.topic_config("T") == TopicConfig("T", 3, 2, 6, order=True)
+        assert topics.topic_config("U") == TopicConfig("U", attributes={"message.type": "FIFO"})
+        assert topics.data_version.counter == before + 1
+        route = await one.ask_name_server(cluster.GetRouteInfoRequestHeader("T"))
+        assert TopicRouteData.from_json(route.body).queue_datas[0].read_queue_nums == 3
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"topicName": "a b"},
+        {"topicName": "O", "perm": 99},
+        {"topicName": "O", "attributes": {"+odd": "1"}},
+    ],
+)
+async def test_a_list_with_a_topic_that_cannot_be_makes_none(
+    autojump_clock: MockClock, odd: dict[str, object]
+) -> None:
+    async with asking() as one:
+        answer = await one.ask(listed({"topicName": "T"}, odd))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert one.broker.parts.topics.topic_config("T") is None
+
+
+async def test_a_list_has_a_limit(autojump_clock: MockClock) -> None:
+    async with asking() as one:
+        answer = await one.ask(listed(*({"topicName": f"t{n}"} for n in range(LIST_LIMIT + 1))))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert str(LIST_LIMIT) in (answer.remark or "")
+        groups = [{"groupName": f"g{n}"} for n in range(LIST_LIMIT + 1)]
+        for count, code in ((LIST_LIMIT + 1, ResponseCode.SYSTEM_ERROR), (3, ResponseCode.SUCCESS)):
+            body = json.dumps({"groupConfigList": groups[:count]}).encode()
+            request = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+            assert (await one.ask(RemotingCommand(code=request, body=body))).code == code
+        assert "g2" in one.broker.parts.groups.subscription_group_table
+        assert "g3" not in one.broker.parts.groups.subscription_group_table
 
 
 async def test_a_topic_can_be_changed(autojump_clock: MockClock) -> None:
