@@ -1,0 +1,44 @@
+"""Check that the links of the documents lead somewhere, and that each decision has the template and is in the index."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+DOCUMENTS = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "tests/**/README.md")
+    for path in ROOT.glob(pattern)
+)
+HEADINGS = ["Context", "Decision", "Consequences", "Revisit when"]
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors that hosts of Markdown make of headings."""
+    prose = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_of_document_lead_to_files_and_headings(document: Path) -> None:
+    prose = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert not wrong
+
+
+@pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.name)
+def test_decision_has_the_template_and_is_in_the_index(decision: Path) -> None:
+    text = decision.read_text()
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == HEADINGS
+    assert text.startswith(f"# {decision.name[:4]}: ")
+    assert f"]({decision.name})" in (decision.parent / "README.md").read_text()
