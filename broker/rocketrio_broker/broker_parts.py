@@ -214,13 +214,13 @@ class BrokerParts:
 
     def keep_tables(self) -> AbstractAsyncContextManager[None]:
         """Keep the tables in their files around everything that changes them."""
-        files = (self.topics.file, self.groups.file)
-        return keep_tables(self.consumer_offsets, self.queue_locks, files, disk=self._disk)
+        tables = (self.topics.table, self.groups.table)
+        return keep_tables(self.consumer_offsets, self.queue_locks, tables, disk=self._disk)
 
     async def sync_tables(self) -> None:
         """Bring topics and groups to the disk. Raises ConfigFileError."""
-        for file in (self.topics.file, self.groups.file):
-            await self._disk.run(file.sync)
+        for table in (self.topics.table, self.groups.table):
+            await self._disk.run(table.sync)
 
     def services(self) -> Sequence[Service]:
         """What runs while the broker serves."""

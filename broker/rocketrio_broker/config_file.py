@@ -12,13 +12,12 @@ Unlike Java: the file is renamed into place, where Java writes the backup anew a
 """
 
 import logging
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from rocketrio_broker.store.disk import Disk
-from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.json_tables import loads_table
 from rocketrio_protocol.errors import Error, RemoteProtocolError
@@ -28,8 +27,6 @@ logger = logging.getLogger("rocketrio_broker.config_file")
 
 T = TypeVar("T")
 
-TABLE_SIZE_LIMIT: Final = 15 << 20
-"""Bytes of a table's file that requests fill: a slave copies it, written closer, in one answer of 16 MiB at most."""
 SKIPPED_SHOWN: Final = 5
 """Entries that are named when entries of a table cannot be read; their number is logged too."""
 
@@ -57,28 +54,20 @@ class TableFullError(ConfigFileError):
     remedy = "Delete what is not used any more, or raise the setting that is named"
 
 
-def check_room(table: Sized, before: Sized, *, limit: int, setting: str) -> None:
-    """Raise TableFullError if a table would grow beyond its limit."""
-    if len(table) > max(limit, len(before)):
-        raise TableFullError(f"There are {len(before)} entries already; {setting} is {limit}")
-
-
 class ConfigFile:
     """Reads and writes one file of `config/`."""
 
     def __init__(self, path: Path, *, disk: Disk) -> None:
         self.path = path
-        self._disk = disk
+        self.disk = disk
         self._backup = path.with_name(path.name + ".bak")
         self._temporary = path.with_name(path.name + ".tmp")
         self._writes = 0
         self._synced_write = -1
         """The write that has reached the disk; unknown after a start."""
-        self._sync_failed = False
+        self.sync_failed = False
+        """Whether the disk may lack the content though a later sync says that it has it: see `renew`."""
         self._problem = ""
-        self._size = 0
-        self.sync_wanted = Watermark()
-        """Counts the wishes for a sync that need not be waited for: see `sync_soon`."""
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.path}>"
@@ -88,64 +77,67 @@ class ConfigFile:
         """Bytes of the content, or of the backup where that is larger."""
         sizes = [0]
         for path in (self.path, self._backup):
-            if self._disk.exists(path):
-                file = self._disk.open(path)
+            if self.disk.exists(path):
+                file = self.disk.open(path)
                 sizes.append(file.size)
                 file.close()
         return max(sizes)
 
     def load(self, kind: type[T]) -> T | None:
         """The content, or the backup's where the file is missing, empty or torn; None when there is neither."""
-        return self._load(lambda data, name: fastjson.loads(data, kind, what=name, lenient=False))
+        return self.load_with(
+            lambda data, name: fastjson.loads(data, kind, what=name, lenient=False)
+        )
 
     def load_table(self, kind: type[T]) -> T | None:
         """Load a table: an entry that cannot be read is skipped with a warning, the others are loaded."""
-        return self._load(lambda data, name: read_table(data, kind, what=name, lenient=False))
+        return self.load_with(lambda data, name: read_table(data, kind, what=name, lenient=False))
 
-    def _load(self, reader: Callable[[bytes, str], T]) -> T | None:
+    def load_with(self, reader: Callable[[bytes, str], T]) -> T | None:
+        """What the reader makes of the content, or of the backup's where it raises RemoteProtocolError.
+
+        It is given the bytes and the file's name.
+        """
         for path in (self.path, self._backup):
             data = self._read(path)
             if not data:
                 continue
             try:
-                content = reader(data, path.name)
-                self._size = len(data)
-                return content
+                return reader(data, path.name)
             except RemoteProtocolError as error:
                 logger.warning("config file unreadable file=%s error=%s", path, error)
         return None
 
-    def write(self, value: Any, *, is_limited: bool = False) -> None:
-        """Replace the content. Returns once a kill -9 cannot take it any more.
+    def write(self, value: Any) -> None:
+        """Replace the content. Returns once a kill -9 cannot take it any more."""
+        self.write_bytes(fastjson.dumps_pretty(value))
 
-        With `is_limited` it does not grow beyond TABLE_SIZE_LIMIT: raises TableFullError then.
+    def write_bytes(self, data: bytes, *, safely: bool = False) -> None:
+        """Replace the content with bytes as they are. Raises `ConfigFileError`; it is as before then.
+
+        With `safely` no power cut finds anything but the content before or these bytes; that blocks for longer.
         """
-        data = fastjson.dumps_pretty(value)
-        if is_limited and len(data) > max(TABLE_SIZE_LIMIT, self._size):
-            raise TableFullError(
-                f"{self.path.name} would have {len(data)} bytes; {TABLE_SIZE_LIMIT} is the limit"
-            )
-        self.write_bytes(data)
-
-    def write_bytes(self, data: bytes) -> None:
-        """Replace the content with bytes as they are. Raises `ConfigFileError`; it is as before then."""
         try:
-            self._replace(data)
+            self._replace(data, safely=safely)
         except OSError as error:
             with suppress(OSError):
-                self._disk.unlink(self._temporary)  # On a full disk every block counts.
-            raise self._failed("written", error) from error
-        self._sync_failed = False
-        self._size = len(data)
-        self._note_success()
+                self.disk.unlink(self._temporary)  # On a full disk every block counts.
+            raise self.failed("written", error) from error
+        self.sync_failed = False
+        self.note_success()
+        if safely:
+            with suppress(ConfigFileError):  # It is written, and `sync_failed` says the rest.
+                self.sync()
 
-    def _replace(self, data: bytes) -> None:
-        disk = self._disk
+    def _replace(self, data: bytes, *, safely: bool) -> None:
+        disk = self.disk
         disk.make_directory(self.path.parent)
         file = disk.open(self._temporary, create=True)
         try:
             file.truncate(0)
             file.pwrite(data, 0)
+            if safely:
+                file.fdatasync()
         finally:
             file.close()
         is_synced = self._synced_write == self._writes
@@ -159,32 +151,28 @@ class ConfigFile:
         try:
             self._sync()
         except OSError as error:
-            self._sync_failed = True
-            raise self._failed("synced", error) from error
-
-    def sync_soon(self) -> None:
-        """Have it synced in the background, many changes together: `ConfigSyncService` does."""
-        self.sync_wanted.advance(self.sync_wanted.value + 1)
+            self.sync_failed = True
+            raise self.failed("synced", error) from error
 
     def renew(self) -> None:
         """Write the content anew if a sync of it has failed: the next one could succeed for pages that were dropped."""
-        if self._sync_failed:
+        if self.sync_failed:
             self.write_bytes(self._read(self.path))
 
     def _sync(self) -> None:
-        if self._synced_write == self._writes or not self._disk.exists(self.path):
+        if self._synced_write == self._writes or not self.disk.exists(self.path):
             return
         # A `write` may come while this runs in a worker thread: only what was there before it is synced then.
         writes = self._writes
-        file = self._disk.open(self.path)
+        file = self.disk.open(self.path)
         try:
             file.fdatasync()
         finally:
             file.close()
-        self._disk.sync_directory(self.path.parent)
+        self.disk.sync_directory(self.path.parent)
         self._synced_write = writes
 
-    def _failed(self, what: str, error: OSError) -> ConfigFileError:
+    def failed(self, what: str, error: OSError) -> ConfigFileError:
         """The error to raise; the first of a row of equal ones is for people."""
         fault = ConfigFileError(f"{self.path} cannot be {what}: {error}")
         level = logging.DEBUG if str(error) == self._problem else logging.ERROR
@@ -192,15 +180,16 @@ class ConfigFile:
         self._problem = str(error)
         return fault
 
-    def _note_success(self) -> None:
+    def note_success(self) -> None:
+        """Tell people that what failed goes again."""
         if self._problem:
             logger.warning("config file can be written again file=%s", self.path)
             self._problem = ""
 
     def _read(self, path: Path) -> bytes:
-        if not self._disk.exists(path):
+        if not self.disk.exists(path):
             return b""
-        file = self._disk.open(path)
+        file = self.disk.open(path)
         try:
             return file.pread(file.size, 0)
         finally:

@@ -1,7 +1,7 @@
 """The consumer groups of one broker: their settings, their version, and `config/subscriptionGroup.json`.
 
-Invariant: every change bumps the DataVersion and is in the file before it is in the table. A change whose file cannot
-be written is not made, and raises ConfigFileError.
+Invariant: every change bumps the DataVersion and is on file before it is in the table. A change that cannot be written
+is not made, and raises ConfigFileError (versioned_table.py).
 Invariant: no request makes the table larger than `groups_limit`; a copy of another broker's table may be.
 Answers to: SubscriptionGroupManager; RocketMQ reference, sections 2.11, 5.7 and 5.8.
 """
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError, check_room
-from rocketrio_broker.joined_table import joined_table, newer_version
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.versioned_table import VersionedTable
 from rocketrio_protocol import names
 from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.topics import (
@@ -37,24 +37,29 @@ class SubscriptionGroupManager:
 
     def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
         self._config = config
-        self._file = file
-        self._text = fastjson.KeptText(is_pretty=True)
         self._answer_text = fastjson.KeptText(is_pretty=False)
-        self._wall_clock = wall_clock
         self.subscription_group_table: dict[str, SubscriptionGroupConfig] = {
             group: SubscriptionGroupConfig(group) for group in names.SYSTEM_GROUPS
         }
-        self.data_version = DataVersion(timestamp=wall_clock.now_ms())
+        self.table: Final = VersionedTable(
+            SubscriptionGroupWrapper,
+            self.subscription_group_table,
+            file=file,
+            possible=_possible,
+            wall_clock=wall_clock,
+        )
+        """Keeps them in files: its owner syncs and closes it."""
 
     def load(self) -> None:
-        """Take over what the file holds; groups that every broker has are added to it."""
-        stored = self._file.load_table(SubscriptionGroupWrapper)
-        if stored is not None:
-            self.subscription_group_table.update(_possible(stored.subscription_group_table))
-            self.data_version = stored.data_version
-        # Now, for the first request that changes a group, or asks for all, would have to write all of them.
-        self._text.of(self.subscription_group_table)
+        """Take over what the files hold; groups that every broker has are added to it."""
+        self.table.load()
+        # Now, for the first request that asks for all would have to write all of them.
         self._answer_text.of(self.subscription_group_table)
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of the table."""
+        return self.table.data_version
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's settings, made with the defaults if it is new; None when that is not allowed.
@@ -96,23 +101,17 @@ class SubscriptionGroupManager:
         self._grow({group.group_name: group for group in groups})
 
     def _grow(self, groups: Mapping[str, SubscriptionGroupConfig]) -> None:
-        before = self.subscription_group_table
-        table = {**before, **groups}
         limit = self._config.broker.groups_limit
-        check_room(table, before, limit=limit, setting="groups_limit")
-        self._change(table, is_limited=True)
+        self.table.check_room(groups, limit=limit, setting="groups_limit")
+        self.table.put(groups)
 
     def delete(self, group: str) -> bool:
         """Forget the group; False when there was none."""
-        table = self.subscription_group_table
-        if group not in table:
-            return False
-        self._change({name: kept for name, kept in table.items() if name != group})
-        return True
+        return self.table.remove(group)
 
     def wrapper(self) -> SubscriptionGroupWrapper:
         """All groups with their version: the answer to 201, and the file's content."""
-        return SubscriptionGroupWrapper(self.data_version, self.subscription_group_table)
+        return SubscriptionGroupWrapper(self.data_version, dict(self.subscription_group_table))
 
     def answer(self) -> bytes:
         """Return all groups with their version as JSON: the answer to 201."""
@@ -121,51 +120,16 @@ class SubscriptionGroupManager:
         return fastjson.dumps(members)
 
     def replace(self, wrapper: SubscriptionGroupWrapper) -> bool:
-        """Take over a master's table with its version; False when it is the one already here (see topics)."""
-        table = _possible(wrapper.subscription_group_table)
-        wrapper = SubscriptionGroupWrapper(wrapper.data_version, table)
-        if wrapper == self.wrapper():
-            return False
-        self._take(wrapper)
-        return True
+        """Take over a master's table with its version; False when it is the one already here."""
+        return self.table.replace(wrapper.data_version, wrapper.subscription_group_table)
 
     def join(self, wrapper: SubscriptionGroupWrapper) -> bool:
         """Add what a slave knows and we do not, unless its table is the older one; False when nothing changed."""
-        ours = self.subscription_group_table
-        theirs = _possible(wrapper.subscription_group_table)
-        table = joined_table(ours, self.data_version, theirs, wrapper.data_version)
-        if table == ours:
+        count = self.table.join(wrapper.data_version, wrapper.subscription_group_table)
+        if count is None:
             return False
-        self.data_version = newer_version(self.data_version, wrapper.data_version)
-        self._change(table)
-        logger.info("groups taken over count=%d", len(table) - len(ours))
+        logger.info("groups taken over count=%d", count)
         return True
-
-    def persist(self) -> None:
-        """Write the file."""
-        self._write(self.wrapper())
-
-    def _write(self, wrapper: SubscriptionGroupWrapper, *, is_limited: bool = False) -> None:
-        table = self._text.of(wrapper.subscription_group_table)
-        content = {"dataVersion": wrapper.data_version, "subscriptionGroupTable": table}
-        self._file.write(content, is_limited=is_limited)
-
-    @property
-    def file(self) -> ConfigFile:
-        """Where the table is kept; its owner syncs it on a period."""
-        return self._file
-
-    def _change(
-        self, table: dict[str, SubscriptionGroupConfig], *, is_limited: bool = False
-    ) -> None:
-        version = self.data_version.next_version(self._wall_clock.now_ms())
-        self._take(SubscriptionGroupWrapper(version, table), is_limited=is_limited)
-
-    def _take(self, wrapper: SubscriptionGroupWrapper, *, is_limited: bool = False) -> None:
-        # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
-        self._write(wrapper, is_limited=is_limited)
-        self.subscription_group_table = dict(wrapper.subscription_group_table)
-        self.data_version = wrapper.data_version
 
 
 def _possible(table: dict[str, SubscriptionGroupConfig]) -> dict[str, SubscriptionGroupConfig]:

@@ -8,14 +8,15 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.store.disk import Disk
+from rocketrio_broker.versioned_table import VersionedTable
 from rocketrio_protocol.remoting.tasks import background_nursery
 
 logger = logging.getLogger("rocketrio_broker.config_file")
@@ -28,7 +29,7 @@ SYNC_INTERVAL: Final = 5.0
 async def keep_tables(
     consumer_offsets: ConsumerOffsetManager,
     queue_locks: QueueLocks,
-    files: Sequence[ConfigFile],
+    tables: Sequence[VersionedTable[Any]],
     *,
     disk: Disk,
 ) -> AsyncGenerator[None]:
@@ -39,12 +40,12 @@ async def keep_tables(
     try:
         async with background_nursery() as nursery:
             await nursery.start(consumer_offsets.run)
-            await nursery.start(ConfigSyncService(files, disk=disk).run)
+            await nursery.start(TableSyncService(tables, disk=disk).run)
             yield
     finally:
         # Not at the end of the services: a cancel ends those while requests are still acted on.
         close_locks = partial(queue_locks.close, now=trio.current_time())
-        _do_all([consumer_offsets.close, close_locks, *(file.sync for file in files)])
+        _do_all([consumer_offsets.close, close_locks, *(table.close for table in tables)])
 
 
 def _do_all(steps: Sequence[Callable[[], None]]) -> None:
@@ -58,32 +59,35 @@ def _do_all(steps: Sequence[Callable[[], None]]) -> None:
         raise first
 
 
-class ConfigSyncService:
-    """Brings changed files to the disk itself: on a period, and soon where somebody asks for it."""
+class TableSyncService:
+    """Brings changed tables to the disk itself: on a period, and soon where somebody asks for it."""
 
     def __init__(
-        self, files: Sequence[ConfigFile], *, disk: Disk, interval: float = SYNC_INTERVAL
+        self,
+        tables: Sequence[VersionedTable[Any]],
+        *,
+        disk: Disk,
+        interval: float = SYNC_INTERVAL,
     ) -> None:
-        self._files = files
+        self._tables = tables
         self._disk = disk
         self._interval = interval
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sync until cancelled."""
         async with trio.open_nursery() as nursery:
-            for file in self._files:
-                nursery.start_soon(self._keep, file)
+            for table in self._tables:
+                nursery.start_soon(self._keep, table, table.sync_wanted.value)
             task_status.started()
 
-    async def _keep(self, file: ConfigFile) -> None:
-        wanted = file.sync_wanted.value
+    async def _keep(self, table: VersionedTable[Any], wanted: int) -> None:
         while True:
             with trio.move_on_after(self._interval):
-                await file.sync_wanted.wait_past(wanted)
+                await table.sync_wanted.wait_past(wanted)
             # Whatever is asked for while this sync runs shares the next one.
-            wanted = file.sync_wanted.value
+            wanted = table.sync_wanted.value
             try:
-                file.renew()
-                await self._disk.run(file.sync)
+                table.renew()
+                await self._disk.run(table.sync)
             except ConfigFileError as error:
                 logger.debug("will try again at the next round: %s", error)

@@ -1,7 +1,7 @@
 """The topics of one broker: their settings, their version, and their file `config/topics.json`.
 
-Invariant: every change bumps the DataVersion, is in the file before it is in the table, and advances `changes`, on
-which registration waits. A change whose file cannot be written is not made, and raises ConfigFileError.
+Invariant: every change bumps the DataVersion, is on file before it is in the table, and advances `changes`, on which
+registration waits. A change that cannot be written is not made, and raises ConfigFileError (versioned_table.py).
 Invariant: no request makes the table larger than `topics_limit`; a copy of another broker's table may be.
 Invariant: no topic has more than QUEUE_NUMS_LIMIT queues, whatever a file, a peer or a group's settings say.
 Answers to: TopicConfigManager; RocketMQ reference, sections 2.2 (step 5), 5.7 and 5.8.
@@ -14,11 +14,10 @@ from typing import Final
 import msgspec
 
 from rocketrio_broker.config import LiveConfig
-from rocketrio_broker.config_file import ConfigFile, check_room
-from rocketrio_broker.joined_table import joined_table, newer_version
+from rocketrio_broker.config_file import ConfigFile
+from rocketrio_broker.versioned_table import VersionedTable
 from rocketrio_broker.watermark import Watermark
 from rocketrio_protocol import names
-from rocketrio_protocol.bodies import fastjson
 from rocketrio_protocol.bodies.topics import (
     QUEUE_NUMS_LIMIT,
     READ_WRITE,
@@ -41,25 +40,32 @@ class TopicConfigManager:
 
     def __init__(self, *, config: LiveConfig, file: ConfigFile, wall_clock: WallClock) -> None:
         self._config = config
-        self._file = file
-        self._text = fastjson.KeptText(is_pretty=True)
-        self._wall_clock = wall_clock
-        self.changes = Watermark()
-        """Counts the changes since the start."""
         self.topic_config_table: dict[str, TopicConfig] = {
             topic.topic_name: topic for topic in self._system_topics()
         }
         self.system_topics: Final = names.SYSTEM_TOPICS | set(self.topic_config_table)
-        self.data_version = DataVersion(timestamp=wall_clock.now_ms())
+        self.table: Final = VersionedTable(
+            TopicConfigSerializeWrapper,
+            self.topic_config_table,
+            file=file,
+            possible=_within_limit,
+            wall_clock=wall_clock,
+        )
+        """Keeps them in files: its owner syncs and closes it."""
 
     def load(self) -> None:
-        """Take over what the file holds; topics that every broker has are added to it."""
-        stored = self._file.load_table(TopicConfigSerializeWrapper)
-        if stored is not None:
-            self.topic_config_table.update(_within_limit(stored.topic_config_table))
-            self.data_version = stored.data_version
-        # Now, for the first request that changes a topic would have to write all of them.
-        self._text.of(self.topic_config_table)
+        """Take over what the files hold; topics that every broker has are added to it."""
+        self.table.load()
+
+    @property
+    def data_version(self) -> DataVersion:
+        """The version of the table."""
+        return self.table.data_version
+
+    @property
+    def changes(self) -> Watermark:
+        """Counts the changes since the start."""
+        return self.table.changes
 
     def topic_config(self, topic: str) -> TopicConfig | None:
         """The topic's settings; None when the broker does not know it."""
@@ -135,26 +141,17 @@ class TopicConfigManager:
         self._grow({topic.topic_name: topic for topic in topics})
 
     def _grow(self, topics: Mapping[str, TopicConfig]) -> None:
-        before = self.topic_config_table
-        table = {**before, **topics}
         limit = self._config.broker.topics_limit
-        check_room(table, before, limit=limit, setting="topics_limit")
-        self._change(table, is_limited=True)
+        self.table.check_room(topics, limit=limit, setting="topics_limit")
+        self.table.put(topics)
 
     def delete(self, topic: str) -> bool:
         """Forget the topic; False when there was none."""
-        if topic not in self.topic_config_table:
-            return False
-        self._change(
-            {name: kept for name, kept in self.topic_config_table.items() if name != topic}
-        )
-        return True
+        return self.table.remove(topic)
 
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """All topics with their version: the answer to 21, and the file's content."""
-        return TopicConfigSerializeWrapper(
-            data_version=self.data_version, topic_config_table=self.topic_config_table
-        )
+        return TopicConfigSerializeWrapper(self.data_version, dict(self.topic_config_table))
 
     def registered_wrapper(self) -> TopicConfigSerializeWrapper:
         """What name servers are told: a broker that is not fully readable and writable says so for each topic."""
@@ -173,51 +170,20 @@ class TopicConfigManager:
         return TopicConfigSerializeWrapper(self.data_version, table)
 
     def replace(self, wrapper: TopicConfigSerializeWrapper) -> bool:
-        """Take over a master's table with its version; False when it is the one already here.
-
-        Not told by the version alone: two brokers that change theirs in one millisecond give both the same.
-        """
-        table = _within_limit(wrapper.topic_config_table)
-        wrapper = TopicConfigSerializeWrapper(wrapper.data_version, table)
-        if wrapper == self.wrapper():
-            return False
-        self._take(wrapper)
-        return True
+        """Take over a master's table with its version; False when it is the one already here."""
+        return self.table.replace(wrapper.data_version, wrapper.topic_config_table)
 
     def join(self, wrapper: TopicConfigSerializeWrapper) -> bool:
         """Add what a slave knows and we do not, unless its table is the older one; False when nothing changed."""
-        ours, theirs = self.topic_config_table, _within_limit(wrapper.topic_config_table)
-        table = joined_table(ours, self.data_version, theirs, wrapper.data_version)
-        if table == ours:
+        count = self.table.join(wrapper.data_version, wrapper.topic_config_table)
+        if count is None:
             return False
-        self.data_version = newer_version(self.data_version, wrapper.data_version)
-        self._change(table)
-        logger.info("topics taken over count=%d", len(table) - len(ours))
+        logger.info("topics taken over count=%d", count)
         return True
 
     def register_again(self) -> None:
         """Have the name servers told, though no topic changed: under a new version, or they would not look."""
-        self._change(self.topic_config_table)
-
-    def _change(self, table: dict[str, TopicConfig], *, is_limited: bool = False) -> None:
-        version = self.data_version.next_version(self._wall_clock.now_ms())
-        self._take(TopicConfigSerializeWrapper(version, table), is_limited=is_limited)
-
-    def _take(self, wrapper: TopicConfigSerializeWrapper, *, is_limited: bool = False) -> None:
-        # The file first: what it cannot hold would be gone with the next start, and a slave's next copy tries again.
-        self._write(wrapper, is_limited=is_limited)
-        self.topic_config_table = dict(wrapper.topic_config_table)
-        self.data_version = wrapper.data_version
-        self.changes.advance(self.changes.value + 1)
-
-    def persist(self) -> None:
-        """Write the file."""
-        self._write(self.wrapper())
-
-    def _write(self, wrapper: TopicConfigSerializeWrapper, *, is_limited: bool = False) -> None:
-        table = self._text.of(wrapper.topic_config_table)
-        content = {"dataVersion": wrapper.data_version, "topicConfigTable": table}
-        self._file.write(content, is_limited=is_limited)
+        self.table.touch()
 
     def keep_new(self, *, at_once: bool) -> None:
         """Have a new topic on the disk: a message that outlives a power cut needs it, nobody could read it otherwise.
@@ -226,14 +192,9 @@ class TopicConfigManager:
         flush the message itself may be lost for half a second, and the topic is synced in the background meanwhile.
         """
         if at_once:
-            self._file.sync()
+            self.table.sync()
         else:
-            self._file.sync_soon()
-
-    @property
-    def file(self) -> ConfigFile:
-        """Where the table is kept; its owner syncs it on a period."""
-        return self._file
+            self.table.sync_soon()
 
     def _system_topics(self) -> Iterable[TopicConfig]:
         broker = self._config.broker

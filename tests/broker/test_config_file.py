@@ -5,8 +5,7 @@ from tests.broker.parts import read
 from tests.broker.store.faulty_disk import FaultyDisk
 from tests.golden.golden import VERSIONS, unpack_store
 
-from rocketrio_broker import config_file
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError, TableFullError
+from rocketrio_broker.config_file import ConfigFile, ConfigFileError
 from rocketrio_broker.store.disk import DiskFile
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
@@ -167,21 +166,6 @@ def test_what_could_not_be_synced_is_written_anew() -> None:
     file.sync()
     file.renew()
     assert ConfigFile(MAIN, disk=disk).load(ConsumerOffsetWrapper) == offsets(1)
-
-
-def test_limited_table_does_not_grow_beyond_its_size_and_may_shrink(
-    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = ConfigFile(MAIN, disk=disk)
-    file.write("x" * 100)
-    monkeypatch.setattr(config_file, "TABLE_SIZE_LIMIT", 50)
-    file.write("x" * 90, is_limited=True)
-    with pytest.raises(TableFullError, match="50 is the limit"):
-        file.write("x" * 91, is_limited=True)
-    file.write("y" * 91)  # A copy of another broker's is taken whole.
-    again = ConfigFile(MAIN, disk=disk)
-    assert again.load(str) == "y" * 91
-    again.write("z" * 91, is_limited=True)
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.5, 1.0])

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
+from tests.broker.parts import FullDisk, SettableClock, config_file, exchanges_of, live_config
 from tests.golden.golden import VERSIONS, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
@@ -94,16 +94,13 @@ def test_apache_files_are_taken_over(run: str, name: str, tmp_path: Path) -> Non
     assert groups.data_version.counter > 0
 
 
-def test_a_change_that_the_file_cannot_hold_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    disk = MemoryDisk()
+def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:
+    disk = FullDisk()
     groups = manager(disk)
     groups.update(SubscriptionGroupConfig("G", broker_id=2))
     before = groups.wrapper()
 
-    def full(old: Path, new: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(disk, "rename", full)
+    disk.full = True
     for change in (
         lambda: groups.update(SubscriptionGroupConfig("G", broker_id=3)),
         lambda: groups.update(SubscriptionGroupConfig("H")),
@@ -115,7 +112,7 @@ def test_a_change_that_the_file_cannot_hold_is_not_made(monkeypatch: pytest.Monk
     # Whoever wants to read does not have to wait for room.
     assert groups.find("new") == SubscriptionGroupConfig("new")
     assert groups.wrapper() == before
-    monkeypatch.undo()
+    disk.full = False
     groups.find("new")
     again = manager(disk)
     again.load()

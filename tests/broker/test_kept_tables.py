@@ -4,26 +4,34 @@ from pathlib import Path
 
 import pytest
 import trio
-from tests.broker.parts import config_file, read
+from tests.broker.parts import SettableClock, config_file, read
+from tests.broker.store.faulty_disk import FaultyDisk
 from tests.cluster.support import Caller, caller_of
 from trio.testing import MockClock
 
-from rocketrio_broker.config_file import ConfigFile, ConfigFileError
+from rocketrio_broker.config_file import ConfigFileError
 from rocketrio_broker.consumer_offsets import ConsumerOffsetManager
 from rocketrio_broker.embedded import EmbeddedCluster
-from rocketrio_broker.kept_tables import ConfigSyncService, keep_tables
+from rocketrio_broker.kept_tables import TableSyncService, keep_tables
 from rocketrio_broker.queue_locks import QueueLocks
 from rocketrio_broker.store.memory_disk import MemoryDisk
-from rocketrio_protocol.bodies.offsets import ConsumerOffsetWrapper
+from rocketrio_broker.versioned_table import VersionedTable
+from rocketrio_protocol.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 from rocketrio_protocol.errors import Error
 
 TOPICS = Path("/data/config/topics.json")
-BACKUP = Path("/data/config/topics.json.bak")
+JOURNAL = Path("/data/config/topics.json.journal")
 OFFSETS = Path("/data/config/consumerOffset.json")
 
 
-def content(value: int) -> ConsumerOffsetWrapper:
-    return ConsumerOffsetWrapper({"T@G": {0: value}})
+def topics_on(disk: MemoryDisk) -> VersionedTable[TopicConfig]:
+    return VersionedTable(
+        TopicConfigSerializeWrapper,
+        {},
+        file=config_file(TOPICS.name, disk),
+        possible=lambda table: table,
+        wall_clock=SettableClock(),
+    )
 
 
 class CountingDisk(MemoryDisk):
@@ -47,36 +55,64 @@ def offsets_on(disk: MemoryDisk) -> ConsumerOffsetManager:
     return ConsumerOffsetManager(file=config_file(OFFSETS.name, disk), disk=disk)
 
 
-async def test_changed_files_reach_the_disk_on_a_period(autojump_clock: MockClock) -> None:
-    disk = MemoryDisk()
-    file = ConfigFile(TOPICS, disk=disk)
+def names_after_a_power_cut(disk: FaultyDisk) -> list[str]:
+    """The topics that are found if nothing was kept but what had been synced."""
+    topics = topics_on(disk.after_cut(seed=1, kept=0.0))
+    topics.load()
+    return list(topics.entries)
+
+
+async def test_changed_tables_reach_the_disk_on_a_period(autojump_clock: MockClock) -> None:
+    disk = FaultyDisk()
+    topics = topics_on(disk)
     async with trio.open_nursery() as nursery:
-        await nursery.start(ConfigSyncService([file], disk=disk, interval=5).run)
-        file.write(content(1))
+        await nursery.start(TableSyncService([topics], disk=disk, interval=5).run)
+        topics.put({"T": TopicConfig("T")})
+        topics.put({"U": TopicConfig("U")})
+        assert names_after_a_power_cut(disk) == ["T"]
         await trio.sleep(5.1)
-        file.write(content(2))
-        assert b"{0:1" in read(disk, BACKUP)
+        assert names_after_a_power_cut(disk) == ["T", "U"]
         nursery.cancel_scope.cancel()
 
 
-async def test_a_file_that_cannot_be_synced_is_tried_again(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+async def test_a_table_is_synced_soon_where_somebody_asks_for_it(
+    autojump_clock: MockClock,
 ) -> None:
-    disk = MemoryDisk()
-    file = ConfigFile(TOPICS, disk=disk)
+    disk = FaultyDisk()
+    topics = topics_on(disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(TableSyncService([topics], disk=disk, interval=5).run)
+        topics.put({"T": TopicConfig("T")})
+        topics.put({"U": TopicConfig("U")})
+        topics.sync_soon()
+        await trio.sleep(0.1)
+        assert names_after_a_power_cut(disk) == ["T", "U"]
+        nursery.cancel_scope.cancel()
 
-    def full(path: Path) -> None:
+
+@pytest.mark.parametrize("changes", [1, 2])
+async def test_a_table_that_cannot_be_synced_is_tried_again(
+    changes: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first change writes the file, the second one the journal."""
+    disk = FaultyDisk()
+    topics = topics_on(disk)
+
+    def failing(path: Path) -> None:
         raise OSError(5, "Input/output error")
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(ConfigSyncService([file], disk=disk, interval=5).run)
-        file.write(content(1))
-        monkeypatch.setattr(disk, "sync_directory", full)
+        await nursery.start(TableSyncService([topics], disk=disk, interval=5).run)
+        names = [f"T{number}" for number in range(changes)]
+        for name in names[:-1]:
+            topics.put({name: TopicConfig(name)})
+        monkeypatch.setattr(disk, "sync_directory", failing)
+        topics.put({names[-1]: TopicConfig(names[-1])})
         await trio.sleep(20)
+        assert names_after_a_power_cut(disk) == names[:-1]
         monkeypatch.undo()
         await trio.sleep(6)
-        file.write(content(2))
-        assert b"{0:1" in read(disk, BACKUP)
+        assert names_after_a_power_cut(disk) == names
         nursery.cancel_scope.cancel()
 
 
@@ -84,7 +120,7 @@ async def test_what_changes_until_the_body_ends_is_written_and_synced(
     autojump_clock: MockClock,
 ) -> None:
     disk = CountingDisk()
-    offsets, topics = offsets_on(disk), ConfigFile(TOPICS, disk=disk)
+    offsets, topics = offsets_on(disk), topics_on(disk)
     with trio.CancelScope() as scope:
         async with keep_tables(offsets, QueueLocks(), [topics], disk=disk):
             await trio.sleep(1)
@@ -95,9 +131,12 @@ async def test_what_changes_until_the_body_ends_is_written_and_synced(
                 with trio.CancelScope(shield=True):
                     await trio.sleep(10)  # every service of the tables has ended by now
                 offsets.commit_offset("G", "T", 0, 5)
-                topics.write(content(7))
+                topics.put({"T": TopicConfig("T", 1)})
+                topics.put({"T": TopicConfig("T", 7)})
+                assert b'"readQueueNums":7' not in read(disk, TOPICS)
     assert b"{0:5" in read(disk, OFFSETS)
-    assert b"{0:7" in read(disk, TOPICS)
+    assert b'"readQueueNums":7' in read(disk, TOPICS)
+    assert not disk.exists(JOURNAL)
     assert disk.syncs >= 2
 
 
@@ -105,12 +144,12 @@ async def test_a_file_that_cannot_be_written_at_the_end_does_not_keep_the_others
     autojump_clock: MockClock,
 ) -> None:
     disk = CountingDisk()
-    offsets, topics = offsets_on(disk), ConfigFile(TOPICS, disk=disk)
+    offsets, topics = offsets_on(disk), topics_on(disk)
 
     async def stop_on_a_full_disk() -> None:
         async with keep_tables(offsets, QueueLocks(), [topics], disk=disk):
             offsets.commit_offset("G", "T", 0, 5)
-            topics.write(content(7))
+            topics.put({"T": TopicConfig("T", 7)})
             disk.full_for = OFFSETS.name
 
     with pytest.raises(ConfigFileError, match=r"consumerOffset\.json cannot be written"):

@@ -1,11 +1,11 @@
 from pathlib import Path
 
 import pytest
-from tests.broker.parts import SettableClock, config_file, exchanges_of, live_config
+from tests.broker.parts import FullDisk, SettableClock, config_file, exchanges_of, live_config
 from tests.golden.golden import VERSIONS, as_4_9_wrote, unpack_store
 
 from rocketrio_broker.config_file import ConfigFile, ConfigFileError
-from rocketrio_broker.store.disk import DiskFile, InlineDisk
+from rocketrio_broker.store.disk import InlineDisk
 from rocketrio_broker.store.memory_disk import MemoryDisk
 from rocketrio_broker.topics import TopicConfigManager
 from rocketrio_protocol.bodies import fastjson
@@ -153,17 +153,6 @@ def test_the_4_9_7_file_is_written_again_to_the_same_content(tmp_path: Path) -> 
     before = path.read_bytes()
     stored = fastjson.loads(before, TopicConfigSerializeWrapper)
     assert as_4_9_wrote(fastjson.dumps_pretty(stored)) == before
-
-
-class FullDisk(MemoryDisk):
-    """Full when it is told so."""
-
-    full = False
-
-    def open(self, path: Path, *, create: bool = False) -> DiskFile:
-        if self.full and create:
-            raise OSError(28, "No space left on device")
-        return super().open(path, create=create)
 
 
 def test_a_change_that_the_file_cannot_hold_is_not_made() -> None:

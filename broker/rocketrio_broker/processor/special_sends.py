@@ -93,5 +93,5 @@ class SpecialSends:
         for topic in (TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC):
             if self._topics.topic_config(topic) is None:
                 self._topics.create_in_send_back(topic)
-                self._topics.file.sync_soon()
+                self._topics.table.sync_soon()
         return half_message(put, properties)

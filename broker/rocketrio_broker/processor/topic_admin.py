@@ -129,7 +129,7 @@ class TopicAdminProcessor:
         refuse_on_slave(self._config)
         self._topics.update_all([self._checked(topic) for topic in topics])
         # Messages that a power cut leaves cannot be read without their topic. It blocks for some milliseconds.
-        self._topics.file.sync()
+        self._topics.table.sync()
         # Whoever created it asks for its route next.
         await self._registration.wait_registered()
         return request.response()

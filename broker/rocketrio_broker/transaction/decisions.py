@@ -152,7 +152,7 @@ class TransactionDecisions:
         try:
             if self._topics.topic_config(TRANS_CHECK_MAX_TIME_TOPIC) is None:
                 self._topics.create_in_send_back(TRANS_CHECK_MAX_TIME_TOPIC)
-                self._topics.file.sync_soon()
+                self._topics.table.sync_soon()
         except ConfigFileError as error:
             return AppendResult(PutStatus.SERVICE_NOT_AVAILABLE, remark=str(error))
         result = self._then_operation(half, self._store.append, given_up(half))

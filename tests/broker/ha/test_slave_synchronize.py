@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import attrs
 import pytest
@@ -379,4 +380,4 @@ async def test_a_full_disk_delays_the_copy_and_ends_nothing(
         monkeypatch.setattr(world.disk, "rename", rename)
         await trio.sleep(15)
         assert world.synchronize.statistics().last_problem is None
-        assert b"refunds" in world.topics.file._read(world.topics.file.path)
+        assert b"refunds" in read(world.disk, Path("/data/config/topics.json"))

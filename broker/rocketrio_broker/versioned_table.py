@@ -1,0 +1,292 @@
+"""Settings by name, topics or groups, under one version: in memory, in their file, and in the journal beside it.
+
+A change is appended to the journal, so that it costs the same however large the table is. The file is written whole
+where there is no journal to append to, or a long one:
+
+    topics.json       W1        W1                      W2 (on the disk before it has its name)    W2
+    its journal       -         what W1 lacks           the same, counts no more                   -
+
+Invariant: a change is in file or journal before it is in the table. One that cannot be written is not made, and raises
+ConfigFileError.
+Invariant: a journal is removed, or begun anew, once the file that has its changes is on the disk itself.
+Invariant: after `close` the file has everything, as Apache's broker expects it.
+Answers to: ConfigManager, of which TopicConfigManager and SubscriptionGroupManager are made.
+"""
+
+import logging
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+import msgspec
+
+from rocketrio_broker.config_file import ConfigFile, TableFullError, read_table
+from rocketrio_broker.joined_table import joined_table, newer_version
+from rocketrio_broker.table_journal import TableJournal
+from rocketrio_broker.watermark import Watermark
+from rocketrio_protocol.bodies import fastjson
+from rocketrio_protocol.bodies.topics import DataVersion
+from rocketrio_protocol.errors import RemoteProtocolError
+from rocketrio_protocol.remoting.ports import WallClock
+
+logger = logging.getLogger("rocketrio_broker.config_file")
+
+Settings = TypeVar("Settings")
+
+TABLE_SIZE_LIMIT: Final = 15 << 20
+"""Bytes of a file that requests fill: a slave copies it, written closer, in one answer of 16 MiB at most."""
+JOURNAL_LIMIT: Final = 256 << 10
+"""Bytes of the journal after which the file is written whole: some 1,200 topics. 10,000 of them take 20 ms of CPU."""
+LINE_GROWTH: Final = 2
+"""Times the size of a line of the journal that its change may take in the file, which has blanks."""
+RECENT_CHANGES: Final = 1_000
+"""Changes of which the names are remembered, for those that follow the table."""
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class _Change(msgspec.Struct, array_like=True):
+    """A line of the journal: a table of what is new under its version, and names of what is gone."""
+
+    content: msgspec.Raw
+    removed: list[str]
+
+
+@attrs.frozen
+class _Stored:
+    content: Any
+    checksum: int
+    size: int
+    is_backup: bool
+
+
+class VersionedTable(Generic[Settings]):
+    """One table; `entries` is always the same dict."""
+
+    def __init__(
+        self,
+        kind: type[msgspec.Struct],
+        entries: dict[str, Settings],
+        *,
+        file: ConfigFile,
+        possible: Callable[[dict[str, Settings]], dict[str, Settings]],
+        wall_clock: WallClock,
+    ) -> None:
+        """`kind` is the class of the file's content: a version and the settings by name.
+
+        `entries` are those that it has without a file; `possible` returns those that may be in the table, of a file's
+        or another broker's.
+        """
+        self.entries = entries
+        self.data_version = DataVersion(timestamp=wall_clock.now_ms())
+        self.changes = Watermark()
+        """Counts the changes since the start."""
+        self.sync_wanted = Watermark()
+        """Counts the wishes for a sync that need not be waited for: see `sync_soon`."""
+        self._kind = kind
+        self._member = kind.__struct_fields__[1]
+        self._names = kind.__struct_encode_fields__
+        self._file = file
+        self._journal = TableJournal(
+            file.path.with_name(f"{file.path.name}.journal"), disk=file.disk
+        )
+        self._possible = possible
+        self._wall_clock = wall_clock
+        self._text = fastjson.KeptText(is_pretty=True)
+        self._base: int | None = None
+        """The checksum of the file; None where it is damaged or missing."""
+        self._has_old_journal = False
+        """Whether an earlier run left a journal, which is not appended to."""
+        self._file_size = 0
+        self._recent: deque[frozenset[str] | None] = deque(maxlen=RECENT_CHANGES)
+        """What the last changes were about; None for a change of anything."""
+
+    def __repr__(self) -> str:
+        return f"<VersionedTable of {len(self.entries)} in {self._file.path}>"
+
+    def load(self) -> None:
+        """Take over what file and journal hold; entries that the table has besides stay."""
+        stored = self._file.load_with(self._read)
+        if stored is None:
+            return
+        table: dict[str, Settings] = getattr(stored.content, self._member)
+        version: DataVersion = stored.content.data_version
+        lines = self._journal.load(stored.checksum)
+        for line in lines:
+            try:
+                change = msgspec.json.decode(line, type=_Change)
+                content: Any = read_table(
+                    bytes(change.content), self._kind, what="journal", lenient=False
+                )
+            except (msgspec.DecodeError, RemoteProtocolError) as error:
+                logger.warning("journal line skipped file=%s error=%s", self._file.path, error)
+                continue
+            version = content.data_version
+            table.update(getattr(content, self._member))
+            for name in change.removed:
+                table.pop(name, None)
+        self.entries.update(self._possible(table))
+        self.data_version = version
+        self._file_size = stored.size
+        self._has_old_journal = self._journal.exists
+        if not stored.is_backup:
+            self._base = stored.checksum
+        # Now, for the first request that has the file written would have to write all entries.
+        self._text.of(self.entries)
+
+    def _read(self, data: bytes, name: str) -> _Stored:
+        content = read_table(data, self._kind, what=name, lenient=False)
+        return _Stored(content, zlib.crc32(data), len(data), name != self._file.path.name)
+
+    # --------------------------------------------------------------------------------------- changes
+
+    def check_room(self, names: Iterable[str], *, limit: int, setting: str) -> None:
+        """Raise TableFullError if entries of these names would make the table larger than it may be."""
+        count = len(self.entries) + sum(name not in self.entries for name in names)
+        if count > max(limit, len(self.entries)):
+            raise TableFullError(
+                f"There are {len(self.entries)} entries already; {setting} is {limit}"
+            )
+
+    def put(self, entries: Mapping[str, Settings]) -> None:
+        """Add these settings, or replace what has their names. Raises ConfigFileError, also for too large a file."""
+        self._change(dict(entries), [])
+
+    def remove(self, name: str) -> bool:
+        """Forget an entry; False when there was none. Raises ConfigFileError."""
+        if name not in self.entries:
+            return False
+        self._change({}, [name])
+        return True
+
+    def touch(self) -> None:
+        """Give the same table a new version. Raises ConfigFileError."""
+        self._replace(self.data_version.next_version(self._wall_clock.now_ms()), self.entries)
+
+    def replace(self, version: DataVersion, entries: dict[str, Settings]) -> bool:
+        """Take over another broker's table with its version; False when it is the one already here.
+
+        Not told by the version alone: two brokers that change theirs in one millisecond give both the same.
+        """
+        table = self._possible(entries)
+        if version == self.data_version and table == self.entries:
+            return False
+        self._replace(version, table)
+        return True
+
+    def join(self, version: DataVersion, entries: dict[str, Settings]) -> int | None:
+        """Add what a slave knows and we do not, unless its table is the older one; how many more entries there are.
+
+        None when nothing changed.
+        """
+        before = len(self.entries)
+        table = joined_table(self.entries, self.data_version, self._possible(entries), version)
+        if table == self.entries:
+            return None
+        newest = newer_version(self.data_version, version)
+        self._replace(newest.next_version(self._wall_clock.now_ms()), table)
+        return len(table) - before
+
+    def changed_since(self, change: int) -> set[str] | None:
+        """Names that were put or removed since the table had so many changes; None if that is not known."""
+        count = self.changes.value - change
+        if count > len(self._recent):
+            return None
+        names: set[str] = set()
+        for some in islice(reversed(self._recent), count):
+            if some is None:
+                return None
+            names |= some
+        return names
+
+    def _change(self, entries: dict[str, Settings], removed: list[str]) -> None:
+        version = self.data_version.next_version(self._wall_clock.now_ms())
+        if not self._append(version, entries, removed):
+            gone = set(removed)
+            table = {name: each for name, each in self.entries.items() if name not in gone}
+            self._write({**table, **entries}, version, is_limited=bool(entries))
+        for name in removed:
+            del self.entries[name]
+        self.entries.update(entries)
+        self.data_version = version
+        self._note(frozenset((*entries, *removed)))
+
+    def _replace(self, version: DataVersion, table: dict[str, Settings]) -> None:
+        table = dict(table)
+        self._write(table, version)
+        self.entries.clear()
+        self.entries.update(table)
+        self.data_version = version
+        self._note(None)
+
+    def _note(self, names: frozenset[str] | None) -> None:
+        self._recent.append(names)
+        self.changes.advance(self.changes.value + 1)
+
+    # ----------------------------------------------------------------------------------------- files
+
+    def _append(
+        self, version: DataVersion, entries: dict[str, Settings], removed: list[str]
+    ) -> bool:
+        """Append a change to the journal; False if the file has to be written whole."""
+        base = self._base
+        if base is None or self._has_old_journal:
+            return False
+        if self._journal.sync_failed or self._file.sync_failed:
+            return False
+        content = msgspec.Raw(_encode(self._kind(version, entries)))
+        line = _encode(_Change(content, removed))
+        size = self._journal.size(base)
+        could_be = self._file_size + LINE_GROWTH * (size + len(line))
+        if size > JOURNAL_LIMIT or (entries and could_be > TABLE_SIZE_LIMIT):
+            return False
+        try:
+            self._journal.append(line, base)
+        except OSError:
+            return False  # Writing the file says what is wrong, if that cannot be done either.
+        self._file.note_success()
+        return True
+
+    def _write(
+        self, table: dict[str, Settings], version: DataVersion, *, is_limited: bool = False
+    ) -> None:
+        """Write the file, on the disk itself, and remove the journal. Raises ConfigFileError."""
+        members = (version, self._text.of(table))
+        data = fastjson.dumps_pretty(dict(zip(self._names, members, strict=True)))
+        if is_limited and len(data) > max(TABLE_SIZE_LIMIT, self._file_size):
+            raise TableFullError(
+                f"{self._file.path.name} would have {len(data)} bytes; {TABLE_SIZE_LIMIT} is the limit"
+            )
+        self._file.write_bytes(data, safely=True)
+        self._base, self._file_size = zlib.crc32(data), len(data)
+        self._has_old_journal = False
+        if not self._file.sync_failed:
+            with suppress(OSError):  # It counts no more, whether it is there or not.
+                self._journal.remove()
+
+    def sync(self) -> None:
+        """Block until the table is safe from a power cut too. Raises ConfigFileError."""
+        self._file.sync()
+        try:
+            self._journal.sync()
+        except OSError as error:
+            raise self._file.failed("synced", error) from error
+
+    def sync_soon(self) -> None:
+        """Have it synced in the background, many changes together: `TableSyncService` does."""
+        self.sync_wanted.advance(self.sync_wanted.value + 1)
+
+    def renew(self) -> None:
+        """Write the file anew if a sync has failed: the next one could succeed for pages that were dropped."""
+        if self._file.sync_failed or self._journal.sync_failed:
+            self._write(self.entries, self.data_version)
+
+    def close(self) -> None:
+        """Leave the whole table in its file, on the disk, and no journal. Raises ConfigFileError."""
+        if self._journal.exists:
+            self._write(self.entries, self.data_version)
+        self.sync()
