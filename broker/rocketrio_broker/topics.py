@@ -153,20 +153,25 @@ class TopicConfigManager:
         """All topics with their version: the answer to 21, and the file's content."""
         return TopicConfigSerializeWrapper(self.data_version, dict(self.topic_config_table))
 
-    def registered_wrapper(self) -> TopicConfigSerializeWrapper:
-        """What name servers are told: a broker that is not fully readable and writable says so for each topic."""
+    def registered_wrapper(self, only: Iterable[str] | None = None) -> TopicConfigSerializeWrapper:
+        """What name servers are told of all topics, or of those that there are of these names.
+
+        A broker that is not fully readable and writable says so for each topic.
+        """
+        table = self.topic_config_table
+        if only is not None:
+            table = {name: table[name] for name in only if name in table}
         permission = self._config.broker.broker_permission
-        if permission & READ_WRITE == READ_WRITE:
-            return self.wrapper()
-        table = {
-            name: TopicConfig(
-                topic_name=name,
-                read_queue_nums=topic.read_queue_nums,
-                write_queue_nums=topic.write_queue_nums,
-                perm=permission,
-            )
-            for name, topic in self.topic_config_table.items()
-        }
+        if permission & READ_WRITE != READ_WRITE:
+            table = {
+                name: TopicConfig(
+                    topic_name=name,
+                    read_queue_nums=topic.read_queue_nums,
+                    write_queue_nums=topic.write_queue_nums,
+                    perm=permission,
+                )
+                for name, topic in table.items()
+            }
         return TopicConfigSerializeWrapper(self.data_version, table)
 
     def replace(self, wrapper: TopicConfigSerializeWrapper) -> bool:

@@ -1,5 +1,7 @@
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import attrs
@@ -12,7 +14,9 @@ from rocketrio_broker.name_server import NameServer
 from rocketrio_broker.registration import BrokerRegistration, MasterAddrs
 from rocketrio_broker.testing.memory_network import MemoryNetwork
 from rocketrio_broker.topics import TopicConfigManager
+from rocketrio_protocol.bodies.registration import decode_register_body
 from rocketrio_protocol.bodies.topics import TopicConfig
+from rocketrio_protocol.codes import PROTOCOL_VERSION, VERSION_5, RequestCode
 from rocketrio_protocol.command import RemotingCommand
 from rocketrio_protocol.commands import cluster
 from rocketrio_protocol.errors import NotReachable
@@ -258,6 +262,213 @@ async def test_a_broker_says_what_a_name_server_has_no_room_for(
         assert len(server.routes.topic_queue_table) == 3
         assert caplog.text.count("topics found no room") == 1
         assert broker.registration.listings.value > 3
+
+
+class Recorder:
+    """A name server that keeps what it is told, and speaks this version of the protocol."""
+
+    def __init__(self, version: int = PROTOCOL_VERSION) -> None:
+        self.version = version
+        self.requests: list[RemotingCommand] = []
+        self.codes: list[int] = []
+        """What the next requests are answered with, before all others get success."""
+
+    async def run(self, *, lab: Lab) -> None:
+        listener = await lab.network.host("10.0.0.9").listen(FIRST)
+        serve = partial(serve_remoting, [listener], {}, default=self._answer)
+        await lab.nursery.start(serve)
+
+    def _answer(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        self.requests.append(request)
+        code = self.codes.pop(0) if self.codes else 0
+        return attrs.evolve(request.response(code=code), version=self.version)
+
+    def take(self) -> list[tuple[int, set[str]]]:
+        """The codes and topics of what came since the last call."""
+        requests, self.requests = self.requests, []
+        return [(each.code, _topics_in(each)) for each in requests]
+
+
+def _topics_in(request: RemotingCommand) -> set[str]:
+    if request.code == RequestCode.REGISTER_BROKER:
+        body = decode_register_body(request.body, version=request.version)
+        return set(body.topic_config_serialize_wrapper.topic_config_table)
+    return {request.header(cluster.RegisterTopicRequestHeader).topic}
+
+
+async def test_a_new_topic_is_registered_alone(autojump_clock: trio.testing.MockClock) -> None:
+    async with laboratory() as lab:
+        recorder = Recorder()
+        await recorder.run(lab=lab)
+        broker = await lab.broker()
+        whole = set(broker.topics.topic_config_table)
+        assert recorder.take() == [(103, whole)]
+        started = trio.current_time()
+        for name in ("T", "U"):
+            broker.topics.update(TopicConfig(name))
+            await broker.registration.wait_registered()
+            (request,) = recorder.requests
+            body = decode_register_body(request.body, version=request.version)
+            assert body.topic_config_serialize_wrapper.data_version == broker.topics.data_version
+            assert recorder.take() == [(103, {name})]
+        for name in ("T", "V", "W"):
+            broker.topics.update(TopicConfig(name, 2, 2))
+        await broker.registration.wait_registered()
+        assert recorder.take() == [(103, {"T", "V", "W"})]
+        assert trio.current_time() == started
+        await trio.sleep(30.5)
+        assert recorder.take() == [(103, whole | {"T", "U", "V", "W"})]
+
+
+async def test_name_servers_of_5_x_are_told_of_each_topic_by_itself(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """There a registration may be set to take away the topics that it does not name."""
+    async with laboratory() as lab:
+        recorder = Recorder(VERSION_5)
+        await recorder.run(lab=lab)
+        broker = await lab.broker(broker_permission=4)
+        assert [code for code, _ in recorder.take()] == [103]
+        broker.topics.update(TopicConfig("T", 3, 5, topic_sys_flag=1))
+        broker.topics.update(TopicConfig("U"))
+        await broker.registration.wait_registered()
+        routes = {
+            request.header(cluster.RegisterTopicRequestHeader).topic: json.loads(request.body)
+            for request in recorder.requests
+        }
+        assert routes["T"]["queueDatas"] == [
+            {
+                "brokerName": "broker-a",
+                "readQueueNums": 3,
+                "writeQueueNums": 5,
+                "perm": 4,
+                "topicSysFlag": 0,
+            }
+        ]
+        assert sorted((code, *topics) for code, topics in recorder.take()) == [
+            (217, "T"),
+            (217, "U"),
+        ]
+
+
+async def test_a_thousand_topics_do_not_send_a_thousand_tables(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        recorder = Recorder()
+        await recorder.run(lab=lab)
+        broker = await lab.broker()
+        recorder.take()
+        for number in range(1000):
+            broker.topics.update(TopicConfig(f"T{number}"))
+            if number % 2:
+                await broker.registration.wait_registered()
+        assert sum(len(request.body) for request in recorder.requests) < 1000 * 1000
+        told = [topics for _, topics in recorder.take()]
+        assert set().union(*told) == {f"T{number}" for number in range(1000)}
+
+
+async def test_a_deletion_tells_nothing_and_holds_up_nobody(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A topic stays in the routes until it is deleted there, because a registration takes none away."""
+    async with laboratory() as lab:
+        recorder = Recorder()
+        await recorder.run(lab=lab)
+        broker = await lab.broker()
+        broker.topics.update(TopicConfig("T"))
+        await broker.registration.wait_registered()
+        recorder.take()
+        started = trio.current_time()
+        broker.topics.delete("T")
+        await broker.registration.wait_registered()
+        assert recorder.take() == []
+        broker.topics.update(TopicConfig("U"))
+        broker.topics.delete("U")
+        broker.topics.update(TopicConfig("V"))
+        await broker.registration.wait_registered()
+        assert recorder.take() == [(103, {"V"})]
+        assert trio.current_time() == started
+
+
+async def test_a_change_of_all_topics_registers_all(autojump_clock: trio.testing.MockClock) -> None:
+    async with laboratory() as lab:
+        recorder = Recorder()
+        await recorder.run(lab=lab)
+        broker = await lab.broker()
+        recorder.take()
+        broker.topics.register_again()
+        broker.topics.update(TopicConfig("T"))
+        await broker.registration.wait_registered()
+        assert recorder.take() == [(103, set(broker.topics.topic_config_table))]
+
+
+async def test_a_slave_registers_all_its_topics(autojump_clock: trio.testing.MockClock) -> None:
+    async with laboratory() as lab:
+        recorder = Recorder(VERSION_5)
+        await recorder.run(lab=lab)
+        slave = await lab.broker(role="slave", broker_id=1)
+        recorder.take()
+        slave.topics.update(TopicConfig("T"))
+        await slave.registration.wait_registered()
+        assert recorder.take() == [(103, set(slave.topics.topic_config_table))]
+
+
+@pytest.mark.parametrize("version", [PROTOCOL_VERSION, VERSION_5])
+async def test_a_topic_that_is_refused_is_registered_with_all_others(
+    version: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with laboratory() as lab:
+        recorder = Recorder(version)
+        await recorder.run(lab=lab)
+        broker = await lab.broker()
+        recorder.take()
+        recorder.codes = [1]
+        broker.topics.update(TopicConfig("T"))
+        broker.topics.update(TopicConfig("U"))
+        await trio.sleep(1)
+        (_, refused), *others = recorder.take()
+        assert refused <= {"T", "U"}
+        assert others == [(103, set(broker.topics.topic_config_table))]
+
+
+async def test_while_it_is_held_no_topic_is_registered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        recorder = Recorder()
+        await recorder.run(lab=lab)
+        broker = await lab.broker()
+        recorder.take()
+        broker.registration.hold()
+        broker.topics.update(TopicConfig("T"))
+        await trio.sleep(100)
+        assert recorder.take() == []
+        broker.registration.register_now()
+        await broker.registration.wait_registered()
+        assert recorder.take() == [(103, set(broker.topics.topic_config_table))]
+
+
+async def test_topics_are_in_our_routes_however_they_were_registered(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with laboratory() as lab:
+        server, _ = await lab.name_server(FIRST)
+        broker = await lab.broker()
+        for queues in (1, 2):
+            for name in ("T", "U"):
+                broker.topics.update(TopicConfig(name, queues, queues))
+                await broker.registration.wait_registered()
+                route = server.routes.pickup_topic_route_data(name)
+                assert route is not None
+                assert route.queue_datas[0].write_queue_nums == queues
+        lab.network.cut("10.0.0.1")
+        await trio.testing.wait_all_tasks_blocked()
+        broker.topics.update(TopicConfig("V"))
+        await trio.sleep(1.1)
+        assert set(server.routes.topic_queue_table) == set(broker.topics.topic_config_table)
+        await trio.sleep(100)
+        assert set(server.routes.topic_queue_table) == set(broker.topics.topic_config_table)
 
 
 @pytest.mark.parametrize("addr", ["nowhere", "10.0.0.1:0", "a b:1"])

@@ -1,4 +1,4 @@
-"""The name server: registration (103, 104, 322), routes (105), cluster and topic lists, KV configuration.
+"""The name server: registration (103, 104, 217, 322), routes (105), cluster and topic lists, KV configuration.
 
 Answers to: RocketMQ reference, section 2.12. Bodies are in `bodies/route.py` and `bodies/topics.py`.
 """
@@ -42,6 +42,14 @@ class UnregisterBrokerRequestHeader(RequestHeader):
     broker_addr: str
     cluster_name: str
     broker_id: int
+
+
+@attrs.define
+class RegisterTopicRequestHeader(RequestHeader):
+    """One topic of a registered broker, to name servers of 5.x; the body is TopicRouteData with its queues alone."""
+
+    code: ClassVar = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+    topic: str
 
 
 @attrs.define
