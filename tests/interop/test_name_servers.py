@@ -126,6 +126,24 @@ def test_both_name_servers_tell_the_same_route(mixed: Mixed) -> None:
     wait_caught_up(mixed.apache.address, mixed.apache_slave.address)
 
 
+def _queues(name_server: str, topic: str) -> dict[str, int]:
+    """How many queues of a topic each broker has, as a name server tells."""
+    queues = _route(name_server, topic=topic)["queueDatas"]
+    return {each["brokerName"]: each["writeQueueNums"] for each in queues}
+
+
+def test_topics_of_our_broker_are_in_all_routes_as_soon_as_they_are_made(mixed: Mixed) -> None:
+    for number in range(20):
+        for queues in (1, 2):
+            topic = f"made-{number}"
+            mixed.java.call("create_topic", address=mixed.ours.address, topic=topic, queues=queues)
+            for name_server in mixed.name_servers.values():
+                assert _queues(name_server, topic) == {"ours-a": queues}
+    for name_server in mixed.name_servers.values():
+        assert _queues(name_server, "made-0") == {"ours-a": 2}
+        assert len(_route(name_server)["queueDatas"]) == 2
+
+
 @pytest.mark.parametrize("names", ["Apache", "ours"])
 async def test_our_client_reaches_brokers_of_both(names: str, mixed: Mixed) -> None:
     async with open_client(name_servers=[mixed.name_servers[names]]) as client:
@@ -205,7 +223,23 @@ def _connections_to(port: int) -> int:
     return count
 
 
-# ---------------------------------------------------------------------- what 5.x alone tells
+# ------------------------------------------------------------------------ what 5.x alone does
+
+
+def test_a_new_topic_takes_no_other_out_of_the_routes(version: str, tmp_path: Path) -> None:
+    """A name server of 5.x may be set to delete the topics that a registration does not name."""
+    if not version.startswith("5."):
+        pytest.skip("5.x only")
+    settings = {"deleteTopicWithBrokerRegistration": "true"}
+    with (
+        ApacheNameServer(version, tmp_path / "names", settings=settings) as names,
+        OurBroker(tmp_path / "ours", names.address, name="ours-a") as ours,
+        JavaClient(version, names.address, tmp_path / "java") as java,
+    ):
+        for topic in ("first", "second"):
+            java.call("create_topic", address=ours.address, topic=topic, queues=1)
+            assert _queues(names.address, topic) == {"ours-a": 1}
+        assert _queues(names.address, "first") == {"ours-a": 1}
 
 
 ACTING = {"enableSlaveActingMaster": "true"}
