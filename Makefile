@@ -15,8 +15,8 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 PYTEST := $(RUN) -m pytest -q
-# In one process of their own: with one for each core a test of the quick ones was seen not to end, which one is not known yet.
-PYTEST_APART := $(PYTEST) -n 1
+# In a process for each core.
+PYTEST_APART := $(PYTEST) -n auto
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test quick slow real spark interop interop-short soak mutants faults fuzz bench check format clean

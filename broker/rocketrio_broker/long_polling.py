@@ -257,8 +257,6 @@ class PullRequestHoldService:
         """Wake the pulls that want what came, the queues taking turns where one has many."""
         turns: deque[Iterator[HeldPull]] = deque()
         while True:
-            if not turns:
-                await self._store.wait_arrivals()
             turns.extend(iter(self._held.at(key)) for key in self._store.take_arrivals())
             left = TURN_PULLS
             while turns and left > 0:
@@ -271,6 +269,8 @@ class PullRequestHoldService:
                     turns.append(turn)
             if turns:
                 await trio.lowlevel.checkpoint()
+            else:
+                await self._store.wait_arrivals()
 
     async def _watch_time(self) -> None:
         held = self._held

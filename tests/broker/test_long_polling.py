@@ -336,6 +336,20 @@ class Executor:
         self.woken[pull.header.queue_id] += 1
 
 
+async def test_what_arrived_before_the_service_runs_wakes_pulls(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    async with opened(MemoryDisk()) as store:
+        held, executor = HeldPulls(), Executor()
+        held.add(held_pull(queue_id=0, deadline=5, offset=0))
+        store.append(put_of(topic="t", queue_id=0))
+        await wait_all_tasks_blocked()
+        service = PullRequestHoldService(held, executor, store, leadership=Leadership())
+        await nursery.start(service.run)
+        await trio.sleep(1)  # The next look without an arrival is later.
+        assert executor.woken[0] == 1
+
+
 async def test_others_have_their_turn_while_many_pulls_are_woken(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
