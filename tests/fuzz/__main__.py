@@ -113,6 +113,7 @@ def _keep(target: Target, folder: Path) -> None:
         check=True,
     )
     kept = sorted((path.read_bytes() for path in least.iterdir()), key=len)
+    assert kept or not found, "nothing was merged"
     target.keep(kept[: PROGRAM_KEPT_LIMIT if target.is_program else KEPT_LIMIT])
     print(f"kept={len(target.kept())} of {len(kept)}", flush=True)
 

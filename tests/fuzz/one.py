@@ -58,7 +58,9 @@ def main(arguments: list[str]) -> None:
             return bytes(atheris.Mutate(data, max_size))
         return mutated(target, data, corpus, rng)[:max_size]
 
-    atheris.Setup([arguments[0], *arguments[2:]], take, custom_mutator=mutate)
+    # To merge, libFuzzer starts the program again: by this line, which a shell reads.
+    program = f"{sys.executable} -m tests.fuzz.one {target.name}"
+    atheris.Setup([program, *arguments[2:]], take, custom_mutator=mutate)
     atheris.Fuzz()
 
 
