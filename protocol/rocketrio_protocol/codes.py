@@ -10,32 +10,32 @@ MASTER_ID: Final = 0
 """The broker id of a master; every other id is a slave (MixAll.MASTER_ID)."""
 
 PROTOCOL_VERSION: Final = 407
-"""The version number every command of ours carries: that of 4.9.7.
+"""The version number of every rocketrio command: that of 4.9.7.
 
 At least 232, so that Java clients allow SQL92 filters; below 475, so that no 5.x peer answers GO_AWAY.
 """
 
 PROTOCOL_VERSION_NAME: Final = "V4_9_7"
-"""What tools show for it."""
+"""The name that tools show for it."""
 
 VERSION_5: Final = 413
-"""The version number of 5.0.0: who sends it, or a later one, counts on what 5.x answers."""
+"""The version number of 5.0.0. A peer that sends this or a later version expects the answers of 5.x."""
 
 VERSION_5_3_3: Final = 479
 """The version number of 5.3.3."""
 
 
 class SerializeType(IntEnum):
-    """How a header is written: the top byte of a frame's second word."""
+    """The encoding of a header: the top byte of a frame's second word."""
 
     JSON = 0
     ROCKETMQ = 1
     MSGPACK = 77
-    """Ours alone (`M`); used on a connection only after both ends agreed, see `connection.py`."""
+    """A rocketrio extension (`M`), used on a connection only after both ends agreed; see `connection.py`."""
 
 
 class LanguageCode(IntEnum):
-    """The sender's language."""
+    """The programming language of the sender."""
 
     JAVA = 0
     CPP = 1
@@ -54,7 +54,7 @@ class LanguageCode(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """What a request asks for; the comment-free ones are described in the reference, section 2."""
+    """What a request asks for; the RocketMQ reference describes the codes in section 2."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -149,7 +149,7 @@ class RequestCode(IntEnum):
     GET_ALL_MESSAGE_REQUEST_MODE = 402
     GET_BROKER_HA_STATUS = 907
 
-    # Ours, far from every number that Apache uses: its brokers answer REQUEST_CODE_NOT_SUPPORTED.
+    # Rocketrio extensions, far from all numbers of Apache, whose brokers answer REQUEST_CODE_NOT_SUPPORTED.
     CHANGE_BROKER_ROLE = 71_001
     CLAIM_SLAVE_ID = 71_011
     HAND_OVER = 71_012
@@ -159,7 +159,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of a request."""
+    """The result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -196,7 +196,7 @@ class ResponseCode(IntEnum):
 
 
 def code_name(code: int, kind: type[RequestCode] | type[ResponseCode]) -> str:
-    """`PULL_MESSAGE (11)`, or the bare number where it is unknown."""
+    """Return `PULL_MESSAGE (11)`, for example, or only the number if it is unknown."""
     try:
         return f"{kind(code).name} ({code})"
     except ValueError:

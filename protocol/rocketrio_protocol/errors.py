@@ -1,15 +1,15 @@
-"""One family of errors for protocol, client and broker: what failed, where, what the peer said, what to do.
+"""The errors of protocol, client and broker: what failed, where, what the peer answered, and what to do.
 
-A class carries what a caller decides by (`retryable`, `stale_route`, `remedy`); an instance carries where it happened
-(`broker_addr`, `topic`) and what the peer said (`code`, `remark`).
+A class has what a caller needs to decide (`retryable`, `stale_route`, `remedy`). An instance has the place
+(`broker_addr`, `topic`) and the answer of the peer (`code`, `remark`).
 
     Error
-    ├── ProtocolError             ├── LocalProtocolError   you sent nonsense
-    │                             └── RemoteProtocolError  the peer did
-    ├── BrokerError               a response code of failure; one class a code that callers tell apart
+    ├── ProtocolError             ├── LocalProtocolError   the caller's value cannot be sent
+    │                             └── RemoteProtocolError  the peer's bytes are not valid
+    ├── BrokerError               a response code of failure; subclasses for the codes that callers distinguish
     ├── NotReachable              └── RequestTimeout
     ├── RouteNotFound
-    ├── TooManyRequests           a limit of our own: nothing was sent
+    ├── TooManyRequests           a local limit; nothing was sent
     ├── BodyUnreadable            a message's body is not what the reader expects
     ├── ClosedError
     └── ConfigError               a setting that cannot be used
@@ -20,18 +20,18 @@ from typing import ClassVar, Final
 from rocketrio_protocol.codes import ResponseCode, code_name
 
 REMARK_SHOWN: Final = 2000
-"""Characters of a peer's remark in an error's text, room for what Java says of a fault; `remark` has all of it."""
+"""Characters of a peer's remark in the text of an error, enough for a Java exception; `remark` has all of it."""
 
 
 class Error(Exception):
-    """Base of everything rocketrio raises on purpose."""
+    """Base of all errors that rocketrio raises on purpose."""
 
     retryable: ClassVar[bool] = False
-    """The same call may succeed a little later, or at another broker."""
+    """True if the same call may succeed a little later, or at another broker."""
     stale_route: ClassVar[bool] = False
-    """The route this call was based on is out of date: refresh it before trying again."""
+    """True if the route of the call is out of date and must be refreshed before the next try."""
     remedy: ClassVar[str] = ""
-    """One sentence that tells the reader what to do."""
+    """One sentence that says what to do."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class ProtocolError(Error):
 
 
 class LocalProtocolError(ProtocolError):
-    """What the caller wants to send cannot be put on the wire; nothing was sent."""
+    """The value cannot be encoded; nothing was sent."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """What the peer sent cannot be understood; its connection is of no more use."""
+    """The bytes of the peer cannot be decoded; its connection cannot be used any more."""
 
     retryable = True
 
 
 class NotReachable(Error):
-    """No connection to the peer, or it broke before the answer."""
+    """There is no connection to the peer, or it broke before the answer."""
 
     retryable = True
     stale_route = True
@@ -90,7 +90,7 @@ class NotReachable(Error):
 
 
 class RequestTimeout(NotReachable):
-    """The peer did not answer in time; whether it acted on the request is not known."""
+    """The peer did not answer in time; it is unknown whether it carried out the request."""
 
     remedy = "The request may have been carried out; raise the timeout or check the peer's load"
 
@@ -109,14 +109,14 @@ class NoBrokerRegistered(RouteNotFound):
 
 
 class TooManyRequests(Error):
-    """More requests or bytes wait on one connection than its limit allows; nothing was sent."""
+    """Too many requests or bytes wait on one connection; nothing was sent."""
 
     retryable = True
-    remedy = "Keep fewer requests in flight, or look at why the peer does not take them"
+    remedy = "Keep fewer requests in flight, or find out why the peer does not read them"
 
 
 class BodyUnreadable(Error, ValueError):
-    """A message's body cannot be read as what its reader expects; the message itself is whole."""
+    """The body of a message is not of the expected form; the message itself is intact."""
 
 
 class ClosedError(Error):
@@ -126,21 +126,21 @@ class ClosedError(Error):
 
 
 class ConfigError(Error):
-    """A setting that cannot be used; the text names it and the ones that can."""
+    """A setting is wrong; the text names it and the valid ones."""
 
 
 class BrokerError(Error):
-    """A peer refused or failed a request; `code` is its response code, `remark` its own words."""
+    """A peer refused a request or failed; `code` is its response code, `remark` its text."""
 
 
 class BrokerSystemError(BrokerError):
-    """SYSTEM_ERROR (1): the peer failed inside, or disliked an argument."""
+    """SYSTEM_ERROR (1): the peer failed, or refused an argument."""
 
     retryable = True
 
 
 class SystemBusy(BrokerError):
-    """SYSTEM_BUSY (2), FLOW_CONTROL (215): the peer sheds load."""
+    """SYSTEM_BUSY (2), FLOW_CONTROL (215): the peer is overloaded."""
 
     retryable = True
     remedy = "Send slower, or add brokers"
@@ -149,7 +149,7 @@ class SystemBusy(BrokerError):
 class RequestCodeNotSupported(BrokerError):
     """REQUEST_CODE_NOT_SUPPORTED (3): the peer does not know this request."""
 
-    remedy = "The peer is too old for it, or is a name server where a broker is wanted"
+    remedy = "The peer is too old for it, or is a name server instead of a broker"
 
 
 class MessageIllegal(BrokerError):
@@ -182,15 +182,15 @@ class TopicNotExist(BrokerError):
 
 
 class OffsetMoved(BrokerError):
-    """PULL_OFFSET_MOVED (21): the offset asked for lies outside what the queue holds."""
+    """PULL_OFFSET_MOVED (21): the requested offset is outside the queue."""
 
 
 class QueryNotFound(BrokerError):
-    """QUERY_NOT_FOUND (22): nothing is stored under what was asked for."""
+    """QUERY_NOT_FOUND (22): nothing was found."""
 
 
 class SubscriptionError(BrokerError):
-    """23, 24, 25, 27, 28: the peer lacks this consumer's subscription, or it cannot be parsed."""
+    """23, 24, 25, 27, 28: the peer does not know this consumer's subscription, or cannot parse it."""
 
 
 class SubscriptionParseFailed(SubscriptionError):
@@ -206,7 +206,7 @@ class SubscriptionNotReady(SubscriptionError):
 
 
 class GroupNotExist(BrokerError):
-    """SUBSCRIPTION_GROUP_NOT_EXIST (26): the consumer group is unknown and not created by itself."""
+    """SUBSCRIPTION_GROUP_NOT_EXIST (26): the consumer group is unknown, and automatic creation is off."""
 
     remedy = "Create the group, or check its name: `rocketrio group list`"
 
@@ -244,6 +244,6 @@ def broker_error(
     broker_addr: str | None = None,
     topic: str | None = None,
 ) -> BrokerError:
-    """The error for a response code of failure, of the class that callers can tell apart."""
+    """Return the error for a response code of failure, of the class for this code."""
     error_class = _CLASS_BY_CODE.get(code, BrokerError)
     return error_class(what, code=code, remark=remark, broker_addr=broker_addr, topic=topic)

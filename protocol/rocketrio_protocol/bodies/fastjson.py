@@ -1,10 +1,10 @@
-"""JSON as Java's fastjson 1.x writes it, both ways.
+"""Encodes and decodes JSON as Java's fastjson 1.x does.
 
-It leaves integer map keys unquoted, `{0:"10.0.0.1:10911"}`, and writes maps keyed by objects as
-`{{"brokerName":"b","queueId":0,"topic":"T"}:12}`. `loads` reads both beside plain JSON; an object key becomes its
-JSON text, numbers and booleans may be written as strings, as C++ clients do, and nulls stand for defaults. `dumps`
-writes Java's form, members in alphabetical order, None left out. `dumps_pretty` is the form of the files under
-`config/`: tabs, no blank after the colon.
+fastjson leaves integer map keys unquoted, `{0:"10.0.0.1:10911"}`, and writes maps keyed by objects as
+`{{"brokerName":"b","queueId":0,"topic":"T"}:12}`. `loads` accepts both forms and plain JSON. An object key becomes its
+JSON text; numbers and booleans may be strings, as from C++ clients; null stands for the default. `dumps` writes Java's
+form: members in alphabetical order, None omitted. `dumps_pretty` is the form of the files under `config/`: with tabs,
+and no space after the colon.
 
 Answers to: RemotingSerializable.toJson; RocketMQ reference, sections 2.1 and 5.7.
 """
@@ -23,23 +23,23 @@ from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 
 REQUEST_SIZE_LIMIT: Final = 1 << 20
-"""Bytes of JSON in an ordinary request: 10,000 queues to lock. Strict JSON of that size is read in 10 ms."""
+"""Bytes of JSON in an ordinary request: 10,000 queues to lock. Strict JSON of that size is decoded in 10 ms."""
 
 LENIENT_SIZE_LIMIT: Final = 128 << 10
-"""Bytes of JSON in a request that is not strict, as Java's may be: the worst text of that size takes 30 ms."""
+"""Bytes of JSON in a request that is not strict, as Java's may be; the worst text of this size takes 30 ms."""
 
 T = TypeVar("T")
 
-# Members that nobody asked for are skipped, but nested too deeply they are a fault as well.
+# Unknown members are skipped, but they are an error too if they are nested too deeply.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _encode: Final = msgspec.json.Encoder().encode
 
-# Strings are matched first so that nothing inside one is taken for a key. A number or an object in front of a colon
-# can only be a key: JSON has no other place for it.
+# Strings are matched first, so that nothing inside a string is mistaken for a key. A number or an object before a colon
+# can only be a key, because JSON has no other place for it.
 #
-# Both patterns take time in proportion to their input, whatever that is: quantifiers are possessive, a number is
-# tried once and not again at each of its digits, and a string without an end is taken to the end of the text.
+# Both patterns take time proportional to any input: quantifiers are possessive, a number is tried once and not again at
+# each of its digits, and a string without an end extends to the end of the text.
 _STRING = rb'"(?:[^"\\]|\\.)*+(?:"|\Z|\\\Z)'
 _LOOSE_KEY = re.compile(
     rb"(?P<string>" + _STRING + rb")"
@@ -53,9 +53,9 @@ _OBJECT_KEY_END = re.compile(rb"\}\s*+:")
 
 
 def loads(data: Body, kind: type[T], *, what: str = "body", lenient: bool = True) -> T:
-    """Read JSON of either form into `kind`. Raises RemoteProtocolError that names `what`.
+    """Decode JSON of either form into `kind`. Raises RemoteProtocolError that names `what`.
 
-    `lenient` reads past what Java reads past (`readable`, nulls); in a file of our own these are damage.
+    `lenient` accepts what Java ignores (see `readable`, and nulls); in the broker's own files these are damage.
     """
     try:
         return msgspec.json.decode(data, type=kind, strict=False)
@@ -81,9 +81,9 @@ def standard(data: Body, *, lenient: bool = True) -> bytes:
 def loads_bounded(
     data: Body, kind: type[T], *, what: str, size_limit: int | None = REQUEST_SIZE_LIMIT
 ) -> T:
-    """Read what a stranger sends as `loads` does, but never for long. Raises RemoteProtocolError for too long a text.
+    """Decode like `loads`, but in a limited time, for requests. Raises RemoteProtocolError for too long a text.
 
-    Java writes plain JSON where a request has no maps with keys of other kinds, so a long text has to be that.
+    Java writes plain JSON if a request has no maps with other keys than strings, so a long text must be plain JSON.
     """
     if size_limit is not None and len(data) > size_limit:
         raise RemoteProtocolError(
@@ -101,13 +101,13 @@ def loads_bounded(
 
 
 def readable(data: Body) -> bytes:
-    """Without what Java reads past: a byte order mark, NULs at the end; bytes that are no UTF-8 become U+FFFD."""
+    """Remove what Java ignores: a byte order mark and NULs at the end; bytes that are not UTF-8 become U+FFFD."""
     plain = bytes(data).removeprefix(codecs.BOM_UTF8).rstrip(b"\0")
     return plain.decode(errors="replace").encode()
 
 
 def _without_nulls(value: Any) -> Any:
-    """Java has its default where a null is; Go writes one for an empty list."""
+    """Remove nulls, for which Java uses the default; Go clients write null for an empty list."""
     if isinstance(value, dict):
         return {
             name: _without_nulls(member) for name, member in value.items() if member is not None
@@ -118,24 +118,24 @@ def _without_nulls(value: Any) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """JSON on one line, as it goes over the wire."""
+    """Encode JSON on one line, as on the wire."""
     return _write(value, None).encode()
 
 
 def dumps_standard(value: Any) -> bytes:
-    """The same with every key quoted, for readers that know only JSON; no key may be an object."""
+    """Encode JSON with every key quoted, for readers of plain JSON; no key may be an object."""
     return _with_quoted_keys(dumps(value))
 
 
 def dumps_pretty(value: Any) -> bytes:
-    """JSON as in the files under `config/`."""
+    """Encode JSON as in the files under `config/`."""
     return _write(value, "").encode()
 
 
 def _with_quoted_keys(data: bytes) -> bytes:
-    """Plain JSON of either form."""
+    """Convert JSON of either form to plain JSON."""
     if b"\\" not in data and b"\0" not in data:
-        # The usual case, without a call per key: every second piece between quotes lies outside of strings.
+        # The usual case, without a call for each key: every second piece between quotes is outside of strings.
         pieces = data.split(b'"')
         outside = b"\0".join(pieces[0::2])
         if _OBJECT_KEY_END.search(outside) is None:
@@ -156,15 +156,15 @@ def _unreadable(what: str, error: Exception) -> RemoteProtocolError:
     return RemoteProtocolError(f"The JSON {what} cannot be read: {error}")
 
 
-# ------------------------------------------------------------------------------------------- writing
+# ------------------------------------------------------------------------------------------ encoding
 
-# One writer a type, chosen once: asking each value what it is costs three times as much, and a broker with thousands
-# of topics writes its whole table at every change.
+# One writer for each type, chosen once: testing the type of each value takes three times as long, and a broker with
+# thousands of topics writes its whole table at every change.
 _Writer = Callable[[Any, "str | None"], str]
 _WRITERS: Final[dict[type, _Writer]] = {}
 
 _KEPT_TEXTS: Final = 1 << 16
-"""Values of one frozen class whose text is kept: some 400 bytes each, and two forms a topic."""
+"""Values of one frozen class whose text is cached: some 400 bytes each, and two forms for a topic."""
 
 
 def _write(value: Any, indent: str | None) -> str:
@@ -173,9 +173,9 @@ def _write(value: Any, indent: str | None) -> str:
 
 
 class KeptText:
-    """The text of a table with thousands of entries, kept from one writing to the next, as few of them are new.
+    """Caches the text of a table with thousands of entries between two writes, because few entries change.
 
-    It is written as a member of the outermost object: by `dumps_pretty` into a file, or by `dumps` into an answer.
+    The table is a member of the outermost object, written by `dumps_pretty` to a file or by `dumps` to an answer.
     """
 
     def __init__(self, *, is_pretty: bool) -> None:
@@ -183,7 +183,7 @@ class KeptText:
         self._lines: dict[str, tuple[Any, str]] = {}
 
     def of(self, table: Mapping[str, Any]) -> "KeptText":
-        """Stand for this table, whose entries are immutable, in what is written next."""
+        """Return a placeholder for this table, whose entries are immutable, in the next value to write."""
         indent = None if self._indent is None else self._indent + "\t"
         kept, unknown = self._lines, (None, "")
         self._lines = {
@@ -253,13 +253,13 @@ def _write_mapping(value: Mapping[Any, Any], indent: str | None) -> str:
         if member is not None
     ]
     if indent is not None and members and isinstance(next(iter(value)), int):
-        # fastjson keeps a map of numbers on one line.
+        # fastjson writes a map of numbers on one line.
         return "{" + ",".join(members) + "\n" + indent + "}"
     return _braced(members, indent)
 
 
 def _record_writer(kind: type) -> _Writer:
-    """The writer of a class with named members, in alphabetical order."""
+    """Return the writer of a class with named members, in alphabetical order."""
     names: Iterable[tuple[str, str]]
     if issubclass(kind, msgspec.Struct):
         names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
@@ -277,13 +277,13 @@ def _record_writer(kind: type) -> _Writer:
                 members.append(prefix + _write(member, inner))
         return _braced(members, indent)
 
-    # A table is written whole when one of its thousands of values is new: the others need not be gone through again.
+    # A whole table is written when one of its thousands of values is new; the text of the others is cached.
     is_frozen = issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen
     return lru_cache(_KEPT_TEXTS)(write) if is_frozen else write
 
 
 def _braced(members: list[str], indent: str | None) -> str:
-    # Formatted, not added: each "+" would copy a table of 15 MiB once more.
+    # Formatted, because each "+" would copy a table of 15 MiB again.
     if indent is None or not members:
         return f"{{{','.join(members)}}}"
     inner = f"\n{indent}\t"
@@ -312,21 +312,21 @@ def _camel(name: str) -> str:
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""Java's int and long: what lies beyond fits into no peer's fields, and into none of ours."""
+"""Java's int and long; larger numbers do not fit the fields of any peer."""
 
 
 class JsonBody(msgspec.Struct, rename="camel"):
-    """A body that can be read in either form of JSON."""
+    """Base of bodies that are decoded from either form of JSON."""
 
     @classmethod
     def from_json(cls, body: Body) -> Self:
-        """Read a body. Raises RemoteProtocolError that names the class."""
+        """Decode a body. Raises RemoteProtocolError that names the class."""
         return loads(body, cls, what=cls.__name__)
 
     def to_json(self) -> bytes:
-        """Standard JSON: every key quoted."""
+        """Encode the body as standard JSON, with every key quoted."""
         return dumps_standard(self)
 
     def to_classic_json(self) -> bytes:
-        """As fastjson writes it: integer keys unquoted."""
+        """Encode the body as fastjson writes it, with integer keys unquoted."""
         return dumps(self)

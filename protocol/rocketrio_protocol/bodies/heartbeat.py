@@ -10,7 +10,7 @@ import msgspec
 
 
 class SubscriptionData(msgspec.Struct, rename="camel", omit_defaults=False):
-    """One topic of a consumer, with its expression; `sub_version` is the ms time of its last change."""
+    """The subscription of a consumer to one topic; `sub_version` is the time of its last change in epoch ms."""
 
     topic: str
     sub_string: str = "*"
@@ -22,7 +22,7 @@ class SubscriptionData(msgspec.Struct, rename="camel", omit_defaults=False):
 
 
 class CheckClientRequestBody(msgspec.Struct, rename="camel"):
-    """Body of 46: a subscription that a broker is to look at before a consumer relies on it."""
+    """Body of 46: a subscription that the broker checks before a consumer relies on it."""
 
     client_id: str = ""
     group: str = ""
@@ -42,7 +42,7 @@ CONSUME_FROM_WHERE: Final = (
 
 
 class ConsumerData(msgspec.Struct, rename="camel"):
-    """One consumer group of a client; C++ clients write the three enums as numbers, which are turned into names."""
+    """One consumer group of a client; C++ clients write the three enums as numbers, which become names here."""
 
     group_name: str
     consume_type: str | int = "CONSUME_PASSIVELY"
@@ -64,7 +64,7 @@ class ProducerData(msgspec.Struct, rename="camel"):
 
 
 class HeartbeatData(msgspec.Struct, rename="camel"):
-    """What a client tells every broker it knows, each 30 s."""
+    """Body of 34: what a client sends every 30 s to every broker that it knows."""
 
     client_id: str = msgspec.field(name="clientID")
     consumer_data_set: list[ConsumerData] = []
@@ -83,6 +83,6 @@ def _enum_name(value: str | int, names: Sequence[str]) -> str:
             return value
         value = int(value)
     if not 0 <= value < len(names):
-        # msgspec turns it into the error of the body.
-        raise ValueError(f"{value} is none of {', '.join(names)}")
+        # msgspec converts it to its own error.
+        raise ValueError(f"{value} is not one of {', '.join(names)}")
     return names[value]

@@ -13,7 +13,7 @@ from rocketrio_protocol.bodies.heartbeat import SubscriptionData
 
 
 class ConsumeQueueData(msgspec.Struct, rename="camel"):
-    """One entry of a queue; `eval` says whether the group asked about would be given it."""
+    """One entry of a queue; `eval` says whether the group of the request would receive it."""
 
     physic_offset: int
     physic_size: int
@@ -33,7 +33,7 @@ class QueryConsumeQueueBody(JsonBody):
 
 
 class ProducerInfo(msgspec.Struct, rename="camel"):
-    """One producer; its address as Java writes one (`/10.0.0.7:4711`), the time of its last heartbeat in ms."""
+    """One producer: its address as Java writes it (`/10.0.0.7:4711`), the time of its last heartbeat in epoch ms."""
 
     client_id: str
     remote_ip: str = msgspec.field(name="remoteIP")

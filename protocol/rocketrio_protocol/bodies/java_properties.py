@@ -1,9 +1,9 @@
-"""Text in the form of Java properties: what GET_ and UPDATE_BROKER_CONFIG (26, 25) carry.
+"""Encodes and decodes Java properties: the bodies of GET_ and UPDATE_BROKER_CONFIG (26, 25).
 
-    key=value      one a line; `:` and blanks separate too; `#` and `!` begin comments; `\\` at the end joins lines
+    key=value      one per line; `:` and spaces separate too; `#` and `!` begin comments; `\\` at the end joins lines
 
 Answers to: java.util.Properties, MixAll.string2Properties and properties2String.
-Unlike Java: written without escapes, as MixAll writes, and sorted.
+Unlike Java: the lines are sorted; escapes are not written, as in MixAll.
 """
 
 import re
@@ -14,7 +14,7 @@ from rocketrio_protocol.errors import RemoteProtocolError
 from rocketrio_protocol.frame import Body
 
 TEXT_SIZE_LIMIT: Final = 64 * 1024
-"""Bytes of a text that is read: all settings of an Apache broker take 12 KiB."""
+"""Bytes of a body; all settings of an Apache broker take 12 KiB."""
 
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _PLAIN: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -22,7 +22,7 @@ _KEY: Final = re.compile(r"(?P<key>(?:[^\\\s=:]|\\.)*)\s*[=:]?\s*(?P<value>.*)",
 
 
 def parse_properties(data: Body) -> dict[str, str]:
-    """Read the text. Raises RemoteProtocolError when it is too long, or not UTF-8."""
+    """Decode properties. Raises RemoteProtocolError if the text is too long or not UTF-8."""
     if len(data) > TEXT_SIZE_LIMIT:
         raise RemoteProtocolError(
             f"The properties have {len(data)} bytes; {TEXT_SIZE_LIMIT} is the limit"
@@ -34,18 +34,18 @@ def parse_properties(data: Body) -> dict[str, str]:
     properties = {}
     for line in _logical_lines(text):
         match = _KEY.fullmatch(line)
-        assert match is not None  # Its groups match anything.
+        assert match is not None  # The pattern matches any text.
         properties[_unescaped(match["key"])] = _unescaped(match["value"])
     return properties
 
 
 def format_properties(properties: Mapping[str, str]) -> bytes:
-    """Write the text."""
+    """Encode properties."""
     return "".join(f"{key}={properties[key]}\n" for key in sorted(properties)).encode()
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    begun: list[str] = []  # The parts of a line that the next one continues.
+    begun: list[str] = []  # The parts of a line that continues on the next one.
     for raw in re.split(r"\r\n|\r|\n", text):
         line = raw.lstrip()
         if not begun and (not line or line[0] in "#!"):

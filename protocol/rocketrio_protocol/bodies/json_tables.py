@@ -1,10 +1,10 @@
-"""Reads tables in JSON so that a damaged entry costs that entry, not the table.
+"""Decodes JSON tables so that a damaged entry costs only that entry, not the table.
 
-A table is a map, a list, or a class with such members. An entry that does not fit its type is left out and reported; a
-single value of the class that does not fit has its default, and is reported too. A table in whose place something else
-stands is an error: it must not be taken for an empty one.
+A table is a map, a list, or a class with such members. An entry of the wrong type is omitted and reported. A single
+value of the wrong type gets its default, and is reported too. Another value in place of a table is an error, because it
+must not be mistaken for an empty table.
 
-Unlike Java: there one bad entry empties the whole table, or ends the start of the broker.
+Unlike Java: there one bad entry empties the whole table, or stops the start of the broker.
 """
 
 import json
@@ -21,15 +21,15 @@ from rocketrio_protocol.frame import Body
 T = TypeVar("T")
 
 TEXT_LIMIT: Final = 200
-"""Characters with which one entry that was left out is reported."""
+"""Characters of the report about one omitted entry."""
 
 
 def loads_table(
     data: Body, kind: type[T], *, what: str = "body", lenient: bool = True
 ) -> tuple[T, list[str]]:
-    """Return the table, and a line for each entry that was left out.
+    """Return the table, and a line about each omitted entry.
 
-    Raises RemoteProtocolError for a text that is no JSON object with such tables.
+    Raises RemoteProtocolError if the text is not a JSON object with such tables.
     """
     try:
         return fastjson.loads(data, kind, what=what, lenient=lenient), []
@@ -38,7 +38,7 @@ def loads_table(
         try:
             value = json.loads(fastjson.standard(data, lenient=lenient), parse_int=_integer)
             table: T = _table(value, kind, what, skipped)
-        except (ValueError, RecursionError):  # msgspec.ValidationError is a ValueError too.
+        except (ValueError, RecursionError):  # msgspec.ValidationError is a ValueError.
             raise error from None
         return table, skipped
 
@@ -51,7 +51,7 @@ def _integer(digits: str) -> int | str:
 
 
 def _table(value: Any, kind: Any, where: str, skipped: list[str]) -> Any:
-    """Convert a table, without those of its entries that do not fit. Raises msgspec.ValidationError."""
+    """Convert a table, omitting entries of the wrong type. Raises msgspec.ValidationError."""
     kind = _table_kind(kind)
     origin, parts = get_origin(kind), get_args(kind)
     if origin is dict and isinstance(value, dict):
@@ -73,7 +73,7 @@ def _table(value: Any, kind: Any, where: str, skipped: list[str]) -> Any:
 
 
 def _table_kind(kind: Any) -> Any:
-    """Return the map, list or class that a type is, as X or as X | None; None for single values."""
+    """Return the map, list or class X of a type X or X | None; None for single values."""
     for one in (kind, *get_args(kind)):
         if get_origin(one) in (dict, list):
             return one
@@ -83,7 +83,7 @@ def _table_kind(kind: Any) -> Any:
 
 
 def _entry(value: Any, kind: Any, where: str, skipped: list[str]) -> Any:
-    """Convert an entry: a table within a table may lose entries of its own, a record is whole or left out."""
+    """Convert an entry: a nested table may lose entries of its own, a record is complete or omitted."""
     is_table = get_origin(kind) in (dict, list)
     return _table(value, kind, where, skipped) if is_table else _whole(value, kind)
 

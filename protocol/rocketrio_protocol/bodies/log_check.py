@@ -1,4 +1,4 @@
-"""How the check of a broker's whole log stands: body of the answer to 71021, which is ours alone."""
+"""The state of the check of a broker's log: the body of the answer to 71021, a rocketrio extension."""
 
 from typing import Self
 
@@ -9,33 +9,33 @@ from rocketrio_protocol.frame import Body
 
 
 class LogProblem(msgspec.Struct, rename="camel"):
-    """Something wrong with the log."""
+    """One problem of the log."""
 
     physical_offset: int
     problem: str
 
 
 class LogCheckStatus(msgspec.Struct, rename="camel", kw_only=True):
-    """The pass that runs, or the last one that ended."""
+    """The current pass of the check, or the last one."""
 
     number: int = 0
-    """Counts the passes since the broker's start; 0 before the first."""
+    """The number of the pass since the broker's start; 0 before the first."""
     is_running: bool = False
     begin: int = 0
-    """The first address of the pass."""
+    """The offset at which the pass began."""
     position: int = 0
-    """Everything before it is checked."""
+    """The offset up to which the log is checked."""
     end: int = 0
-    """Where the log ended when the pass began."""
+    """The end of the log when the pass began."""
     is_slave: bool = False
     master_addr: str | None = None
-    """The master whose log was compared with a slave's; None where none was."""
+    """The master whose log was compared with this slave's, or None."""
     compared_bytes: int = 0
     problem_count: int = 0
     problems: list[LogProblem] = []
-    """The first of them."""
+    """The first problems."""
     finished_age: float | None = None
-    """Seconds since the last pass that went through ended; None before it."""
+    """Seconds since the end of the last complete pass; None if there was none."""
 
     @classmethod
     def from_json(cls, body: Body) -> Self:

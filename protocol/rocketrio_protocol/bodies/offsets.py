@@ -15,7 +15,7 @@ from rocketrio_protocol.bodies.fastjson import Int32, Int64
 
 
 class ConsumerOffsetWrapper(msgspec.Struct, rename="camel"):
-    """All committed offsets: the answer to 43, and `consumerOffset.json`; key `topic@group`."""
+    """All committed offsets by `topic@group`: the answer to 43, and `consumerOffset.json`."""
 
     offset_table: dict[str, dict[Int32, Int64]] = {}
 
@@ -27,26 +27,26 @@ class DelayOffsetWrapper(msgspec.Struct, rename="camel"):
 
 
 class OffsetVersions(msgspec.Struct, rename="camel"):
-    """Generations as text, `resets.lowers`; keys as in the offset table."""
+    """The versions of offsets; a generation is the text `resets.lowers`. The keys are those of the offset table."""
 
     generations: dict[str, dict[Int32, str]] = {}
     lowered_from: dict[str, dict[Int32, Int64]] = {}
     removed_topics: dict[str, str] = {}
-    """Topics that were deleted: offsets on them of an earlier generation are void."""
+    """Deleted topics: offsets of an earlier generation on them are void."""
     removed_groups: dict[str, str] = {}
 
 
 class VersionedConsumerOffsets(ConsumerOffsetWrapper, rename="camel"):
-    """The answer to 43; without versions it is an Apache broker's."""
+    """The answer to 43; an Apache broker sends no versions."""
 
     rocketrio_versions: OffsetVersions | None = None
 
 
 class ConsumerOffsetSnapshot(VersionedConsumerOffsets, rename="camel"):
-    """`rocketrioOffsets.json`: offsets, versions, and by what `consumerOffset.json` is known as written by us."""
+    """`rocketrioOffsets.json`: offsets, versions, and checksums that identify a `consumerOffset.json` of rocketrio."""
 
     checksums: list[int] = msgspec.field(default_factory=list)
     log_end: Int64 = 0
-    """The end of the commit log then: a shorter one has lost messages that offsets may count."""
+    """The end of the commit log at that time: a shorter log has lost messages that the offsets may count."""
     is_copy: bool = False
-    """They follow a master's, and may be ahead of the messages that came from there."""
+    """True for offsets copied from a master, which may be ahead of the messages copied so far."""

@@ -27,7 +27,7 @@ class _QueueKey(msgspec.Struct, rename="camel"):
 
 
 def by_queue(table: Mapping[str, T]) -> dict[MessageQueue, T]:
-    """A table as `fastjson.loads` gives it, with its keys read. Raises RemoteProtocolError."""
+    """Decode the keys of a table that `fastjson.loads` returned. Raises RemoteProtocolError."""
     read = {}
     for text, value in table.items():
         key = fastjson.loads(text.encode(), _QueueKey, what="message queue")
@@ -52,7 +52,7 @@ class QueueName(msgspec.Struct, rename="camel", frozen=True):
 
 
 class LockBatch(msgspec.Struct, rename="camel"):
-    """Body of 41 and 42: the queues that one member of a group wants for itself, or gives up."""
+    """Body of 41 and 42: the queues that one member of a group wants to lock or unlock."""
 
     consumer_group: str
     client_id: str
@@ -61,7 +61,7 @@ class LockBatch(msgspec.Struct, rename="camel"):
 
 
 class LockedBatch(msgspec.Struct):
-    """Body of the answer to 41: those that it holds now."""
+    """Body of the answer to 41: the queues whose locks the member holds now."""
 
     lock_ok_mq_set: list[QueueName] = msgspec.field(name="lockOKMQSet", default_factory=list)
 
@@ -82,24 +82,24 @@ class _RawOffsets(msgspec.Struct, rename="camel"):
 
 
 class ResetOffsetBody(msgspec.Struct, rename="camel"):
-    """Body of 220 and of the answer to 222: where each queue goes on."""
+    """Body of 220 and of the answer to 222: the new offset of each queue."""
 
     offset_table: dict[MessageQueue, int] = {}
 
     @classmethod
     def from_json(cls, body: Body) -> Self:
-        """Read either form. Raises RemoteProtocolError."""
+        """Decode either form. Raises RemoteProtocolError."""
         table = fastjson.loads(body, _RawOffsets, what=cls.__name__).offset_table
         if isinstance(table, dict):
             return cls(by_queue(table))
         return cls({MessageQueue(q.topic, q.broker_name, q.queue_id): q.offset for q in table})
 
     def to_json(self) -> bytes:
-        """As Java writes and reads it."""
+        """Encode the body as Java writes and reads it."""
         return fastjson.dumps(self)
 
     def to_list_json(self) -> bytes:
-        """As C++ clients read it."""
+        """Encode the body as C++ clients read it."""
         return fastjson.dumps(
             _OffsetList(
                 [
@@ -116,14 +116,14 @@ class _RawStatus(msgspec.Struct, rename="camel"):
 
 
 class ConsumerStatusBody(msgspec.Struct, rename="camel"):
-    """Body of the answers to 221 (one client's offsets) and 223 (those of all, by client id)."""
+    """Body of the answers to 221 (offsets of one client) and 223 (offsets of all clients, by client id)."""
 
     message_queue_table: dict[MessageQueue, int] | None = None
     consumer_table: dict[str, dict[MessageQueue, int]] | None = None
 
     @classmethod
     def from_json(cls, body: Body) -> Self:
-        """Read a body. Raises RemoteProtocolError."""
+        """Decode a body. Raises RemoteProtocolError."""
         raw = fastjson.loads(body, _RawStatus, what=cls.__name__)
         return cls(
             by_queue(raw.message_queue_table),
@@ -131,5 +131,5 @@ class ConsumerStatusBody(msgspec.Struct, rename="camel"):
         )
 
     def to_json(self) -> bytes:
-        """As fastjson writes it."""
+        """Encode the body as fastjson writes it."""
         return fastjson.dumps(self)

@@ -7,8 +7,8 @@
 The compressed form loses `order`, `topicSysFlag` and attributes: 5.x adds the attributes to the line, but a name
 server of 4.x cannot read such a line, and none uses them. A broker older than 3.0.11 sends the table of topics alone.
 
-Invariant: nothing grows beyond INFLATED_SIZE_LIMIT or TOPICS_LIMIT, whatever the bytes claim.
-Invariant: `read_register_body` works for some 30 ms at a stretch, for the largest body that a frame holds.
+Invariant: nothing exceeds INFLATED_SIZE_LIMIT or TOPICS_LIMIT, whatever the bytes claim.
+Invariant: each step of `read_register_body` takes at most some 30 ms, even for the largest body of a frame.
 Answers to: RegisterBrokerBody; RocketMQ reference, section 2.12.
 """
 
@@ -35,32 +35,32 @@ from rocketrio_protocol.steps import all_at_once
 VERSION_3_0_11: Final = 37
 
 INFLATED_SIZE_LIMIT: Final = 16 << 20
-"""Bytes a compressed registration may grow to: as many as a frame may have without compression."""
+"""Bytes of a decompressed registration: the limit of a frame without compression."""
 
 INFLATION_LIMIT: Final = 64
-"""Times that it may grow: lines of topics grow some twenty times."""
+"""The limit of the ratio of decompression; lines of topics grow some twenty times."""
 
 TOPICS_LIMIT: Final = 100_000
 """Topics of one registration."""
 
 TOPIC_SIZE_LIMIT: Final = 16 << 10
-"""Bytes that describe one topic: some 150 without attributes."""
+"""Bytes of one topic; without attributes it has some 150."""
 
 _SLICE: Final = 2_000
-"""Topics that are read at a stretch."""
+"""Topics that one step decodes."""
 _LEVEL: Final = 9
 _SIZE: Final = struct.Struct(">i")
 
 
 class RegisterBrokerBody(msgspec.Struct, rename="camel"):
-    """What a broker registers."""
+    """The body of a registration."""
 
     topic_config_serialize_wrapper: TopicConfigSerializeWrapper
     filter_server_list: list[str] = []
 
 
 class _Wrapper(msgspec.Struct, rename="camel"):
-    """As TopicConfigSerializeWrapper; its topics are read later, some at a time."""
+    """Like TopicConfigSerializeWrapper, but its topics are decoded later, in steps."""
 
     data_version: DataVersion | None = None
     topic_config_table: dict[str, msgspec.Raw] | None = None
@@ -72,12 +72,12 @@ class _Body(msgspec.Struct, rename="camel"):
 
 
 def body_crc32(body: Body) -> int:
-    """The checksum in the header; 0 there means that nothing was checked."""
+    """Return the checksum for the header, where 0 means that there is none."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) -> bytes:
-    """The bytes to send."""
+    """Encode a registration."""
     wrapper = body.topic_config_serialize_wrapper
     if not compressed:
         return fastjson.dumps(RegisterBrokerBody(with_mappings(wrapper), body.filter_server_list))
@@ -94,7 +94,7 @@ def encode_register_body(body: RegisterBrokerBody, *, compressed: bool = False) 
 def decode_register_body(
     data: Body, *, compressed: bool = False, version: int
 ) -> RegisterBrokerBody:
-    """Read the body of a broker of protocol version `version`. Raises RemoteProtocolError."""
+    """Decode the body of a broker of protocol version `version`. Raises RemoteProtocolError."""
     return all_at_once(read_register_body(data, compressed=compressed, version=version))
 
 
@@ -105,9 +105,9 @@ def read_register_body(
     version: int,
     is_wanted: Callable[[DataVersion], bool] = lambda _: True,
 ) -> Generator[None, None, RegisterBrokerBody]:
-    """Read the same in steps, one each time that the generator goes on.
+    """Decode a body in steps, one each time the generator continues.
 
-    The topics are left out if their version is not wanted.
+    The topics are omitted if their version is not wanted.
     """
     if not data:
         return RegisterBrokerBody(TopicConfigSerializeWrapper())
@@ -155,7 +155,7 @@ def _topic_line(topic: TopicConfig) -> bytes:
 
 
 class _Reader:
-    """Reads the inflated form from front to back."""
+    """Reads the decompressed form from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -181,7 +181,7 @@ class _Reader:
 
     def _number(self) -> int:
         if self._at + _SIZE.size > len(self._data):
-            raise RemoteProtocolError("A compressed registration is cut off")
+            raise RemoteProtocolError("A compressed registration is truncated")
         (number,) = _SIZE.unpack_from(self._data, self._at)
         self._at += _SIZE.size
         return int(number)
@@ -190,7 +190,7 @@ class _Reader:
         size = self._number()
         if not 0 <= size <= TOPIC_SIZE_LIMIT or self._at + size > len(self._data):
             raise RemoteProtocolError(
-                f"A compressed registration claims a part of {size} bytes, and is cut off or has too large a part "
+                f"A compressed registration claims a part of {size} bytes, and is truncated or has too large a part "
                 f"(more than {TOPIC_SIZE_LIMIT} bytes)"
             )
         part = self._data[self._at : self._at + size]
@@ -209,5 +209,5 @@ def _topic_of_line(line: bytes) -> TopicConfig:
         return TopicConfig(name, int(read_queues), int(write_queues), int(perm), filter_type)
     except ValueError:
         raise RemoteProtocolError(
-            f"A topic of a compressed registration reads {' '.join(words)[:200]!r}"
+            f"A topic of a compressed registration has the invalid line {' '.join(words)[:200]!r}"
         ) from None

@@ -1,7 +1,8 @@
-"""Routes: which brokers serve a topic, with how many queues, and at which addresses.
+"""Bodies about routes: which brokers serve a topic, with how many queues, and at which addresses.
+
+They are encoded in the classic form of Java (broker ids unquoted) or the standard one, and decoded from both.
 
 Answers to: TopicRouteData, BrokerData, QueueData, ClusterInfo, TopicList, KVTable; RocketMQ reference, section 2.12.
-Written in the classic form of Java (broker ids unquoted) or the standard one; read in both.
 """
 
 from typing import Any
@@ -12,11 +13,11 @@ from rocketrio_protocol.bodies.fastjson import JsonBody
 from rocketrio_protocol.bodies.topics import Permission
 
 STANDARD_JSON_VERSION = 401
-"""Requests of this protocol version on get routes in standard JSON (4.9.4)."""
+"""The protocol version (4.9.4) from which requests for routes are answered in standard JSON."""
 
 
 class QueueData(JsonBody, gc=False):
-    """How many queues of the topic one broker name has."""
+    """The queues of the topic on one broker name."""
 
     broker_name: str
     read_queue_nums: int
@@ -26,12 +27,12 @@ class QueueData(JsonBody, gc=False):
 
     @property
     def is_readable(self) -> bool:
-        """Consumers may pull."""
+        """True if consumers may pull."""
         return bool(self.perm & Permission.READ)
 
     @property
     def is_writable(self) -> bool:
-        """Producers may send."""
+        """True if producers may send."""
         return bool(self.perm & Permission.WRITE)
 
 
@@ -46,7 +47,7 @@ class BrokerData(JsonBody):
 
 
 class TopicRouteData(JsonBody):
-    """Everything a client needs to reach a topic."""
+    """The route of a topic: everything that a client needs to reach it."""
 
     broker_datas: list[BrokerData] = msgspec.field(default_factory=list)
     queue_datas: list[QueueData] = msgspec.field(default_factory=list)
@@ -55,7 +56,7 @@ class TopicRouteData(JsonBody):
 
 
 class ClusterInfo(JsonBody):
-    """All broker names with their addresses, and which cluster each belongs to."""
+    """All broker names with their addresses, and the broker names of each cluster."""
 
     broker_addr_table: dict[str, BrokerData] = msgspec.field(default_factory=dict)
     cluster_addr_table: dict[str, list[str]] = msgspec.field(default_factory=dict)
@@ -68,12 +69,12 @@ class TopicList(JsonBody):
     broker_addr: str | None = None
 
     def to_json(self) -> bytes:
-        """Write it in one go: there may be a hundred thousand names, and no key but two."""
+        """Encode the list directly, because it may have a hundred thousand names and needs only two keys."""
         addr = {} if self.broker_addr is None else {"brokerAddr": self.broker_addr}
         return msgspec.json.encode({**addr, "topicList": self.topic_list})
 
 
 class KVTable(JsonBody):
-    """Text by name."""
+    """Strings by name."""
 
     table: dict[str, Any] = msgspec.field(default_factory=dict)

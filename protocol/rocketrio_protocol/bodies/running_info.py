@@ -28,7 +28,8 @@ PROP_CONSUMER_START_TIMESTAMP: Final = "PROP_CONSUMER_START_TIMESTAMP"
 
 
 class ProcessQueueInfo(msgspec.Struct, rename="camel"):
-    """One queue of a consumer. `droped` is Java's spelling; "transaction" are messages of an orderly one in work."""
+    """One queue of a consumer. `droped` is Java's spelling; `transaction_…` counts messages that an ordered one
+    handles."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -47,7 +48,7 @@ class ProcessQueueInfo(msgspec.Struct, rename="camel"):
 
 
 class ConsumeStatus(msgspec.Struct):
-    """One topic of a consumer: over the last minute, but for the failed messages, which are those of an hour."""
+    """One topic of a consumer, over the last minute; failed messages are counted over the last hour."""
 
     pull_rt: float = msgspec.field(name="pullRT", default=0.0)
     pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
@@ -68,22 +69,22 @@ class _RawInfo(msgspec.Struct, rename="camel"):
 
 
 class ConsumerRunningInfo(msgspec.Struct, rename="camel"):
-    """The body; `mq_pop_table` and `user_consumer_info` are 5.x's."""
+    """Body of the answer to 307; `mq_pop_table` and `user_consumer_info` are from 5.x."""
 
     properties: dict[str, str] = {}
     subscription_set: list[SubscriptionData] = []
     mq_table: dict[MessageQueue, ProcessQueueInfo] = {}
     mq_pop_table: dict[MessageQueue, Any] | None = None
-    """Of consumers that pop."""
+    """Only of POP consumers."""
     status_table: dict[str, ConsumeStatus] = {}
     """By topic."""
     user_consumer_info: dict[str, str] | None = None
     jstack: str | None = None
-    """What all that runs in the process is at; only on demand."""
+    """The stacks of all tasks and threads of the process; only on demand."""
 
     @classmethod
     def from_json(cls, body: Body) -> Self:
-        """Read a body. Raises RemoteProtocolError."""
+        """Decode a body. Raises RemoteProtocolError."""
         raw = fastjson.loads(body, _RawInfo, what=cls.__name__)
         pops = raw.mq_pop_table
         return cls(
@@ -97,7 +98,7 @@ class ConsumerRunningInfo(msgspec.Struct, rename="camel"):
         )
 
     def to_json(self) -> bytes:
-        """As fastjson writes it."""
+        """Encode the body as fastjson writes it."""
         return fastjson.dumps(self)
 
 

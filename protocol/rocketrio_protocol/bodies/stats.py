@@ -1,6 +1,6 @@
 """Bodies of the statistics and connection requests: 202, 203, 204, 208, 300, 303, 308, 315, 317.
 
-Tables whose key is a queue travel with the queue's JSON as key (`fastjson.py`); here the key is a `MessageQueue`.
+On the wire a table by queue has the queue's JSON as key (`fastjson.py`); here the key is a `MessageQueue`.
 
 Answers to: TopicStatsTable, ConsumeStats, ConsumerConnection, ProducerConnection, GroupList, QueueTimeSpan,
 QueryCorrectionOffsetBody, BrokerStatsData, ConsumeStatsList; RocketMQ reference, section 2.11.
@@ -40,19 +40,19 @@ class TopicStatsTable(msgspec.Struct, rename="camel"):
 
     @classmethod
     def from_json(cls, body: Body) -> Self:
-        """Read a body. Raises RemoteProtocolError."""
+        """Decode a body. Raises RemoteProtocolError."""
         raw = fastjson.loads(body, _RawTable[TopicOffset], what=cls.__name__)
         return cls(by_queue(raw.offset_table))
 
     def to_json(self) -> bytes:
-        """As fastjson writes it."""
+        """Encode the body as fastjson writes it."""
         return fastjson.dumps(self)
 
 
 class OffsetWrapper(msgspec.Struct, rename="camel"):
-    """Progress on one queue; `last_timestamp` is the store time of the last message consumed (epoch ms).
+    """Progress on one queue; `last_timestamp` is the store time of the last consumed message (epoch ms).
 
-    `pull_offset`, of 5.x alone: how far the group was handed messages; 4.x does not tell.
+    `pull_offset` (5.x) is the offset up to which the group has received messages; 4.x does not send it.
     """
 
     broker_offset: int
@@ -69,17 +69,17 @@ class ConsumeStats(msgspec.Struct, rename="camel"):
 
     @classmethod
     def from_json(cls, body: Body) -> Self:
-        """Read a body. Raises RemoteProtocolError."""
+        """Decode a body. Raises RemoteProtocolError."""
         raw = fastjson.loads(body, _RawTable[OffsetWrapper], what=cls.__name__)
         return cls(by_queue(raw.offset_table), raw.consume_tps)
 
     def to_json(self) -> bytes:
-        """As fastjson writes it."""
+        """Encode the body as fastjson writes it."""
         return fastjson.dumps(self)
 
     @property
     def total_diff(self) -> int:
-        """Messages that the group has not consumed yet."""
+        """The number of messages that the group has not consumed yet."""
         return sum(
             max(0, progress.broker_offset - progress.consumer_offset)
             for progress in self.offset_table.values()
@@ -87,7 +87,7 @@ class ConsumeStats(msgspec.Struct, rename="camel"):
 
 
 class ConsumeStatsList(JsonBody):
-    """Body of the answer to 317: group to its progress, one entry a topic."""
+    """Body of the answer to 317: the progress of each group, one entry per topic."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = msgspec.field(default_factory=list)
     broker_addr: str | None = None
@@ -95,7 +95,7 @@ class ConsumeStatsList(JsonBody):
 
 
 class Connection(msgspec.Struct, rename="camel"):
-    """One connected client; `client_addr` is host:port as the broker sees it."""
+    """One connected client; `client_addr` is host:port as seen by the broker."""
 
     client_id: str
     client_addr: str
@@ -142,7 +142,7 @@ class QueueTimeSpan(JsonBody):
 
     @classmethod
     def of(cls, queue: MessageQueue) -> Self:
-        """The span of a queue, its times unknown."""
+        """Create the time span of a queue with unknown times."""
         return cls(_TimeSpanQueue(queue.topic, queue.broker_name, queue.queue_id))
 
 
@@ -153,13 +153,13 @@ class QueryConsumeTimeSpanBody(JsonBody):
 
 
 class QueryCorrectionOffsetBody(JsonBody):
-    """Body of the answer to 308: queue id to offset."""
+    """Body of the answer to 308: offsets by queue id."""
 
     correction_offsets: dict[int, int] = msgspec.field(default_factory=dict)
 
 
 class BrokerStatsItem(msgspec.Struct, rename="lower"):
-    """One statistic over one span: sum, sum per second, average of one count."""
+    """One statistic over one time span: the sum, the sum per second, and the average per event."""
 
     sum: int = 0
     tps: float = 0.0

@@ -1,8 +1,8 @@
-"""Topic and group settings with their version: bodies of registration, of what slaves copy, and of config files.
+"""Settings of topics and groups with their version: in registrations, in tables that slaves copy, in config files.
 
 Answers to: TopicConfig, DataVersion, TopicConfigSerializeWrapper, SubscriptionGroupConfig, RegisterBrokerBody;
-RocketMQ reference, sections 2.11, 2.12 and 5.7. What 5.x alone has is kept and written like the rest: readers of 4.x
-skip it.
+RocketMQ reference, sections 2.11, 2.12 and 5.7. Members that only 5.x has are kept and written too; readers of 4.x
+ignore them.
 Invariant: the maps inside frozen classes are never changed in place.
 """
 
@@ -15,7 +15,7 @@ from rocketrio_protocol.bodies.fastjson import Int32, Int64
 
 
 class Permission(IntFlag):
-    """Who may do what with a topic's queues (PermName)."""
+    """What clients may do with a topic's queues (PermName)."""
 
     INHERIT = 1
     WRITE = 2
@@ -26,19 +26,19 @@ class Permission(IntFlag):
 READ_WRITE: Final = Permission.READ | Permission.WRITE
 
 QUEUE_NUMS_LIMIT: Final = 65_536
-"""Queues of one topic at most: each costs files and a consumer's attention; RocketMQ's own largest topic has 1,024."""
+"""Queues of one topic. Each costs files, and work of consumers; RocketMQ's own largest topic has 1,024."""
 
 
 class DataVersion(msgspec.Struct, rename="camel"):
-    """Which state of a table this is: equal only if all members are equal."""
+    """The version of a table; two versions are equal only if all members are equal."""
 
     counter: Int64 = 0
     timestamp: Int64 = 0
     state_version: Int64 = 0
-    """The version of 5.x's controller; 0 where there is none."""
+    """The version of the 5.x controller; 0 without one."""
 
     def next_version(self, now_ms: int) -> "DataVersion":
-        """The version after one more change."""
+        """Return the version after one more change."""
         return DataVersion(counter=self.counter + 1, timestamp=now_ms)
 
 
@@ -46,28 +46,28 @@ class TopicConfig(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """One topic on one broker."""
 
     topic_name: str
-    read_queue_nums: int = 16  # Beyond an int they are lowered to the limit, not refused.
+    read_queue_nums: int = 16  # A number too large for an int is lowered to the limit, not refused.
     write_queue_nums: int = 16
     perm: Int32 = READ_WRITE
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] = {}
-    """What 5.x knows of a topic besides, by name: `message.type`, for example."""
+    """Further settings of 5.x by name, for example `message.type`."""
 
     def __hash__(self) -> int:
         return hash(self.topic_name)
 
 
 class TopicConfigSerializeWrapper(msgspec.Struct, rename="camel"):
-    """All topics of a broker: `topics.json`, and all that is read of an answer to 21."""
+    """All topics of a broker: `topics.json`, and the part of the answer to 21 that rocketrio uses."""
 
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = {}
 
 
 class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
-    """The same as 5.x sends it: with the mappings of static topics, of which a rocketrio broker has none."""
+    """All topics as 5.x sends them: with the mappings of static topics, which a rocketrio broker does not have."""
 
     mapping_data_version: DataVersion = msgspec.field(default_factory=DataVersion)
     topic_queue_mapping_detail_map: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class TopicConfigAndMappingSerializeWrapper(TopicConfigSerializeWrapper):
 
 
 def with_mappings(wrapper: TopicConfigSerializeWrapper) -> TopicConfigAndMappingSerializeWrapper:
-    """Return the table with the members that readers of 5.x expect, and the Rust name server demands."""
+    """Return the table with the members that readers of 5.x expect and the Rust name server requires."""
     return TopicConfigAndMappingSerializeWrapper(wrapper.data_version, wrapper.topic_config_table)
 
 
@@ -89,12 +89,12 @@ class SubscriptionGroupConfig(msgspec.Struct, rename="camel", frozen=True, gc=Fa
     retry_queue_nums: int = 1
     retry_max_times: Int32 = 16
     broker_id: Int64 = 0
-    """Where the group reads normally."""
+    """The broker id from which the group normally reads."""
     which_broker_when_consume_slowly: Int32 = 1
-    """Where it is sent when it has fallen out of memory."""
+    """The broker id from which it reads when its messages are no longer in memory."""
     notify_consumer_ids_changed_enable: bool = True
     consume_message_orderly: bool = False
-    """This and the rest are 5.x's: POP consumers and proxies follow them."""
+    """This and the following members are from 5.x; POP consumers and proxies use them."""
     group_retry_policy: dict[str, Any] = msgspec.field(
         default_factory=lambda: {"type": "CUSTOMIZED"}
     )

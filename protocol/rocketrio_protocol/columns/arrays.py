@@ -1,9 +1,9 @@
-"""Arrow arrays from numbers, texts and maps, put together from buffers.
+"""Creates Arrow arrays of numbers, strings and maps from buffers.
 
-Why not `pa.array` and `pa.scalar`: the first call of either imports pandas wherever it is installed, a third of a
-second and 40 MiB in each process that only wanted a column, and every worker of a Spark cluster is one.
+`pa.array` and `pa.scalar` are not used: their first call imports pandas if it is installed, which costs a third of a
+second and 40 MiB in each process, such as every worker of a Spark cluster.
 
-Invariant: an array here equals what `pa.array` makes of the same values and type.
+Invariant: an array equals the one that `pa.array` creates from the same values and type.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ import pyarrow as pa
 from rocketrio_protocol.errors import LocalProtocolError
 
 MAX_BYTES: Final = 2**31 - 1
-"""What the offsets of one array of strings can reach."""
+"""The largest offset of an array of strings."""
 
 _TYPES: Final = {
     np.dtype(np.int32): pa.int32(),
@@ -26,7 +26,7 @@ _TYPES: Final = {
 
 
 def number_array(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None = None) -> Any:
-    """Whole numbers of 32 or 64 bits; null where `missing` is true."""
+    """Create an array of 32-bit or 64-bit integers; null where `missing` is true."""
     validity = None if missing is None else _validity(missing)
     kind = _TYPES[values.dtype]
     buffers = [validity, pa.py_buffer(np.ascontiguousarray(values))]
@@ -34,13 +34,13 @@ def number_array(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None
 
 
 def text_array(values: Sequence[str | bytes | None], kind: Any) -> Any:
-    """Texts as an array of strings, or bytes as one of binary; None is null. LocalProtocolError beyond 2 GiB."""
+    """Create an array of strings or binaries; None is null. Raises LocalProtocolError above 2 GiB."""
     pieces = [value.encode() if isinstance(value, str) else value or b"" for value in values]
     offsets = np.zeros(len(pieces) + 1, np.int64)
     np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
     if offsets[-1] > MAX_BYTES:
         raise LocalProtocolError(
-            f"{offsets[-1]} bytes are too many for one column; give smaller chunks"
+            f"{offsets[-1]} bytes are too many for one column; decode smaller chunks"
         )
     missing = np.fromiter((value is None for value in values), bool, len(pieces))
     buffers = [
@@ -52,7 +52,7 @@ def text_array(values: Sequence[str | bytes | None], kind: Any) -> Any:
 
 
 def map_array(rows: Sequence[Sequence[tuple[str, str]]]) -> Any:
-    """One map of strings for each row's pairs."""
+    """Create an array of maps from strings to strings, one for the pairs of each row."""
     pairs = list(chain.from_iterable(rows))
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
@@ -64,7 +64,7 @@ def map_array(rows: Sequence[Sequence[tuple[str, str]]]) -> Any:
 
 
 def repeated(texts: Sequence[str], times: int) -> Any:
-    """These texts as strings, `times` times one after the other."""
+    """Create an array that repeats the whole sequence of strings `times` times."""
     words = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, words)], dtype=np.int32)
     offsets = np.empty(len(words) * times + 1, np.int32)
@@ -76,7 +76,7 @@ def repeated(texts: Sequence[str], times: int) -> Any:
 
 
 def runs(texts: Sequence[str], counts: Sequence[int]) -> Any:
-    """Each of these texts as often as its count says, one after the other."""
+    """Create an array that repeats each string as often as its count says."""
     if len(set(texts)) == 1:
         return repeated(texts[:1], sum(counts))
     return text_array(texts, pa.string()).take(

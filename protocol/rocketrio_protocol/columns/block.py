@@ -1,9 +1,9 @@
-"""Where the fields of many stored messages lie, found for all rows at once; `columns` reads them.
+"""Finds the fields of many stored messages for all rows at once, as vectors; `decode` makes columns of them.
 
-How: all fixed fields by one gather of whole heads; places of bodies, topics and properties by adding
-up lengths, checked as they are found. IPv6 hosts and long topics shift the fields of their rows.
+The heads are copied as a whole, in one operation. The positions of bodies, topics and properties come from adding up
+lengths, which are checked on the way. IPv6 hosts and long topics shift the fields of their rows.
 
-Invariant: no length is used before it is known to stay inside its record.
+Invariant: no length is used before it is known to fit in its record.
 """
 
 from typing import Any, Final
@@ -39,7 +39,7 @@ _STORE_TIME_AT: Final = HEAD_OFFSETS["store_time"]
 
 @attrs.define
 class RecordBlock:
-    """Where everything lies in the records of one chunk."""
+    """The positions of all fields in the records of one chunk."""
 
     chunk: bytes | bytearray | memoryview
     inflate: bool
@@ -48,7 +48,7 @@ class RecordBlock:
     heads: Any
     sys_flag: npt.NDArray[np.int32]
     shifted: bool
-    """Some row has an IPv6 host, so the fields behind hosts must be read where they are."""
+    """True if some row has an IPv6 host, so that fields after the hosts have no fixed position."""
     after_born_host: Int64s
     body_starts: Int64s
     body_sizes: Int64s
@@ -63,7 +63,7 @@ class RecordBlock:
         return _numbers(self.chunk, kind, positions)
 
     def properties(self) -> PropertyBlock | None:
-        """The split properties, or None where this block has to be decoded message by message."""
+        """Return the split properties, or None if this block must be decoded message by message."""
         if self._properties is None and not self._odd_properties:
             try:
                 self._properties = split_properties(

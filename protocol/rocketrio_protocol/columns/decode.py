@@ -1,12 +1,12 @@
-"""Many stored messages at once as Arrow columns: what Spark, and everything else that reads much, wants.
+"""Decodes many stored messages at once as Arrow columns, for Spark and other bulk readers.
 
-Only what is wanted is decoded. Decided per block: few messages go one by one (a block costs about
-0.4 ms however small), and so do compressed bodies, IPv6 hosts as text, and properties that break the
-usual pattern; everything else is decoded for all rows at once.
+Only the wanted columns are decoded, for all rows at once. A column is decoded message by message if there are few
+messages (a block costs about 0.4 ms, however small), and for compressed bodies, IPv6 hosts as text, and properties that
+break the usual pattern.
 
-Invariant: a column holds what the same property of `MessageExt` says, null for "has none". A time that no datetime
-holds is null as well, where `born_time` and `store_time` give the nearest one.
-Unlike Java: it has no such thing.
+Invariant: a column contains the values of the same property of `MessageExt`, and null if a message has none. A time
+outside the range of datetime is null too, where `born_time` and `store_time` are clamped.
+Unlike Java: Java has no such decoder.
 """
 
 import zlib
@@ -37,8 +37,8 @@ from rocketrio_protocol.record.vectors import HEAD_TYPE, Int64s, items_at_every_
 TIMESTAMP_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 _FEW_MESSAGES: Final = 16
-"""Up to it objects are faster than vectors (measured; see benchmarks/bench_columns.py)."""
-_TIME_DIGITS: Final = 18  # less than what a 64-bit number holds; LAST_TIME_MS has 15
+"""Up to this many messages objects are faster than vectors (benchmarks/bench_columns.py)."""
+_TIME_DIGITS: Final = 18  # Fits 64 bits; LAST_TIME_MS has 15 digits.
 
 
 def decode_columns(
@@ -49,16 +49,16 @@ def decode_columns(
     check_crc: bool = False,
     budget: InflateBudget | None = None,
 ) -> dict[str, Any]:
-    """The wanted columns (names of `COLUMN_TYPES`) of all messages in `chunk`, as Arrow arrays.
+    """Return the wanted columns (names of `COLUMN_TYPES`) of all messages in `chunk`, as Arrow arrays.
 
-    With `inflate=False` compressed bodies come as they are stored. `check_crc` compares every stored body
-    with the broker's checksum. What does not add up is a `RemoteProtocolError` naming the place. Compressed bodies that
-    grow beyond `budget`, by default INFLATE_LIMIT, are a `TooMuchToInflate` saying how many messages fit.
+    With `inflate=False` compressed bodies stay as they are stored. `check_crc` compares every stored body with the
+    broker's checksum. Raises RemoteProtocolError that names the place of a malformed message, and TooMuchToInflate if
+    decompressed bodies exceed `budget`, by default INFLATE_LIMIT; that error says how many messages fit.
     """
     budget = InflateBudget() if budget is None else budget
     if unknown := [name for name in wanted if name not in COLUMN_TYPES]:
         raise LocalProtocolError(
-            f"unknown column {', '.join(unknown)}; known are {', '.join(COLUMN_TYPES)}"
+            f"unknown column {', '.join(unknown)}; available: {', '.join(COLUMN_TYPES)}"
         )
     starts = record_starts(chunk)
     if len(starts) <= _FEW_MESSAGES:
@@ -79,7 +79,7 @@ def columns_of(
     inflate: bool = True,
     budget: InflateBudget | None = None,
 ) -> dict[str, Any]:
-    """The wanted columns of messages at hand, from what each says of itself. Raises TooMuchToInflate."""
+    """Return the wanted columns of these messages, decoded one by one. Raises TooMuchToInflate."""
     given = (inflate, InflateBudget() if budget is None else budget)
     return {name: _from_messages(name, messages, *given) for name in wanted}
 
@@ -96,7 +96,7 @@ def _check_crcs(messages: list[MessageExt]) -> None:
 def _from_messages(
     name: str, messages: Sequence[MessageExt], inflate: bool, budget: InflateBudget
 ) -> Any:
-    """One column the plain way, which is also what the fast ways are tested against."""
+    """Decode one column message by message; the tests compare the fast ways with this one."""
     values: Any
     if name == "deliver_time":
         return _times([_delivery_text(message) for message in messages])
@@ -142,7 +142,9 @@ def _host_text(host: tuple[str, int]) -> str:
 
 def _timestamps(milliseconds: Int64s) -> Any:
     out_of_range = (milliseconds > LAST_TIME_MS) | (milliseconds < FIRST_TIME_MS)
-    if out_of_range.any():  # a hostile or broken clock; Python, pandas and Spark cannot hold it
+    if (
+        out_of_range.any()
+    ):  # From a broken clock or a hostile producer: Python, pandas and Spark have no such time.
         return number_array(milliseconds * 1000, out_of_range).view(TIMESTAMP_TYPE)
     return number_array(milliseconds * 1000).view(TIMESTAMP_TYPE)
 
@@ -153,7 +155,7 @@ def _delivery_text(message: MessageExt) -> str | None:
 
 
 def _times(texts: Sequence[str | None]) -> Any:
-    """Epoch ms as properties hold them; null for none, and for what is no time."""
+    """Create a column of times from the text of epoch ms; null for None and for text that is not a time."""
     times = [
         int(text)
         if text is not None
@@ -180,7 +182,7 @@ def _number(name: str, kind: type[np.signedinteger[Any]]) -> _Builder:
 
 
 def _behind_hosts(name: str) -> _Builder:
-    """A number between the store host and the body."""
+    """Return the builder of a column of numbers between the store host and the body."""
     kind = HEAD_TYPE[name]
 
     def build(block: RecordBlock) -> Any:
@@ -205,7 +207,7 @@ def _host(name: str) -> _Builder:
         if block.shifted:
             return _one_by_one(name)(block)
         packed = np.ascontiguousarray(block.heads[name]).view(">u8")
-        few, places = np.unique(packed, return_inverse=True)  # hosts repeat
+        few, places = np.unique(packed, return_inverse=True)  # Hosts repeat.
         texts = [_host_text(_unpacked(int(host))) for host in few]
         return text_array(texts, pa.string()).take(number_array(places))
 
@@ -225,7 +227,7 @@ def _body(block: RecordBlock) -> Any:
 
 
 def _topic(block: RecordBlock) -> Any:
-    """What a pull brings is of one topic, so that one look at all of them saves taking them."""
+    """Decode the topics. All messages of a pull have one topic, so comparing them is faster than gathering them."""
     size = int(block.topic_sizes[0])
     if size and (block.topic_sizes == size).all():
         names = items_at_every_byte(block.chunk, f"V{size}")[block.topic_starts]
@@ -270,7 +272,7 @@ def _deliver_time(block: RecordBlock) -> Any:
     told = properties.values(PROPERTY_TIMER_OUT_MS)
     if told.null_count:
         told = pc.coalesce(told, properties.values(PROPERTY_TIMER_DELIVER_MS))
-    if told.null_count == len(told):  # as in most topics
+    if told.null_count == len(told):  # As in most topics.
         nothing = np.zeros(len(told), np.int64)
         return number_array(nothing, nothing == 0).view(TIMESTAMP_TYPE)
     return _times(told.to_pylist())
@@ -327,4 +329,4 @@ _COLUMNS: Final[dict[str, tuple[Any, _Builder]]] = {
 _BUILDERS: Final = {name: builder for name, (_, builder) in _COLUMNS.items()}
 
 COLUMN_TYPES: Final = {name: kind for name, (kind, _) in _COLUMNS.items()}
-"""Every column there is, with its Arrow type."""
+"""All columns with their Arrow types."""

@@ -1,12 +1,11 @@
-r"""The properties of many messages at once, as Arrow columns: the map, or single values by name.
+r"""Decodes the properties of many messages at once, as Arrow columns: the map, or single values by name.
 
-How: the property strings are gathered into one run of bytes, each behind a 0x02 and without its
-trailing one (4.9 writes none), so that the block reads `0x02 name 0x01 value 0x02 name 0x01 value ...`.
-Names and values are then two `take`s over that run.
+The property strings are gathered into one run of bytes, each after a 0x02 and without a trailing one (4.9 writes none),
+so that the run is `0x02 name 0x01 value 0x02 name 0x01 value ...`. Names and values are then two `take`s over it.
 
-Invariant: what a block answers is what `decode_properties` says of each message.
-Invariant: a block that breaks the pattern (an empty name or value, 0x01 inside a value, text that is
-not UTF-8) is refused as `OddProperties`, and its caller decodes it message by message.
+Invariant: the result is that of `decode_properties` for each message.
+Invariant: a block that breaks the pattern (an empty name or value, 0x01 inside a value, bytes that are not UTF-8)
+raises `OddProperties`, and the caller decodes it message by message.
 """
 
 from typing import Any, Final
@@ -25,19 +24,19 @@ Bytes = npt.NDArray[np.uint8]
 MAP_TYPE: Final = pa.map_(pa.string(), pa.string())
 
 _MASK_CODES: Final = 62
-"""Distinct names that fit the bits of one number, one each, in the search for repeated names."""
+"""Distinct names for which the search for repeated names can use one bit each of a 64-bit number."""
 
 
 class OddProperties(Exception):
-    """This block does not follow the pattern that can be read by columns."""
+    """The block does not follow the pattern that can be decoded by columns."""
 
 
 def gather(chunk: Any, starts: Int64s, sizes: Int64s, kind: Any) -> Any:
-    """The given pieces of `chunk` as one Arrow array of `kind` (binary or string; text is checked)."""
+    """Return pieces of `chunk` as an Arrow array of `kind`: binary, or string, which is checked to be UTF-8."""
     count = len(starts)
     if not count:
         return text_array([], kind)
-    # An array over the whole chunk whose elements are, in turn, a wanted piece and the gap behind it.
+    # An array over the whole chunk whose elements are alternately a wanted piece and the gap after it.
     offsets = np.empty(2 * count, np.int32)
     offsets[0::2] = starts
     offsets[1::2] = starts + sizes
@@ -49,7 +48,7 @@ def gather(chunk: Any, starts: Int64s, sizes: Int64s, kind: Any) -> Any:
 
 
 def as_text(pieces: Any) -> Any:
-    """Binary pieces as strings, or `OddProperties` where one is not UTF-8."""
+    """Return binaries as strings. Raises OddProperties if one is not UTF-8."""
     try:
         return pieces.cast(pa.string())
     except pa.ArrowInvalid as error:
@@ -57,23 +56,23 @@ def as_text(pieces: Any) -> Any:
 
 
 def _int32s(array: Any) -> Int32s:
-    """The offsets of a binary array, or the numbers of one of 32 bits; `to_numpy` would import pandas."""
+    """Return the offsets of a binary array, or the values of a 32-bit array; `to_numpy` would import pandas."""
     offsets: Int32s = np.frombuffer(array.buffers()[1], np.int32)[: len(array) + 1]
     return offsets
 
 
 @attrs.define
 class PropertyBlock:
-    """The properties of one block of messages, split but not yet gathered."""
+    """The properties of one block of messages, split into names and values."""
 
     text: Bytes
-    """All property strings, each behind one 0x02."""
+    """All property strings, each after one 0x02."""
     tokens: Any
-    """Arrow strings over `text`: 4k+1 is name k, 4k+3 value k, the others are separators."""
+    """Arrow strings over `text`: 4k+1 is name k, 4k+3 is value k, the others are separators."""
     name_starts: Int32s
     name_sizes: Int32s
     first_pairs: Int32s
-    """Of message i the pairs are `first_pairs[i]` to `first_pairs[i + 1]`."""
+    """Message i has the pairs from `first_pairs[i]` up to `first_pairs[i + 1]`."""
     _common_names: tuple[bytes, ...] | None = None
 
     @property
@@ -82,7 +81,8 @@ class PropertyBlock:
 
     @property
     def common_names(self) -> tuple[bytes, ...]:
-        """The names of each message, where all have the same in the same order; otherwise none. The usual case."""
+        """Return the names of each message if all have the same in the same order, which is usual; otherwise
+        nothing."""
         if self._common_names is None:
             self._common_names = self._find_common_names()
         return self._common_names
@@ -94,7 +94,7 @@ class PropertyBlock:
             return ()
         if not (np.diff(self.first_pairs) == per_message).all():
             return ()
-        # A row is what the one before it is: one long compare, where a row against the first is many short ones.
+        # Compare each row with the row before it: one long comparison instead of many short ones.
         if (self.name_sizes[per_message:] != self.name_sizes[:-per_message]).any():
             return ()
         names = self._names()
@@ -109,7 +109,7 @@ class PropertyBlock:
         return self.tokens.take(number_array(np.arange(1, len(self.tokens), 4, dtype=np.int32)))
 
     def values(self, name: str) -> Any:
-        """The value of `name` in each message, null where it has none; the last of several."""
+        """Return the value of `name` in each message: the last of several, null if there is none."""
         wanted = name.encode()
         if common := self.common_names:
             if wanted not in common:
@@ -124,11 +124,11 @@ class PropertyBlock:
         found = found[self._named(found, wanted)]
         owners = np.searchsorted(self.first_pairs, found, side="right") - 1
         pairs = np.full(self.message_count, -1, np.int32)
-        pairs[owners] = found  # of a repeated owner numpy keeps the last
+        pairs[owners] = found  # Of a repeated owner numpy keeps the last.
         return self.tokens.take(number_array(pairs * 4 + 3, pairs < 0))
 
     def _named(self, pairs: Any, wanted: bytes) -> Any:
-        """Which of these pairs have that name, given that theirs are as long."""
+        """Return which of these pairs have this name; their names must have its length."""
         starts = self.name_starts[pairs]
         holds = np.ones(len(pairs), bool)
         for at, piece in _pieces(wanted):
@@ -136,7 +136,7 @@ class PropertyBlock:
         return holds
 
     def maps(self) -> Any:
-        """All properties of each message."""
+        """Return the properties of each message as maps."""
         if common := self.common_names:
             return self._maps_of(common)
         names = self._names()
@@ -152,7 +152,7 @@ class PropertyBlock:
         return pa.MapArray.from_arrays(number_array(first_pairs), names, values)
 
     def _maps_of(self, common: tuple[bytes, ...]) -> Any:
-        """The maps where all messages have these names; of a repeated one the last counts."""
+        """Return the maps of messages that all have these names; of a repeated name the last value counts."""
         messages = self.message_count
         places = sorted({name: place for place, name in enumerate(common)}.values())
         rows = np.arange(0, len(self.name_sizes), len(common), dtype=np.int32)
@@ -163,7 +163,7 @@ class PropertyBlock:
         return pa.MapArray.from_arrays(number_array(first_pairs), names, values)
 
     def _last_of_each_name(self, names: Any) -> Int32s | None:
-        """The pairs that count where a message repeats a name; None where none does."""
+        """Return the pairs that count if some message repeats a name; None if none does."""
         count = len(names)
         encoded = names.dictionary_encode()
         codes: Int64s = _int32s(encoded.indices)[:count].astype(np.int64)
@@ -177,13 +177,13 @@ class PropertyBlock:
             ):
                 return None
         labels = owners * len(encoded.dictionary) + codes
-        # The first of the reversed labels is the last of the pairs.
+        # The first in reversed order is the last of the pairs.
         _, from_end = np.unique(labels[::-1], return_index=True)
         return None if len(from_end) == count else np.sort(count - 1 - from_end).astype(np.int32)
 
 
 def _pieces(wanted: bytes) -> list[tuple[int, Any]]:
-    """The bytes to look for, cut into numbers of 8, 4, 2 and 1 bytes, each with its place."""
+    """Cut the bytes to find into numbers of 8, 4, 2 and 1 bytes, each with its position."""
     pieces: list[tuple[int, Any]] = []
     at = 0
     for size in (8, 4, 2, 1):
@@ -194,9 +194,9 @@ def _pieces(wanted: bytes) -> list[tuple[int, Any]]:
 
 
 def split_properties(chunk: Any, starts: Int64s, sizes: Int64s) -> PropertyBlock:
-    """Find every name and value of the property strings at these places of `chunk`."""
+    """Find every name and value of the property strings at these positions of `chunk`."""
     given = sizes > 0
-    # The byte before a string, the low one of its length, gives the room for a separator.
+    # The byte before a string, the low byte of its length, makes room for a separator.
     trailing = given & (np.frombuffer(chunk, np.uint8)[starts + sizes - 1] == 2)
     run = gather(chunk, starts - given, sizes + given - trailing, pa.binary())
     offsets = _int32s(run)
@@ -208,7 +208,7 @@ def split_properties(chunk: Any, starts: Int64s, sizes: Int64s) -> PropertyBlock
     if len(separators) % 2:
         raise OddProperties
     opening, middle = separators[0::2], separators[1::2]
-    # Where all strings are alike, what holds for the first holds for all.
+    # If all strings have the same separators, checking the first is enough.
     checked = slice(None) if alike is None else slice(len(separators) // 2 // len(sizes))
     if (text[opening[checked]] != 2).any() or (text[middle[checked]] != 1).any():
         raise OddProperties
@@ -230,11 +230,11 @@ def split_properties(chunk: Any, starts: Int64s, sizes: Int64s) -> PropertyBlock
 
 
 def _separators_alike(text: Bytes, offsets: Int32s, width: int) -> Int32s | None:
-    """All places of 0x01 and 0x02, where they are the same in each string; a third of the time of a search."""
+    """Return the positions of 0x01 and 0x02 if they are the same in each string, in a third of the time of a search."""
     count = len(offsets) - 1
     if not width or width * count != len(text) or (np.diff(offsets) != width).any():
         return None
-    marks = text | -(text > 2).view(np.uint8)  # 255 for what is no separator
+    marks = text | -(text > 2).view(np.uint8)  # 255 for other bytes than separators
     if (marks[width:] != marks[:-width]).any():
         return None
     first = np.flatnonzero(marks[:width] <= 2).astype(np.int32)

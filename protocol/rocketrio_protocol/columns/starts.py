@@ -1,6 +1,6 @@
-"""Where each of many stored messages begins: by one vector compare where sizes repeat, otherwise by a walk.
+"""Finds the starts of many stored messages: by one vector comparison if all sizes are equal, otherwise one by one.
 
-Invariant: what is found leads to the very end of the chunk, or the chunk is refused.
+Invariant: the last record ends exactly at the end of the chunk, or the chunk is refused.
 """
 
 from typing import Any, Final
@@ -21,17 +21,19 @@ from rocketrio_protocol.record.layout import (
 from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
 MAX_CHUNK_SIZE: Final = 2**31 - 1
-"""Bytes: Arrow's offsets are 32-bit numbers."""
+"""Bytes; the offsets of Arrow arrays have 32 bits."""
 
 _SIZE: Final = head_struct("size")
 _MAGIC_AT: Final = HEAD_OFFSETS["magic"]
 
 
 def record_starts(chunk: Any) -> Int64s:
-    """Where each record of `chunk` begins; sizes that do not lead to its very end are refused."""
+    """Return where each record of `chunk` begins. Raises RemoteProtocolError if the sizes do not end with the chunk."""
     limit = len(chunk)
     if limit > MAX_CHUNK_SIZE:
-        raise LocalProtocolError(f"a chunk of {limit} bytes; columns take {MAX_CHUNK_SIZE} at most")
+        raise LocalProtocolError(
+            f"the chunk has {limit} bytes; {MAX_CHUNK_SIZE} is the limit for columns"
+        )
     if not limit:
         return np.empty(0, np.int64)
     if limit >= RECORD_OVERHEAD:
@@ -57,17 +59,17 @@ def _walk(chunk: Any, limit: int) -> list[int]:
             raise refused(position, f"its size is {size}")
         position += size
     if position != limit:
-        raise refused(starts[-1] if starts else 0, f"it goes beyond the {limit} bytes of the chunk")
+        raise refused(starts[-1] if starts else 0, f"it exceeds the {limit} bytes of the chunk")
     return starts
 
 
 def refused(position: int, why: str) -> RemoteProtocolError:
-    """What a record that cannot be is worth."""
+    """Return the error for a malformed record."""
     return RemoteProtocolError(f"no stored message at byte {position}: {why}")
 
 
 def check_magics(chunk: Any, starts: Int64s) -> None:
-    """Raise RemoteProtocolError unless a message begins at each of these places."""
+    """Check that a message begins at each of these positions. Raises RemoteProtocolError."""
     magics = items_at_every_byte(chunk, ">i4")[starts + _MAGIC_AT]
     holds = (magics == MAGIC_V1) | (magics == MAGIC_V2)
     if not holds.all():
@@ -75,6 +77,6 @@ def check_magics(chunk: Any, starts: Int64s) -> None:
 
 
 def any_compressed(chunk: Any, starts: Int64s) -> bool:
-    """Whether the body of any message that begins at these places is compressed."""
+    """Return whether the body of any message at these positions is compressed."""
     everywhere: npt.NDArray[np.uint8] = np.frombuffer(chunk, np.uint8)
     return bool((everywhere[starts + SYS_FLAG_END] & COMPRESSED).any())

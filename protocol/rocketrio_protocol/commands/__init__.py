@@ -1,4 +1,4 @@
-"""Which header classes belong to a request code: the list of everything this implementation speaks."""
+"""The headers of all requests and answers; COMMANDS lists every request code that rocketrio supports."""
 
 from typing import Final
 
@@ -106,4 +106,4 @@ _ANSWERS: Final[dict[type[RequestHeader], type[Header]]] = {
 COMMANDS: Final[dict[RequestCode, tuple[type[RequestHeader], type[Header]]]] = {
     request.code: (request, answer) for request, answer in _ANSWERS.items()
 }
-"""Request code to (header of the request, header of its answer)."""
+"""(header of the request, header of its answer) by request code."""

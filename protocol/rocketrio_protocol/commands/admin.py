@@ -1,4 +1,4 @@
-"""Administration of one broker: topics, groups, statistics, configuration, what slaves copy.
+"""Headers for the administration of one broker: topics, groups, statistics, configuration, and tables for slaves.
 
 Answers to: RocketMQ reference, sections 2.11 and 7.
 """
@@ -38,23 +38,23 @@ class DeleteTopicInBrokerRequestHeader(RequestHeader):
 
 @attrs.define
 class GetAllTopicConfigRequestHeader(RequestHeader):
-    """All topics with their DataVersion (slaves ask)."""
+    """Get all topics with their DataVersion (sent by slaves)."""
 
     code: ClassVar = RequestCode.GET_ALL_TOPIC_CONFIG
 
 
 @attrs.define
 class GetAllSubscriptionGroupConfigRequestHeader(RequestHeader):
-    """All groups with their DataVersion (slaves ask)."""
+    """Get all groups with their DataVersion (sent by slaves)."""
 
     code: ClassVar = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
 
 
 @attrs.define
 class GetAllConsumerOffsetRequestHeader(RequestHeader):
-    """All committed offsets (slaves ask); with `versions` our brokers add what makes one newer than another.
+    """Get all committed offsets (sent by slaves); with `versions` a rocketrio broker adds their versions.
 
-    A slave of ours says who it is, and the address of its end of the replication stream.
+    A rocketrio slave names itself, and the address of its end of the replication stream.
     """
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
@@ -65,14 +65,14 @@ class GetAllConsumerOffsetRequestHeader(RequestHeader):
 
 @attrs.define
 class GetAllDelayOffsetRequestHeader(RequestHeader):
-    """Progress of the delay levels (slaves ask)."""
+    """Get the progress of the delay levels (sent by slaves)."""
 
     code: ClassVar = RequestCode.GET_ALL_DELAY_OFFSET
 
 
 @attrs.define
 class GetAllDelayOffsetResponseHeader(Header):
-    """The body is DelayOffsetWrapper. It holds for a log that reaches this address; only our brokers say so."""
+    """The body is DelayOffsetWrapper; a rocketrio broker adds the log offset up to which the progress is valid."""
 
     log_end_offset: int | None = wire("rocketrioLogEnd", default=None)
 
@@ -86,7 +86,7 @@ class UpdateAndCreateSubscriptionGroupRequestHeader(RequestHeader):
 
 @attrs.define
 class DeleteSubscriptionGroupRequestHeader(RequestHeader):
-    """Remove a group, with its offsets where asked."""
+    """Remove a group, and optionally its offsets."""
 
     code: ClassVar = RequestCode.DELETE_SUBSCRIPTIONGROUP
     group_name: str
@@ -96,14 +96,14 @@ class DeleteSubscriptionGroupRequestHeader(RequestHeader):
 
 @attrs.define
 class GetBrokerRuntimeInfoRequestHeader(RequestHeader):
-    """A table of text about the running broker."""
+    """Get a table of strings about the running broker."""
 
     code: ClassVar = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
 @attrs.define
 class GetBrokerConfigRequestHeader(RequestHeader):
-    """The configuration in Java properties form."""
+    """Get the configuration as Java properties."""
 
     code: ClassVar = RequestCode.GET_BROKER_CONFIG
 
@@ -117,14 +117,14 @@ class GetBrokerConfigResponseHeader(Header):
 
 @attrs.define
 class UpdateBrokerConfigRequestHeader(RequestHeader):
-    """Change settings at run time; the body is text in Java properties form."""
+    """Change settings at run time; the body is Java properties."""
 
     code: ClassVar = RequestCode.UPDATE_BROKER_CONFIG
 
 
 @attrs.define
 class GetTopicStatsInfoRequestHeader(RequestHeader):
-    """Bounds and last store time of a topic's queues."""
+    """Get the bounds and the last store time of a topic's queues."""
 
     code: ClassVar = RequestCode.GET_TOPIC_STATS_INFO
     topic: str
@@ -132,7 +132,7 @@ class GetTopicStatsInfoRequestHeader(RequestHeader):
 
 @attrs.define
 class GetConsumeStatsRequestHeader(RequestHeader):
-    """Progress of a group, queue by queue."""
+    """Get the progress of a group in each queue."""
 
     code: ClassVar = RequestCode.GET_CONSUME_STATS
     consumer_group: str
@@ -141,7 +141,7 @@ class GetConsumeStatsRequestHeader(RequestHeader):
 
 @attrs.define
 class GetConsumerConnectionListRequestHeader(RequestHeader):
-    """Who is connected for a consumer group."""
+    """Get the connected clients of a consumer group."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_CONNECTION_LIST
     consumer_group: str
@@ -149,7 +149,7 @@ class GetConsumerConnectionListRequestHeader(RequestHeader):
 
 @attrs.define
 class GetProducerConnectionListRequestHeader(RequestHeader):
-    """Who is connected for a producer group."""
+    """Get the connected clients of a producer group."""
 
     code: ClassVar = RequestCode.GET_PRODUCER_CONNECTION_LIST
     producer_group: str
@@ -157,7 +157,7 @@ class GetProducerConnectionListRequestHeader(RequestHeader):
 
 @attrs.define
 class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
-    """The groups that consume a topic."""
+    """Get the groups that consume a topic."""
 
     code: ClassVar = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
     topic: str
@@ -165,7 +165,7 @@ class QueryTopicConsumeByWhoRequestHeader(RequestHeader):
 
 @attrs.define
 class QueryConsumeTimeSpanRequestHeader(RequestHeader):
-    """How far in time a group is on each queue of a topic."""
+    """Get the store times up to which a group has consumed each queue of a topic."""
 
     code: ClassVar = RequestCode.QUERY_CONSUME_TIME_SPAN
     topic: str
@@ -174,14 +174,14 @@ class QueryConsumeTimeSpanRequestHeader(RequestHeader):
 
 @attrs.define
 class GetSystemTopicListFromBrokerRequestHeader(RequestHeader):
-    """The broker's own topics."""
+    """Get the system topics of the broker."""
 
     code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
 
 
 @attrs.define
 class QueryCorrectionOffsetRequestHeader(RequestHeader):
-    """The lowest offsets of other groups on a topic."""
+    """Get the lowest offsets of other groups on a topic."""
 
     code: ClassVar = RequestCode.QUERY_CORRECTION_OFFSET
     topic: str
@@ -202,7 +202,7 @@ class CloneGroupOffsetRequestHeader(RequestHeader):
 
 @attrs.define
 class ViewBrokerStatsDataRequestHeader(RequestHeader):
-    """One statistic over minute, hour and day."""
+    """Get one statistic for the last minute, hour and day."""
 
     code: ClassVar = RequestCode.VIEW_BROKER_STATS_DATA
     stats_name: str
@@ -211,7 +211,7 @@ class ViewBrokerStatsDataRequestHeader(RequestHeader):
 
 @attrs.define
 class GetBrokerConsumeStatsRequestHeader(RequestHeader):
-    """Progress of all groups."""
+    """Get the progress of all groups."""
 
     code: ClassVar = RequestCode.GET_BROKER_CONSUME_STATS
     is_order: bool
@@ -219,7 +219,7 @@ class GetBrokerConsumeStatsRequestHeader(RequestHeader):
 
 @attrs.define
 class ResetOffsetRequestHeader(RequestHeader):
-    """An operator sets a group back (or forward) to a time."""
+    """Reset a group to a time, backward or forward."""
 
     code: ClassVar = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     topic: str
@@ -232,7 +232,7 @@ class ResetOffsetRequestHeader(RequestHeader):
 
 @attrs.define
 class GetTopicConfigRequestHeader(RequestHeader):
-    """One topic's settings (5.x)."""
+    """Get the settings of one topic (5.x)."""
 
     code: ClassVar = RequestCode.GET_TOPIC_CONFIG
     topic: str
@@ -241,7 +241,7 @@ class GetTopicConfigRequestHeader(RequestHeader):
 
 @attrs.define
 class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
-    """One group's settings (5.x)."""
+    """Get the settings of one group (5.x)."""
 
     code: ClassVar = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
     group: str
@@ -249,14 +249,14 @@ class GetSubscriptionGroupConfigRequestHeader(RequestHeader):
 
 @attrs.define
 class GetBrokerHAStatusRequestHeader(RequestHeader):
-    """How replication stands (5.x)."""
+    """Get the state of replication (5.x)."""
 
     code: ClassVar = RequestCode.GET_BROKER_HA_STATUS
 
 
 @attrs.define
 class ChangeBrokerRoleRequestHeader(RequestHeader):
-    """Take another role at run time: async-master, sync-master or slave, with the id that goes with it."""
+    """Change the broker's role at run time: async-master, sync-master or slave, with the matching broker id."""
 
     code: ClassVar = RequestCode.CHANGE_BROKER_ROLE
     role: str
@@ -265,7 +265,7 @@ class ChangeBrokerRoleRequestHeader(RequestHeader):
 
 @attrs.define
 class ClaimSlaveIdRequestHeader(RequestHeader):
-    """To a master of ours that takes writes: a broker of its name wants to follow it."""
+    """Ask a rocketrio master for a slave id: a broker of the same name wants to follow it."""
 
     code: ClassVar = RequestCode.CLAIM_SLAVE_ID
     broker_name: str
@@ -274,14 +274,14 @@ class ClaimSlaveIdRequestHeader(RequestHeader):
 
 @attrs.define
 class ClaimSlaveIdResponseHeader(Header):
-    """The id it may have, which no other has."""
+    """The id that the broker may use; no other broker has it."""
 
     broker_id: int
 
 
 @attrs.define
 class CheckLogRequestHeader(RequestHeader):
-    """To a rocketrio broker: how the check of its log stands; with `start` begin one, at `rate` bytes a second."""
+    """Ask a rocketrio broker for the state of its log check; with `start` begin one, at `rate` bytes a second."""
 
     code: ClassVar = RequestCode.CHECK_LOG
     start: bool = False
@@ -290,7 +290,7 @@ class CheckLogRequestHeader(RequestHeader):
 
 @attrs.define
 class GetLogDigestRequestHeader(RequestHeader):
-    """To a rocketrio broker: a digest of its log between two addresses."""
+    """Ask a rocketrio broker for a digest of its log between two offsets."""
 
     code: ClassVar = RequestCode.GET_LOG_DIGEST
     start_offset: int
@@ -299,55 +299,55 @@ class GetLogDigestRequestHeader(RequestHeader):
 
 @attrs.define
 class GetLogDigestResponseHeader(Header):
-    """Of exactly these bytes (BLAKE2b, 16 bytes, hexadecimal); None where the broker does not have all of them."""
+    """BLAKE2b of these bytes (16 bytes, hexadecimal); None if the broker does not have all of them."""
 
     digest: str | None = None
 
 
 @attrs.define
 class HandOverRequestHeader(RequestHeader):
-    """To a master of ours: change places with a slave; with `dry_run` only say whether that can be."""
+    """Ask a rocketrio master to exchange roles with a slave; with `dry_run` only check whether that is possible."""
 
     code: ClassVar = RequestCode.HAND_OVER
     to_id: int | None = None
-    """The slave's id; None leaves the choice to the master."""
+    """The slave's id; with None the master chooses."""
     dry_run: bool = False
 
 
 @attrs.define
 class HandOverResponseHeader(Header):
-    """Who the slave is, or was."""
+    """The slave, and the result of the hand-over."""
 
     broker_id: int
     broker_addr: str
     log_end_offset: int
-    """Where the master's log ends, or ended."""
+    """The end of the master's log, at the time of the hand-over if there was one."""
     slave_ack_offset: int
-    """What the slave had of it before."""
+    """Up to where the slave had the log before."""
     millis: int = 0
-    """How long no master took writes; 0 of a dry run."""
+    """How long there was no master that accepted writes; 0 after a dry run."""
 
 
 @attrs.define
 class TakeOverRequestHeader(RequestHeader):
-    """From a master to the slave that is to succeed it, step by step: `prepare`, `take`, `ask`."""
+    """Sent by a master to the slave that will succeed it, in the steps `prepare`, `take` and `ask`."""
 
     code: ClassVar = RequestCode.TAKE_OVER
     step: str
     token: str
-    """Names one hand-over."""
+    """Identifies one hand-over."""
     broker_name: str
     master_addr: str
-    """Where the master answers requests."""
+    """The address at which the master answers requests."""
     role: str = ""
-    """Of `take`: the master's role, which the slave gets."""
+    """In the step `take`: the master's role, which the slave takes over."""
     log_end_offset: int = -1
-    """Of `take`: where the log of both ends."""
+    """In the step `take`: the end of both logs."""
 
 
 @attrs.define
 class TakeOverResponseHeader(Header):
-    """What became of the hand-over at the slave."""
+    """The state of the hand-over at the slave."""
 
     state: str
-    """`prepared`; `void`, never to be; `taken`, it is master from now on; `leads`, and takes writes."""
+    """`prepared`; `void`: it will not happen; `taken`: the slave is the master now; `leads`: it accepts writes."""

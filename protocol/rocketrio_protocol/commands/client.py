@@ -13,9 +13,9 @@ from rocketrio_protocol.headers import Header, RequestHeader, wire
 
 @attrs.define
 class HeartBeatRequestHeader(RequestHeader):
-    """The body is HeartbeatData. The field is ours, and read past by Apache.
+    """The body is HeartbeatData. The field is a rocketrio extension, which Apache ignores.
 
-    `static_grace` is how many seconds the client stays a member of its groups after its connection ended.
+    `static_grace` is for how many seconds the client stays a member of its groups after its connection has ended.
     """
 
     code: ClassVar = RequestCode.HEART_BEAT
@@ -24,14 +24,14 @@ class HeartBeatRequestHeader(RequestHeader):
 
 @attrs.define
 class HeartBeatResponseHeader(Header):
-    """How many seconds of that the broker grants; absent in Apache's answers, who grant none."""
+    """How many seconds of `static_grace` the broker grants; absent in Apache's answers, which means none."""
 
     static_grace: int | None = wire("rocketrioStaticGrace", default=None)
 
 
 @attrs.define
 class UnregisterClientRequestHeader(RequestHeader):
-    """One client leaves one group."""
+    """Remove a client from a group."""
 
     code: ClassVar = RequestCode.UNREGISTER_CLIENT
     client_id: str = wire("clientID")
@@ -41,7 +41,7 @@ class UnregisterClientRequestHeader(RequestHeader):
 
 @attrs.define
 class GetConsumerListByGroupRequestHeader(RequestHeader):
-    """The client ids of a group's members; the body of the answer is ConsumerIdList."""
+    """Get the client ids of a group's members; the body of the answer is ConsumerIdList."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_LIST_BY_GROUP
     consumer_group: str
@@ -49,7 +49,7 @@ class GetConsumerListByGroupRequestHeader(RequestHeader):
 
 @attrs.define
 class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
-    """Broker to client, oneway: the members of a group changed, rebalance now."""
+    """Broker to client, oneway: the members of a group have changed; rebalance now."""
 
     code: ClassVar = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     consumer_group: str
@@ -57,6 +57,6 @@ class NotifyConsumerIdsChangedRequestHeader(RequestHeader):
 
 @attrs.define
 class CheckClientConfigRequestHeader(RequestHeader):
-    """No fields; the body names a subscription to check."""
+    """Check a subscription, which is in the body; no fields."""
 
     code: ClassVar = RequestCode.CHECK_CLIENT_CONFIG

@@ -1,4 +1,4 @@
-"""The name server: registration (103, 104, 217, 322), routes (105), cluster and topic lists, KV configuration.
+"""Headers of name servers: registration (103, 104, 217, 322), routes (105), brokers, topics, KV configuration.
 
 Answers to: RocketMQ reference, section 2.12. Bodies are in `bodies/route.py` and `bodies/topics.py`.
 """
@@ -27,7 +27,7 @@ class RegisterBrokerRequestHeader(RequestHeader):
 
 @attrs.define
 class RegisterBrokerResponseHeader(Header):
-    """For slaves only: where their master is, when the name server knows one."""
+    """The address of the master, for slaves, if the name server knows one."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
@@ -35,7 +35,7 @@ class RegisterBrokerResponseHeader(Header):
 
 @attrs.define
 class UnregisterBrokerRequestHeader(RequestHeader):
-    """One address of a broker name leaves."""
+    """Remove one address of a broker name."""
 
     code: ClassVar = RequestCode.UNREGISTER_BROKER
     broker_name: str
@@ -46,7 +46,7 @@ class UnregisterBrokerRequestHeader(RequestHeader):
 
 @attrs.define
 class RegisterTopicRequestHeader(RequestHeader):
-    """One topic of a registered broker, to name servers of 5.x; the body is TopicRouteData with its queues alone."""
+    """Register one topic of a broker with a 5.x name server; the body is TopicRouteData that has only its queues."""
 
     code: ClassVar = RequestCode.REGISTER_TOPIC_IN_NAMESRV
     topic: str
@@ -54,7 +54,7 @@ class RegisterTopicRequestHeader(RequestHeader):
 
 @attrs.define
 class QueryDataVersionRequestHeader(RequestHeader):
-    """Does the name server know this version of the broker's topics? The body is the DataVersion."""
+    """Ask whether the name server has this version of the broker's topics; the body is the DataVersion."""
 
     code: ClassVar = RequestCode.QUERY_DATA_VERSION
     broker_name: str
@@ -65,14 +65,14 @@ class QueryDataVersionRequestHeader(RequestHeader):
 
 @attrs.define
 class QueryDataVersionResponseHeader(Header):
-    """Whether a registration is needed."""
+    """Says whether a registration is needed."""
 
     changed: bool
 
 
 @attrs.define
 class GetRouteInfoRequestHeader(RequestHeader):
-    """Who serves a topic; the body of the answer is TopicRouteData."""
+    """Get the route of a topic; the body of the answer is TopicRouteData."""
 
     code: ClassVar = RequestCode.GET_ROUTEINFO_BY_TOPIC
     topic: str
@@ -81,21 +81,21 @@ class GetRouteInfoRequestHeader(RequestHeader):
 
 @attrs.define
 class GetBrokerClusterInfoRequestHeader(RequestHeader):
-    """All brokers; the body of the answer is ClusterInfo."""
+    """Get all brokers; the body of the answer is ClusterInfo."""
 
     code: ClassVar = RequestCode.GET_BROKER_CLUSTER_INFO
 
 
 @attrs.define
 class GetAllTopicListRequestHeader(RequestHeader):
-    """All topics; the body of the answer is TopicList."""
+    """Get all topics; the body of the answer is TopicList."""
 
     code: ClassVar = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
 
 
 @attrs.define
 class GetTopicsByClusterRequestHeader(RequestHeader):
-    """The topics that brokers of one cluster serve."""
+    """Get the topics that brokers of one cluster serve."""
 
     code: ClassVar = RequestCode.GET_TOPICS_BY_CLUSTER
     cluster: str
@@ -103,14 +103,14 @@ class GetTopicsByClusterRequestHeader(RequestHeader):
 
 @attrs.define
 class GetSystemTopicListFromNsRequestHeader(RequestHeader):
-    """Cluster and broker names, which are topics too."""
+    """Get the names of clusters and brokers, which are topics too."""
 
     code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
 
 
 @attrs.define
 class DeleteTopicInNamesrvRequestHeader(RequestHeader):
-    """Forget a topic's routes."""
+    """Remove the routes of a topic."""
 
     code: ClassVar = RequestCode.DELETE_TOPIC_IN_NAMESRV
     topic: str
@@ -119,7 +119,7 @@ class DeleteTopicInNamesrvRequestHeader(RequestHeader):
 
 @attrs.define
 class WipeWritePermRequestHeader(RequestHeader):
-    """Take the write permission from all queues of a broker."""
+    """Remove the write permission of all queues of a broker."""
 
     code: ClassVar = RequestCode.WIPE_WRITE_PERM_OF_BROKER
     broker_name: str
@@ -134,7 +134,7 @@ class WipeWritePermResponseHeader(Header):
 
 @attrs.define
 class AddWritePermRequestHeader(RequestHeader):
-    """Give it back."""
+    """Restore the write permission of all queues of a broker."""
 
     code: ClassVar = RequestCode.ADD_WRITE_PERM_OF_BROKER
     broker_name: str
@@ -149,7 +149,7 @@ class AddWritePermResponseHeader(Header):
 
 @attrs.define
 class PutKVConfigRequestHeader(RequestHeader):
-    """Store one value."""
+    """Store one value in the KV configuration."""
 
     code: ClassVar = RequestCode.PUT_KV_CONFIG
     namespace: str
@@ -159,7 +159,7 @@ class PutKVConfigRequestHeader(RequestHeader):
 
 @attrs.define
 class GetKVConfigRequestHeader(RequestHeader):
-    """Read one value."""
+    """Get one value of the KV configuration."""
 
     code: ClassVar = RequestCode.GET_KV_CONFIG
     namespace: str
@@ -168,14 +168,14 @@ class GetKVConfigRequestHeader(RequestHeader):
 
 @attrs.define
 class GetKVConfigResponseHeader(Header):
-    """The value."""
+    """The value of the KV configuration."""
 
     value: str | None = None
 
 
 @attrs.define
 class DeleteKVConfigRequestHeader(RequestHeader):
-    """Remove one value."""
+    """Remove one value of the KV configuration."""
 
     code: ClassVar = RequestCode.DELETE_KV_CONFIG
     namespace: str
@@ -184,7 +184,7 @@ class DeleteKVConfigRequestHeader(RequestHeader):
 
 @attrs.define
 class GetKVListByNamespaceRequestHeader(RequestHeader):
-    """All values of a namespace; the body of the answer is KVTable."""
+    """Get all values of a namespace; the body of the answer is KVTable."""
 
     code: ClassVar = RequestCode.GET_KVLIST_BY_NAMESPACE
     namespace: str

@@ -15,19 +15,19 @@ from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.headers import RequestHeader, wire
 
 DEAD_LETTER_LEVEL = -1
-"""The delay level of a message that shall not come again; any below 0 means it."""
+"""The delay level of a message that becomes a dead letter; so does any level below 0."""
 BROKER_DECIDES_LEVEL = 0
-"""The delay level by which the broker waits longer each time."""
+"""The delay level with which the broker increases the delay each time."""
 FIRST_RETRY_LEVEL = 3
-"""The delay level of the first redelivery; each further one waits one level more."""
+"""The delay level of the first redelivery; each further one has the next level."""
 
 TO_THE_END = -1
-"""The timestamp of a reset that skips everything."""
+"""The timestamp of a reset that skips all messages."""
 
 
 @attrs.define
 class ConsumerSendMsgBackRequestHeader(RequestHeader):
-    """A message that could not be consumed goes back to its group; `offset` is its address in the log."""
+    """Send back a message that could not be consumed; `offset` is its offset in the log."""
 
     code: ClassVar = RequestCode.CONSUMER_SEND_MSG_BACK
     offset: int
@@ -42,9 +42,10 @@ class ConsumerSendMsgBackRequestHeader(RequestHeader):
 
 @attrs.define
 class LockBatchMqRequestHeader(RequestHeader):
-    """The body is LockBatch, the answer's LockedBatch. The field is a rocketrio extension, which Apache ignores.
+    """Lock queues for one member; the body is LockBatch, the answer's body is LockedBatch.
 
-    `holds`: whether the member works with these queues' locks now, which perhaps a former run of the broker gave.
+    `holds` is a rocketrio extension, which Apache ignores: whether the member already uses these locks, which a broker
+    may have granted before a restart.
     """
 
     code: ClassVar = RequestCode.LOCK_BATCH_MQ
@@ -53,14 +54,14 @@ class LockBatchMqRequestHeader(RequestHeader):
 
 @attrs.define
 class UnlockBatchMqRequestHeader(RequestHeader):
-    """No fields; the body is LockBatch."""
+    """Release locks of queues; the body is LockBatch; no fields."""
 
     code: ClassVar = RequestCode.UNLOCK_BATCH_MQ
 
 
 @attrs.define
 class ResetConsumerClientOffsetRequestHeader(RequestHeader):
-    """Broker to consumer, oneway: go on from the offsets in the body, a ResetOffsetBody."""
+    """Broker to consumer, oneway: continue at the offsets in the body, which is ResetOffsetBody."""
 
     code: ClassVar = RequestCode.RESET_CONSUMER_CLIENT_OFFSET
     topic: str
@@ -71,7 +72,7 @@ class ResetConsumerClientOffsetRequestHeader(RequestHeader):
 
 @attrs.define
 class GetConsumerStatusFromClientRequestHeader(RequestHeader):
-    """Broker to consumer: the offsets it holds in memory; the answer's body is ConsumerStatusBody."""
+    """Broker to consumer: get the offsets in its memory; the answer's body is ConsumerStatusBody."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
     topic: str
@@ -81,7 +82,7 @@ class GetConsumerStatusFromClientRequestHeader(RequestHeader):
 
 @attrs.define
 class GetConsumerStatusRequestHeader(RequestHeader):
-    """Console to broker: the same of every member of a group, or of the one whose client id is `client_addr`."""
+    """Console to broker: get these offsets of all members of a group, or of the client id in `client_addr`."""
 
     code: ClassVar = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
     topic: str
@@ -91,7 +92,7 @@ class GetConsumerStatusRequestHeader(RequestHeader):
 
 @attrs.define
 class GetConsumerRunningInfoRequestHeader(RequestHeader):
-    """Console to broker to consumer: how it is doing."""
+    """Console to broker to consumer: get its state; the answer's body is ConsumerRunningInfo."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_RUNNING_INFO
     consumer_group: str
@@ -101,7 +102,7 @@ class GetConsumerRunningInfoRequestHeader(RequestHeader):
 
 @attrs.define
 class ConsumeMessageDirectlyRequestHeader(RequestHeader):
-    """Console to broker to consumer: consume this message now, out of turn; `msg_id` is an offset id."""
+    """Console to broker to consumer: handle this message now; `msg_id` is an offset id."""
 
     code: ClassVar = RequestCode.CONSUME_MESSAGE_DIRECTLY
     consumer_group: str

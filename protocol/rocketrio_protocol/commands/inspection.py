@@ -13,7 +13,7 @@ from rocketrio_protocol.headers import RequestHeader, wire
 
 @attrs.define
 class QueryConsumeQueueRequestHeader(RequestHeader):
-    """Entries of a queue from `queue_offset` on; with a group, also which of them it would be given."""
+    """Get the entries of a queue from `queue_offset` on; for a group, also which of them it would receive."""
 
     code: ClassVar = RequestCode.QUERY_CONSUME_QUEUE
     topic: str
@@ -25,14 +25,14 @@ class QueryConsumeQueueRequestHeader(RequestHeader):
 
 @attrs.define
 class GetAllProducerInfoRequestHeader(RequestHeader):
-    """Who is connected as a producer, by group; the answer's body is ProducerTableInfo."""
+    """Get the connected producers by group; the answer's body is ProducerTableInfo."""
 
     code: ClassVar = RequestCode.GET_ALL_PRODUCER_INFO
 
 
 @attrs.define
 class QueryTopicsByConsumerRequestHeader(RequestHeader):
-    """The topics on which a group has committed; the answer's body is TopicList."""
+    """Get the topics on which a group has committed offsets; the answer's body is TopicList."""
 
     code: ClassVar = RequestCode.QUERY_TOPICS_BY_CONSUMER
     group: str
@@ -40,7 +40,7 @@ class QueryTopicsByConsumerRequestHeader(RequestHeader):
 
 @attrs.define
 class QuerySubscriptionByConsumerRequestHeader(RequestHeader):
-    """What a connected group subscribes to on a topic; the answer's body is GroupSubscription."""
+    """Get the subscription of a connected group to a topic; the answer's body is GroupSubscription."""
 
     code: ClassVar = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
     group: str

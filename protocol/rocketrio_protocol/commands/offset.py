@@ -1,8 +1,8 @@
-"""Offsets: a group's progress (14, 15), a queue's bounds (30, 31), times (29, 32).
+"""Headers about offsets: a group's progress (14, 15), a queue's bounds (30, 31), times (29, 32).
 
-Fields that begin with `rocketrio` pass between our clients and brokers only (docs/decisions/0014): Apache's peers
-ignore them, and who does not send them gets none. `bname` is for a 5.x proxy, which chooses the broker by it; brokers
-ignore it.
+Fields whose names begin with `rocketrio` are only used between rocketrio clients and brokers (docs/decisions/0014).
+Apache's peers ignore them, and a broker sends them only to a client that sent some. `bname` is for a 5.x proxy, which
+chooses the broker by it; brokers ignore it.
 
 Answers to: RocketMQ reference, section 2.4.
 """
@@ -17,21 +17,22 @@ from rocketrio_protocol.headers import Header, RequestHeader, wire
 
 
 class CommitOutcome(StrEnum):
-    """What became of a commit that named its generation."""
+    """The result of a commit that named its generation."""
 
     STORED = "stored"
-    """What stands is this offset, or a higher one of the same generation."""
+    """The stored offset is this one, or a higher one of the same generation."""
     RESET = "reset"
-    """Dropped: an operator has reset the group's offset since its sender asked for it."""
+    """Dropped, because an operator has reset the group's offset since the sender read it."""
     CUT = "cut"
-    """Dropped: the log became shorter since its sender read that far, and other messages have those offsets now."""
+    """Dropped, because the log was cut since the sender read up to there, and other messages have these offsets now."""
     UNCLAIMED = "unclaimed"
-    """Dropped: it would lower what stands, and its sender was not the last to claim the queue here."""
+    """Dropped, because it would lower the stored offset and the sender is not the last client that claimed the
+    queue."""
 
 
 @attrs.define
 class QueryConsumerOffsetRequestHeader(RequestHeader):
-    """A group's committed offset; with `set_zero_if_not_found=False` a 5.x broker answers 22 rather than 0."""
+    """Get a group's committed offset; with `set_zero_if_not_found=False` a 5.x broker answers 22 instead of 0."""
 
     code: ClassVar = RequestCode.QUERY_CONSUMER_OFFSET
     consumer_group: str
@@ -39,19 +40,19 @@ class QueryConsumerOffsetRequestHeader(RequestHeader):
     queue_id: int
     set_zero_if_not_found: bool | None = None
     claim: str | None = wire("rocketrioClaim", default=None)
-    """The client that takes the queue over: its commits may go back after a seek, those of earlier owners no more."""
+    """The client that takes over the queue: only its commits may lower the offset after a seek."""
     with_epoch: bool | None = wire("rocketrioWithEpoch", default=None)
-    """The answer shall name the epoch of the log, as it does where the queue is claimed."""
+    """Asks for the epoch of the log in the answer, which an answer to a claim always has."""
     broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
 class QueryConsumerOffsetResponseHeader(Header):
-    """The answer to 14: also to one of QUERY_NOT_FOUND if the queue was claimed, then without an offset."""
+    """The answer to 14; with QUERY_NOT_FOUND it has no offset, and the other fields only if the queue was claimed."""
 
     offset: int | None = None
     ownership: str | None = wire("rocketrioOwnership", default=None)
-    """What commits are to carry as proof of the claim."""
+    """The proof of the claim, which commits carry."""
     generation: str | None = wire("rocketrioGeneration", default=None)
     epoch: str | None = wire("rocketrioEpoch", default=None)
     """The epoch of the log that the offset belongs to (docs/decisions/0036)."""
@@ -59,7 +60,7 @@ class QueryConsumerOffsetResponseHeader(Header):
 
 @attrs.define
 class UpdateConsumerOffsetRequestHeader(RequestHeader):
-    """Commit a group's offset for a queue; without a generation the last commit wins, as at Apache's brokers."""
+    """Commit a group's offset for a queue; without a generation the last commit wins, as in Apache."""
 
     code: ClassVar = RequestCode.UPDATE_CONSUMER_OFFSET
     consumer_group: str
@@ -67,20 +68,20 @@ class UpdateConsumerOffsetRequestHeader(RequestHeader):
     queue_id: int
     commit_offset: int
     generation: str | None = wire("rocketrioGeneration", default=None)
-    """As a broker told it: nothing newer is overwritten."""
+    """The generation that a broker reported: the commit does not overwrite a newer one."""
     ownership: str | None = wire("rocketrioOwnership", default=None)
     seek: bool | None = wire("rocketrioSeek", default=None)
-    """The consumer went there on purpose: the owner's commit counts also if it is lower."""
+    """True after a seek: the owner's commit counts even if it lowers the offset."""
     reset: bool | None = wire("rocketrioReset", default=None)
-    """An operator puts the group there: newer than what any client committed."""
+    """True for a reset by an operator, which is newer than any commit of a client."""
     epoch: str | None = wire("rocketrioEpoch", default=None)
-    """The epoch of the log that the position comes from: a log that became shorter since refuses what lies beyond."""
+    """The epoch of the log that the offset is from: a log that was cut since then refuses offsets beyond the cut."""
     broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
 class UpdateConsumerOffsetResponseHeader(Header):
-    """The answer to 15, if the commit named a generation: what became of it, and what stands now."""
+    """The answer to 15, if the commit named a generation: its outcome and the stored offset."""
 
     outcome: str | None = wire("rocketrioOutcome", default=None)
     generation: str | None = wire("rocketrioGeneration", default=None)
@@ -89,7 +90,7 @@ class UpdateConsumerOffsetResponseHeader(Header):
 
 @attrs.define
 class GetMaxOffsetRequestHeader(RequestHeader):
-    """The offset the queue's next message will get."""
+    """Get the offset of the queue's next message."""
 
     code: ClassVar = RequestCode.GET_MAX_OFFSET
     topic: str
@@ -100,7 +101,7 @@ class GetMaxOffsetRequestHeader(RequestHeader):
 
 @attrs.define
 class GetMinOffsetRequestHeader(RequestHeader):
-    """The offset of the queue's oldest message."""
+    """Get the offset of the queue's oldest message."""
 
     code: ClassVar = RequestCode.GET_MIN_OFFSET
     topic: str
@@ -110,7 +111,7 @@ class GetMinOffsetRequestHeader(RequestHeader):
 
 @attrs.define
 class SearchOffsetRequestHeader(RequestHeader):
-    """The offset that belongs to a store time in epoch ms."""
+    """Get the offset for a store time in epoch ms."""
 
     code: ClassVar = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     topic: str
@@ -122,7 +123,7 @@ class SearchOffsetRequestHeader(RequestHeader):
 
 @attrs.define
 class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
-    """Store time in epoch ms of the queue's oldest message."""
+    """Get the store time of the queue's oldest message."""
 
     code: ClassVar = RequestCode.GET_EARLIEST_MSG_STORETIME
     topic: str
@@ -132,7 +133,7 @@ class GetEarliestMsgStoretimeRequestHeader(RequestHeader):
 
 @attrs.define
 class OffsetResponseHeader(Header):
-    """The answer to 14, 29, 30 and 31; to 30 slaves of ours add how long ago they were level with their master."""
+    """The answer to 29, 30 and 31; a rocketrio slave adds to 30 how long ago it had all messages of its master."""
 
     offset: int
     level_millis: int | None = wire("rocketrioLevelMillis", default=None)

@@ -1,4 +1,4 @@
-"""Pulling: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), one header for both.
+"""Headers of pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) share one.
 
 Answers to: PullMessageRequestHeader, PullMessageResponseHeader, PullSysFlag; RocketMQ reference, section 2.3.
 """
@@ -13,7 +13,7 @@ from rocketrio_protocol.headers import Header, RequestHeader, wire
 
 
 class PullSysFlag(IntFlag):
-    """What the other fields of a pull mean."""
+    """Flags that say which fields of a pull are used."""
 
     COMMIT_OFFSET = 1
     SUSPEND = 2
@@ -26,9 +26,10 @@ class PullSysFlag(IntFlag):
 class PullMessageRequestHeader(RequestHeader):
     """Read at most `max_msg_nums` messages of one queue from `queue_offset` on.
 
-    `limited_by_bytes` is ours, and read past by Apache: the reader takes as many messages as the broker's limits by
-    bytes allow, where 32 from memory and 8 from disk are the limits by count (decision 0011). It marks a rocketrio
-    client, which is answered with the epoch of the log; its next pulls name that as `epoch` (decision 0036).
+    `limited_by_bytes` is a rocketrio extension, which Apache ignores. It asks for as many messages as the broker's
+    limits in bytes allow, instead of its limits of 32 messages from memory and 8 from disk (decision 0011). It also
+    identifies a rocketrio client: the answer names the epoch of the log, and the client's next pulls repeat it as
+    `epoch` (decision 0036).
     """
 
     code: ClassVar = RequestCode.PULL_MESSAGE
@@ -46,26 +47,26 @@ class PullMessageRequestHeader(RequestHeader):
     max_msg_bytes: int | None = None
     limited_by_bytes: bool | None = wire("rocketrioLimitedByBytes", default=None)
     epoch: str | None = wire("rocketrioEpoch", default=None)
-    """The epoch of the log that `queue_offset` comes from."""
+    """The epoch of the log that `queue_offset` is from."""
     generation: str | None = wire("rocketrioGeneration", default=None)
-    """Of the offset that `commit_offset` is progress of, as a broker told it."""
+    """The generation of `commit_offset`, as a broker reported it."""
     ownership: str | None = wire("rocketrioOwnership", default=None)
-    """Of the claim that `commit_offset` belongs to: without it the last commit wins, as at Apache's brokers."""
+    """The claim that `commit_offset` belongs to; without it the last commit wins, as in Apache."""
     broker_name: str | None = wire("bname", default=None)
 
 
 @attrs.define
 class LitePullMessageRequestHeader(PullMessageRequestHeader):
-    """The same under the code that 5.x lite pull consumers use."""
+    """The same header with the code that 5.x lite pull consumers use."""
 
     code: ClassVar = RequestCode.LITE_PULL_MESSAGE
 
 
 @attrs.define
 class PullMessageResponseHeader(Header):
-    """Where to read next, from which broker id, and the queue's bounds.
+    """Where to read next, from which broker id, and the bounds of the queue.
 
-    Slaves of ours add how long ago they had everything that their master had.
+    A rocketrio slave adds how long ago it had all messages of its master.
     """
 
     suggest_which_broker_id: int
@@ -74,4 +75,4 @@ class PullMessageResponseHeader(Header):
     max_offset: int
     level_millis: int | None = wire("rocketrioLevelMillis", default=None)
     epoch: str | None = wire("rocketrioEpoch", default=None)
-    """The epoch of the log that `next_begin_offset` belongs to; for rocketrio clients."""
+    """The epoch of the log that `next_begin_offset` is from; only for rocketrio clients."""

@@ -1,4 +1,4 @@
-"""Finding messages: by key or unique id (12), by position in the commit log (33), queue entries (321).
+"""Headers of queries for messages: by key or unique id (12), by offset in the commit log (33).
 
 Answers to: RocketMQ reference, section 2.5.
 """
@@ -13,7 +13,7 @@ from rocketrio_protocol.headers import Header, RequestHeader, wire
 
 @attrs.define
 class QueryMessageRequestHeader(RequestHeader):
-    """Messages of a topic with a key, stored between two times (epoch ms)."""
+    """Find messages of a topic by key, stored between two times (epoch ms)."""
 
     code: ClassVar = RequestCode.QUERY_MESSAGE
     topic: str
@@ -26,7 +26,7 @@ class QueryMessageRequestHeader(RequestHeader):
 
 @attrs.define
 class QueryMessageResponseHeader(Header):
-    """How far the index reaches."""
+    """Up to which message the key index reaches: its store time and physical offset."""
 
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
@@ -34,7 +34,7 @@ class QueryMessageResponseHeader(Header):
 
 @attrs.define
 class ViewMessageRequestHeader(RequestHeader):
-    """The message at a physical offset."""
+    """Get the message at a physical offset."""
 
     code: ClassVar = RequestCode.VIEW_MESSAGE_BY_ID
     offset: int

@@ -1,4 +1,4 @@
-"""Sending: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320); replies: 324, 325 and 326.
+"""Headers of sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320); replies: 324, 325 and 326.
 
 V2 is the same header with one-letter names. Answers to: SendMessageRequestHeader(V2), SendMessageResponseHeader,
 ReplyMessageRequestHeader; RocketMQ reference, section 2.2.
@@ -12,12 +12,12 @@ from rocketrio_protocol.codes import RequestCode
 from rocketrio_protocol.headers import Header, RequestHeader, wire
 
 AUTO_CREATE_TOPIC_KEY = "TBW102"
-"""The template topic whose settings an unknown topic is created with (MixAll)."""
+"""The topic whose settings a new topic gets when it is created automatically (MixAll)."""
 
 
 @attrs.define
 class SendMessageRequestHeader(RequestHeader):
-    """Long names; used by C++ clients and with Java's smart send switched off."""
+    """A send with long field names; used by C++ clients, and by Java clients without smart send."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE
     producer_group: str
@@ -38,7 +38,7 @@ class SendMessageRequestHeader(RequestHeader):
 
 @attrs.define
 class SendMessageRequestHeaderV2(RequestHeader):
-    """What Java sends: the same fields under one-letter names, in the same order of attributes."""
+    """A send as Java clients make it: the same fields in the same order, with one-letter wire names."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE_V2
     producer_group: str = wire("a")
@@ -59,14 +59,14 @@ class SendMessageRequestHeaderV2(RequestHeader):
 
 @attrs.define
 class SendBatchMessageRequestHeader(SendMessageRequestHeaderV2):
-    """A V2 header whose body is a batch (`record/batch.py`)."""
+    """A send of a batch (`record/batch.py`), with the V2 header."""
 
     code: ClassVar = RequestCode.SEND_BATCH_MESSAGE
 
 
 @attrs.define
 class SendMessageResponseHeader(Header):
-    """`msg_id` is the offset id (several joined by commas for a batch), `queue_offset` that of the first message."""
+    """`msg_id` is the offset id, for a batch all ids joined by commas; `queue_offset` is that of the first message."""
 
     msg_id: str
     queue_id: int
@@ -78,21 +78,21 @@ class SendMessageResponseHeader(Header):
 
 @attrs.define
 class SendReplyMessageRequestHeader(SendMessageRequestHeader):
-    """The answer to a message that asks for one, on its way to who asked (property REPLY_TO_CLIENT)."""
+    """Consumer to broker: the reply to a message, for the requester in the property REPLY_TO_CLIENT."""
 
     code: ClassVar = RequestCode.SEND_REPLY_MESSAGE
 
 
 @attrs.define
 class SendReplyMessageRequestHeaderV2(SendMessageRequestHeaderV2):
-    """The same as Java sends it."""
+    """The same reply as Java clients send it."""
 
     code: ClassVar = RequestCode.SEND_REPLY_MESSAGE_V2
 
 
 @attrs.define
 class PushReplyMessageRequestHeader(RequestHeader):
-    """Broker to producer: the answer it waits for; hosts are `ip:port`, the body is the message's."""
+    """Broker to requester: the reply that it waits for; hosts are `ip:port`, the body is that of the message."""
 
     code: ClassVar = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
     producer_group: str

@@ -1,9 +1,9 @@
-"""Transactions: END_TRANSACTION (37), CHECK_TRANSACTION_STATE (39), RESUME_CHECK_HALF_MESSAGE (323).
+"""Headers of transactions: END_TRANSACTION (37), CHECK_TRANSACTION_STATE (39), RESUME_CHECK_HALF_MESSAGE (323).
 
-    producer -> broker   SEND with TRAN_MSG: the half message, which nobody sees
+    producer -> broker   SEND with TRAN_MSG: the half message, which consumers do not see
     producer -> broker   37 commit, rollback or unknown, oneway
-    broker -> producer   39, oneway, when no decision came; answered by another 37
-    operator -> broker   323, to have one asked about again that was given up
+    broker -> producer   39, oneway, if no decision arrived; answered by another 37
+    operator -> broker   323, to resume the checks of a half message that were given up
 
 Answers to: EndTransactionRequestHeader, CheckTransactionStateRequestHeader; RocketMQ reference, section 2.9.
 """
@@ -22,7 +22,7 @@ TRANSACTION_ROLLBACK: Final = 12
 
 @attrs.define
 class EndTransactionRequestHeader(RequestHeader):
-    """What became of a transaction; the two offsets are those that the half message's send, or 39, named."""
+    """Decide a transaction; the two offsets are those in the answer to the half message, or in 39."""
 
     code: ClassVar = RequestCode.END_TRANSACTION
     producer_group: str
@@ -38,7 +38,7 @@ class EndTransactionRequestHeader(RequestHeader):
 
 @attrs.define
 class CheckTransactionStateRequestHeader(RequestHeader):
-    """Broker to producer: what became of it? The body is the half message as one record, with its real topic."""
+    """Broker to producer: ask for the decision. The body is the record of the half message, with its real topic."""
 
     code: ClassVar = RequestCode.CHECK_TRANSACTION_STATE
     tran_state_table_offset: int
@@ -52,7 +52,7 @@ class CheckTransactionStateRequestHeader(RequestHeader):
 
 @attrs.define
 class ResumeCheckHalfMessageRequestHeader(RequestHeader):
-    """Ask again about a message of TRANS_CHECK_MAX_TIME_TOPIC, named by its offset id."""
+    """Resume the checks of a message in TRANS_CHECK_MAX_TIME_TOPIC, given by its offset id."""
 
     code: ClassVar = RequestCode.RESUME_CHECK_HALF_MESSAGE
     msg_id: str | None = None

@@ -1,1 +1,1 @@
-"""The replication protocol: the byte stream, what two rocketrio brokers exchange before it, and the HA status."""
+"""The replication protocol: the byte stream, the exchange of two rocketrio brokers before it, and the HA status."""

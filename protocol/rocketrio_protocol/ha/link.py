@@ -1,4 +1,4 @@
-"""The replication link between two brokers that prove who they are: first words, keys, and frames nobody can forge.
+"""The authenticated replication link between two brokers: hellos, keys, and frames with tags.
 
     slave  -> master   magic (8)
     master -> slave    magic (8) | size u32 | LinkHello as JSON
@@ -6,15 +6,15 @@
     master -> slave    proof (32)
     both               | size u32 | bytes of the stream (stream.py, exchange.py) | tag (16) |
 
-Without a secret (certificates alone) the proofs are left out, and the stream follows as it is.
+Without a secret (with certificates only) the proofs are omitted, and the stream follows without frames.
 
-    keys   HKDF-SHA256(secret, salt = SHA-256 of both hellos, info = what the key is for)
+    keys   HKDF-SHA256(secret, salt = SHA-256 of both hellos, info = the purpose of the key)
     tag    HMAC-SHA256(key of the direction, number of the frame u64 | size u32 | bytes), its first 16 bytes
 
-Invariant: the slave proves first; before that the master says nothing that depends on the secret.
-Invariant: a proof holds for one connection, its names and addresses, and one end of it; a frame for its place as well.
-Invariant: no byte of a frame is handed on before its tag was checked; nothing is allocated for a size that was claimed.
-Answers to: nothing in Apache's brokers, which never speak this.
+Invariant: the slave proves first; before that the master sends nothing that depends on the secret.
+Invariant: a proof is valid for one connection, its names and addresses, and one end; a frame also for its position.
+Invariant: no byte of a frame is returned before its tag is checked, and a claimed size allocates nothing.
+Answers to: nothing in Apache's brokers, which do not have it.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.ha.exchange import UNREADABLE_JSON
 
 LINK_MAGIC: Final = b"\x8arktrio\x02"
-"""What a slave says first: a negative report to a master that knows nothing of this, Apache's included."""
+"""The first bytes of a slave. To a master that does not know them, such as Apache's, they are a negative report."""
 
 LINK_VERSION: Final = 2
 LINK_HEAD_SIZE: Final = len(LINK_MAGIC) + 4
@@ -41,7 +41,7 @@ NONCE_SIZE: Final = 32
 PROOF_SIZE: Final = 32
 
 FRAME_SIZE_LIMIT: Final = 128 << 10
-"""Bytes of the stream in one frame: what a receiver holds until it has checked them."""
+"""Bytes of the stream in one frame, which a receiver keeps until it has checked them."""
 FRAME_OVERHEAD: Final = 4 + 16
 
 _TAG_SIZE: Final = 16
@@ -50,19 +50,19 @@ _PLACE: Final = struct.Struct(">QI")
 _REMEDY: Final = "Are both ends rocketrio brokers of one version?"
 
 End = Literal["master", "slave"]
-"""The end of a connection that was dialled, and the one that dialled; a slave is dialled too, by those who ask it."""
+"""`master` is the end that was dialled, `slave` the end that dialled, even if a slave is dialled to be asked."""
 
 
 class LinkHello(msgspec.Struct, kw_only=True):
-    """What each end says of itself before it proves anything."""
+    """The unproved first message of each end."""
 
     version: int = LINK_VERSION
     end: End
     broker_name: str
     address: str
-    """Where the master's end tells others to find it; what the slave's end dialled."""
+    """From the master's end its advertised address; from the slave's end the address that it dialled."""
     nonce: bytes
-    """Bytes that never come again."""
+    """Random bytes that are used only once."""
 
 
 def encode_hello(hello: LinkHello) -> bytes:
@@ -74,11 +74,11 @@ def encode_hello(hello: LinkHello) -> bytes:
 def hello_size(head: bytes) -> int:
     """Return how many bytes follow the first `LINK_HEAD_SIZE`. Raises RemoteProtocolError."""
     if not head.startswith(LINK_MAGIC):
-        raise RemoteProtocolError("The other end does not say who it is", remedy=_REMEDY)
+        raise RemoteProtocolError("The other end did not send a hello", remedy=_REMEDY)
     (size,) = _SIZE.unpack_from(head, len(LINK_MAGIC))
     if size > LINK_HELLO_SIZE_LIMIT:
         raise RemoteProtocolError(
-            f"The other end announces {size} bytes about itself; {LINK_HELLO_SIZE_LIMIT} are allowed",
+            f"The other end announces a hello of {size} bytes; {LINK_HELLO_SIZE_LIMIT} is the limit",
             remedy=_REMEDY,
         )
     return int(size)
@@ -90,7 +90,7 @@ def decode_hello(body: bytes, end: End) -> LinkHello:
         hello = msgspec.json.decode(body, type=LinkHello)
     except UNREADABLE_JSON as error:
         raise RemoteProtocolError(
-            f"What the other end says of itself cannot be read: {error}", remedy=_REMEDY
+            f"The hello of the other end cannot be decoded: {error}", remedy=_REMEDY
         ) from error
     if (hello.version, hello.end, len(hello.nonce)) != (LINK_VERSION, end, NONCE_SIZE):
         raise RemoteProtocolError(
@@ -106,12 +106,12 @@ def decode_hello(body: bytes, end: End) -> LinkHello:
 
 @attrs.frozen(repr=False)
 class LinkKeys:
-    """What both ends of one connection derive from the secret, and nobody else can."""
+    """The keys of one connection, which only the owners of the secret can derive."""
 
     slave_proof: bytes
     master_proof: bytes
     slave_stream: bytes
-    """The key of what the slave sends."""
+    """The key of the frames that the slave sends."""
     master_stream: bytes
 
 
@@ -135,7 +135,7 @@ def hkdf(secret: bytes, *, salt: bytes, info: bytes) -> bytes:
 
 
 class _Tags:
-    """The tags of the frames of one direction, in their order."""
+    """Computes the tags of the frames of one direction, in their order."""
 
     def __init__(self, key: bytes) -> None:
         self._begun = hmac.new(key, digestmod="sha256")
@@ -150,28 +150,28 @@ class _Tags:
 
 
 class FrameSealer:
-    """Makes the frames of one direction."""
+    """Encodes the frames of one direction."""
 
     def __init__(self, key: bytes) -> None:
         self._tags = _Tags(key)
 
     def seal(self, body: Body) -> bytes:
-        """Make the next frame of at most `FRAME_SIZE_LIMIT` bytes of the stream."""
+        """Encode the next frame, with at most `FRAME_SIZE_LIMIT` bytes of the stream."""
         assert 0 < len(body) <= FRAME_SIZE_LIMIT, len(body)
         return b"".join((_SIZE.pack(len(body)), body, self._tags.next(body)))
 
 
 class FrameOpener:
-    """Checks the frames of one direction."""
+    """Checks and decodes the frames of one direction."""
 
     def __init__(self, key: bytes) -> None:
         self._tags = _Tags(key)
 
     def open(self, data: memoryview) -> memoryview | None:
-        """Return what the frame at the start of `data` holds, a view of it; None while the frame is not whole.
+        """Return the content of the frame at the start of `data`, as a view; None while the frame is incomplete.
 
-        It takes `FRAME_OVERHEAD` more bytes than that. Raises RemoteProtocolError for a frame that is not the next
-        one of the other end; the connection is of no more use then.
+        The frame has `FRAME_OVERHEAD` more bytes. Raises RemoteProtocolError for a frame that is not the next one of
+        the other end; the connection cannot be used any more then.
         """
         if len(data) < _SIZE.size:
             return None
@@ -188,6 +188,6 @@ class FrameOpener:
 
 def _forged() -> RemoteProtocolError:
     return RemoteProtocolError(
-        "What arrives on the replication link is not what the other end has sent: nothing of it is taken",
-        remedy="Something between the two brokers alters, repeats or leaves out what they send; look for it",
+        "A frame on the replication link is not what the other end has sent, and is refused",
+        remedy="Find out what between the two brokers alters, repeats or omits bytes",
     )

@@ -1,15 +1,15 @@
-"""The replication stream: what a slave reports, what a master transfers, and how received bytes become either.
+"""Encodes and decodes the replication stream: the reports of a slave and the transfers of a master.
 
     slave  -> master   | offset i64 |                        end of the slave's log
     master -> slave    | physical offset i64 | size i32 | size bytes of the log ... |
 
-Size 0 is a heartbeat; its offset is the next address that the master will send. Between rocketrio brokers
-(exchange.py) a header also says up to where the master's readers see, before the bytes.
+Size 0 is a heartbeat; its offset is the next one that the master will send. Between rocketrio brokers (exchange.py) a
+header also says up to which offset readers of the master see the log.
 
-Invariant: the stream is not aligned to records; any split of it gives the same bytes at the same addresses.
-Invariant: nothing is allocated for a claimed size; no byte of a body is copied here.
+Invariant: transfers are not aligned to records; any split of the stream gives the same bytes at the same offsets.
+Invariant: a claimed size allocates nothing, and the bytes of a body are not copied.
 Answers to: DefaultHAConnection, DefaultHAClient (their byte buffers); RocketMQ reference, section 6.1.
-Unlike Java: a body is handed on as it arrives, not when it is whole, so that no buffer limits its size.
+Unlike Java: a body is returned in parts as it arrives, so that no buffer limits its size.
 """
 
 import struct
@@ -20,8 +20,8 @@ import attrs
 from rocketrio_protocol.errors import RemoteProtocolError
 
 TRANSFER_SIZE_LIMIT: Final = 4 * 1024 * 1024 - 12
-"""Bytes of the largest body: what Apache's slaves can take, whose buffer of 4 MiB must hold a whole transfer
-with its header (READ_MAX_BUFFER_SIZE in 4.4, 4.9 and 5.x)."""
+"""Bytes of the largest body: an Apache slave's buffer of 4 MiB must hold a whole transfer with its header
+(READ_MAX_BUFFER_SIZE in 4.4, 4.9 and 5.x)."""
 
 LARGEST_OFFSET: Final = 2**63 - 1
 
@@ -34,29 +34,29 @@ TRANSFER_HEADER_SIZE: Final = _TRANSFER_HEADER.size
 
 
 def encode_report(offset: int) -> bytes:
-    """A slave's report of the end of its log."""
+    """Encode a slave's report of the end of its log."""
     return _REPORT.pack(offset)
 
 
 def encode_transfer_header(physical_offset: int, size: int) -> bytes:
-    """What precedes `size` bytes of the log; a heartbeat when `size` is 0."""
+    """Encode the header of `size` bytes of the log; 0 is a heartbeat."""
     assert 0 <= size <= TRANSFER_SIZE_LIMIT, size
     return _TRANSFER_HEADER.pack(physical_offset, size)
 
 
 def encode_confirming_header(physical_offset: int, size: int, confirmed: int) -> bytes:
-    """The same between rocketrio brokers."""
+    """Encode a header for a rocketrio slave, which also says up to which offset readers see the log."""
     return encode_transfer_header(physical_offset, size) + _CONFIRMED.pack(confirmed)
 
 
 class ReportDecoder:
-    """Cuts a slave's bytes into reports; only the last whole one matters, as each replaces those before."""
+    """Cuts a slave's bytes into reports; only the last complete one matters, because each replaces the one before."""
 
     def __init__(self) -> None:
         self._pending = b""
 
     def feed(self, data: bytes | memoryview) -> int | None:
-        """The newest report that `data` completes, or None. Raises RemoteProtocolError for what is none."""
+        """Return the newest report that `data` completes, or None. Raises RemoteProtocolError for a negative offset."""
         gathered = self._pending + bytes(data)
         whole = len(gathered) - len(gathered) % REPORT_SIZE
         self._pending = gathered[whole:]
@@ -73,16 +73,16 @@ class ReportDecoder:
 
 @attrs.define
 class TransferPart:
-    """Bytes of the log with the address of the first; no bytes: a heartbeat."""
+    """Bytes of the log, and the offset of the first one; without bytes it is a heartbeat."""
 
     physical_offset: int
     body: memoryview
     transfer_start: int
-    """Where the transfer that these bytes are part of begins."""
+    """The offset at which the transfer of these bytes begins."""
     transfer_end: int
-    """The address after it; for a heartbeat the address that comes next."""
+    """The offset after the transfer; for a heartbeat, the offset of the next one."""
     confirmed: int | None = None
-    """What the header said of the master's readers; None where headers say nothing."""
+    """Up to which offset readers of the master see the log; None if its headers do not say so."""
 
     @property
     def is_heartbeat(self) -> bool:
@@ -90,10 +90,10 @@ class TransferPart:
 
 
 class TransferDecoder:
-    """Cuts a master's bytes into parts of transfers."""
+    """Decodes the bytes of a master into parts of transfers."""
 
     def __init__(self, *, confirms: bool = False) -> None:
-        """`confirms`: the master is a rocketrio broker, and its headers say up to where its readers see."""
+        """`confirms`: the master is a rocketrio broker, whose headers say up to which offset readers see the log."""
         self._confirms = confirms
         self._header_size = TRANSFER_HEADER_SIZE + (_CONFIRMED.size if confirms else 0)
         self._confirmed: int | None = None
@@ -103,9 +103,9 @@ class TransferDecoder:
         self._end = 0
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[TransferPart]:
-        """What `data` holds, in order; bodies are views of `data`. Raises RemoteProtocolError for nonsense.
+        """Return the parts in `data`, in order; bodies are views of `data`. Raises RemoteProtocolError.
 
-        After an error the stream is of no more use; what came before it in `data` is lost with it.
+        After an error the stream cannot be decoded any further, and earlier parts in `data` are lost too.
         """
         view = memoryview(data)
         parts: list[TransferPart] = []

@@ -1,9 +1,9 @@
-"""The body of a batch send: many messages of one topic, none of which names it.
+"""Encodes and decodes the body of a batch send: many messages of one topic, which the header names.
 
     i32 entry size | i32 magic 0 | i32 CRC 0 | i32 flag | i32 n | body | i16 m | properties
 
-Invariant: an entry's size covers exactly what its inner lengths say.
-Answers to: MessageDecoder.encodeMessages, MessageExtBatchEncoder's reading side.
+Invariant: the size of an entry is exactly the sum of its parts.
+Answers to: MessageDecoder.encodeMessages, the reading side of MessageExtBatchEncoder.
 """
 
 import struct
@@ -15,22 +15,22 @@ from rocketrio_protocol.errors import LocalProtocolError, RemoteProtocolError
 from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 
 ENTRY_OVERHEAD: Final = 22
-"""Bytes of an entry without body and properties."""
+"""Bytes of an entry besides its body and properties."""
 
 ENTRY_FLAG_AT: Final = 12
 ENTRY_BODY_AT: Final = 20
-"""Where an entry has its flag and its body."""
+"""Where the flag and the body of an entry begin."""
 
 _HEAD: Final = Struct(">iiiii")
 _PROPERTIES_SIZE: Final = Struct(">h")
 
 
 def encode_batch(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """The batch body of (flag, body, encoded properties) entries."""
+    """Encode (flag, body, encoded properties) entries as a batch."""
     parts: list[bytes] = []
     shape, head, tail_head = (-1, -1, -1), b"", b""
     for flag, body, properties in entries:
-        # Messages of one producer are often alike: their lengths are packed once.
+        # Messages of one producer often have the same lengths, which are then packed once.
         if (flag, len(body), len(properties)) != shape:
             shape = _, body_size, properties_size = flag, len(body), len(properties)
             if properties_size > MAX_PROPERTIES_SIZE:
@@ -45,22 +45,25 @@ def encode_batch(entries: Iterable[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def batch_size(entries: Sequence[tuple[int, bytes, bytes]]) -> int:
-    """Bytes that `encode_batch` will make of these entries."""
+    """Return the size of the batch that `encode_batch` makes of these entries."""
     return sum(ENTRY_OVERHEAD + len(body) + len(properties) for _, body, properties in entries)
 
 
 def decode_batch(
     body: bytes | bytearray | memoryview, *, limit: int | None = None
 ) -> list[tuple[int, bytes, bytes]]:
-    """(flag, body, properties) of each entry; what does not add up, or has more entries than `limit`, is refused."""
-    data = bytes(body)  # A slice of bytes costs half of a view.
+    """Return (flag, body, properties) of each entry. Raises RemoteProtocolError for wrong lengths or too many
+    entries."""
+    data = bytes(body)  # Slicing bytes costs half of slicing a view.
     size_limit, count_limit = len(data), len(data) if limit is None else limit
     entries: list[tuple[int, bytes, bytes]] = []
     position = 0
     unpack_head, unpack_properties_size = _HEAD.unpack_from, _PROPERTIES_SIZE.unpack_from
     while position < size_limit:
         if len(entries) == count_limit:
-            raise RemoteProtocolError(f"A batch has {count_limit} messages at most")
+            raise RemoteProtocolError(
+                f"a batch has more than {count_limit} messages, which is the limit"
+            )
         try:
             size, _, _, flag, body_size = unpack_head(data, position)
             body_end = position + ENTRY_BODY_AT + body_size
@@ -76,7 +79,7 @@ def decode_batch(
             raise _refused(
                 position,
                 len(entries),
-                f"its size {size} does not cover {body_size} + {properties_size} bytes",
+                f"its size {size} does not match {body_size} + {properties_size} bytes",
             )
         if end > size_limit:
             raise _refused(

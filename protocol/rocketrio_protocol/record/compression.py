@@ -1,6 +1,6 @@
-"""Bodies that a producer compressed: zlib always, LZ4 and ZSTD with the extra `codecs`.
+"""Compresses and decompresses bodies: zlib always, LZ4 and ZSTD with the extra `codecs`.
 
-Invariant: nothing is allocated for a size that compressed bytes claim; output is limited.
+Invariant: a size that compressed bytes claim allocates nothing, and the output is limited.
 Answers to: UtilAll.compress / uncompress (4.x) and the Compressor classes (5.x), which write LZ4 in its
 frame format and plain ZSTD frames.
 """
@@ -15,30 +15,30 @@ import attrs
 from rocketrio_protocol.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 ZLIB_LEVEL: Final = 5
-"""As zipCompressLevel of Java's producer."""
+"""The same as zipCompressLevel of Java's producer."""
 COMPRESS_BODY_OVER: Final = 4096
-"""Bytes; as compressMsgBodyOverHowmuch of Java's producer."""
+"""Bytes; the same as compressMsgBodyOverHowmuch of Java's producer."""
 MAX_BODY_SIZE: Final = 64 * 1024 * 1024
-"""Bytes a compressed body may grow to: sixteen times what producers accept by default (4 MiB)."""
+"""Bytes of a decompressed body: sixteen times the default limit of producers (4 MiB)."""
 INFLATE_LIMIT: Final = 2 * MAX_BODY_SIZE
-"""Bytes that compressed bodies may grow to together, where many are read at once: any producer can send bodies that
-grow a thousandfold."""
+"""Bytes of all decompressed bodies together when many are read at once: any producer can send bodies that grow a
+thousandfold."""
 
-# The LZ4 binding allocates the room it is given at once: give what the input can produce at most.
+# The LZ4 binding allocates its whole limit at once, so the limit is what the input can produce at most.
 _LZ4_MAX_RATIO: Final = 255
 _LZ4_BLOCK_ROOM: Final = 64 * 1024
-# A block of four bytes may make 128 KiB: a piece of 1 KiB overshoots the limit by 32 MiB at worst.
+# Four bytes may expand to 128 KiB, so a piece of 1 KiB exceeds the limit by 32 MiB at worst.
 _ZSTD_PIECE_SIZE: Final = 1024
 
 
 class TooMuchToInflate(LocalProtocolError):
-    """The compressed bodies of several messages would grow beyond what they may together."""
+    """The compressed bodies of several messages would together exceed their limit."""
 
     remedy = "Read fewer messages at once"
 
     def __init__(self, fitting: int, limit: int) -> None:
         super().__init__(
-            f"the compressed bodies grow beyond {limit} bytes together; those of the first {fitting} messages fit"
+            f"the compressed bodies together exceed {limit} bytes; those of the first {fitting} messages fit"
         )
         self.fitting = fitting
         self.limit = limit
@@ -46,13 +46,13 @@ class TooMuchToInflate(LocalProtocolError):
 
 @attrs.define
 class InflateBudget:
-    """What the compressed bodies of several messages may grow to together."""
+    """The limit for the decompressed bodies of several messages, and how much is used."""
 
     limit: int = INFLATE_LIMIT
     used: int = 0
 
     def take(self, size: int, before: int) -> None:
-        """Take one more body, which stands behind so many messages. Raises TooMuchToInflate."""
+        """Use `size` bytes for the body that comes after `before` messages. Raises TooMuchToInflate."""
         if self.used + size > self.limit:
             raise TooMuchToInflate(before, self.limit)
         self.used += size
@@ -68,7 +68,7 @@ class CompressionType(IntEnum):
 
 
 def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB) -> bytes:
-    """The compressed body, in the form that every peer which knows `kind` reads."""
+    """Compress a body, in the form that every peer that supports `kind` can read."""
     if kind in (CompressionType.ZLIB, CompressionType.UNSPECIFIED):
         return zlib.compress(body, ZLIB_LEVEL)
     if kind == CompressionType.LZ4:
@@ -79,7 +79,7 @@ def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB) -> bytes
 
 
 def decompress(stored: bytes | memoryview, kind: int, *, max_size: int = MAX_BODY_SIZE) -> bytes:
-    """The body as it was before compression; `kind` is the number in sysFlag."""
+    """Decompress a body; `kind` is the number in sysFlag."""
     if kind in (CompressionType.ZLIB, CompressionType.UNSPECIFIED):
         decompressor: Any = zlib.decompressobj()
         errors: tuple[type[Exception], ...] = (zlib.error,)
@@ -91,9 +91,7 @@ def decompress(stored: bytes | memoryview, kind: int, *, max_size: int = MAX_BOD
     elif kind == CompressionType.ZSTD:
         return _unzstd(stored, max_size)
     else:
-        raise RemoteProtocolError(
-            f"a body is compressed in a way that no RocketMQ has used: type {kind} in sysFlag"
-        )
+        raise RemoteProtocolError(f"a body has the unknown compression type {kind} in sysFlag")
     name = CompressionType(kind or CompressionType.ZLIB).name
     try:
         body: bytes = decompressor.decompress(stored, room + 1)
@@ -108,7 +106,7 @@ def decompress(stored: bytes | memoryview, kind: int, *, max_size: int = MAX_BOD
 
 def _unzstd(stored: bytes | memoryview, max_size: int) -> bytes:
     zstandard = _codec("zstandard", CompressionType.ZSTD)
-    # Java's stream writes no content size into the frame, so only the incremental form decodes it.
+    # Java's stream does not write the content size, so only the incremental form can decode it.
     decompressor = zstandard.ZstdDecompressor(max_window_size=max_size).decompressobj()
     pieces: list[bytes] = []
     size = 0
@@ -130,7 +128,9 @@ def _damaged(name: str, stored: bytes | memoryview, why: str) -> RemoteProtocolE
 
 
 def _too_large(name: str, max_size: int) -> RemoteProtocolError:
-    return RemoteProtocolError(f"a {name} body grows beyond {max_size} bytes and was refused")
+    return RemoteProtocolError(
+        f"a {name} body exceeds {max_size} bytes after decompression and was refused"
+    )
 
 
 def _codec(module: str, kind: CompressionType) -> Any:

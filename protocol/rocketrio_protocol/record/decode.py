@@ -1,7 +1,7 @@
-"""Checks stored records one by one, trusting nothing; `layout` draws a record.
+"""Checks stored records one by one, without trusting their bytes; `layout` describes a record.
 
 Answers to: CommitLog.checkMessageAndReturnSize.
-Unlike Java: the checker tells a torn record from a damaged one and from the end of the log.
+Unlike Java: the checker distinguishes a torn record, a damaged record and the end of the log.
 """
 
 import re
@@ -39,26 +39,26 @@ from rocketrio_protocol.record.properties import (
 )
 
 _TWO_BYTES: Final = Struct(">h")
-_TOPIC_CACHE_SIZE: Final = 1024  # a log repeats the topics of its queues in every record
+_TOPIC_CACHE_SIZE: Final = 1024  # Every record repeats the topic.
 
 
 class RecordStatus(IntEnum):
-    """What lies at a position of the log."""
+    """What a position of the log contains."""
 
     RECORD = 0
     PADDING = 1
-    """The file ends here; `size` bytes of it are to be skipped."""
+    """The content of the file ends here; skip `size` bytes."""
     END = 2
     """Nothing was written here: zeros, or too few bytes for a head."""
     INCOMPLETE = 3
-    """A record or padding begins that goes beyond the limit: torn by a crash, or not yet received."""
+    """The beginning of a record or padding that exceeds the limit: torn by a crash, or not received yet."""
     CORRUPT = 4
-    """Something else than a record, or one that contradicts itself; `problem` says what."""
+    """No record, or one that contradicts itself; `problem` says why."""
 
 
 @attrs.define
 class RecordHeader:
-    """What the checker found at one position: of a record, all that dispatch and recovery need."""
+    """The result of checking one position, with the fields of a record that dispatch and recovery need."""
 
     status: RecordStatus
     size: int = 0
@@ -71,7 +71,7 @@ class RecordHeader:
     prepared_transaction_offset: int = 0
     topic: str = ""
     properties: bytes = b""
-    """As stored; `tags`, `keys` and `uniq_key` look into them when read."""
+    """The properties string; `tags`, `keys` and `uniq_key` search it when they are read."""
 
     @property
     def tags(self) -> str | None:
@@ -86,7 +86,7 @@ class RecordHeader:
         return property_value(self.properties, PROPERTY_UNIQUE_KEY)
 
 
-# The head without what a checker does not need, by the bits of sysFlag for hosts.
+# The fields of the head that the checker needs, by the host bits of sysFlag.
 _CHECKED_HEADS: Final = head_structs(
     "size",
     "magic",
@@ -105,7 +105,7 @@ _unpack_checked_head: Final = _CHECKED_HEADS[0].unpack_from
 def scan_record(
     buffer: bytes | bytearray | memoryview, position: int, limit: int, *, check_crc: bool = True
 ) -> RecordHeader:
-    """What lies at `position`, believing nothing; `limit` is at most the length of `buffer`."""
+    """Check the record at `position`; `limit` is the end of the valid bytes, at most the length of `buffer`."""
     if position + RECORD_OVERHEAD > limit:
         return _too_few_bytes(buffer, position, limit)
     (
@@ -130,7 +130,9 @@ def scan_record(
         head = _CHECKED_HEADS[hosts]
         body_at = position + head.size
         if body_at + MIN_TAIL_SIZE > end:
-            return RecordHeader(RecordStatus.CORRUPT, problem=f"IPv6 hosts do not fit {size} bytes")
+            return RecordHeader(
+                RecordStatus.CORRUPT, problem=f"IPv6 hosts do not fit in {size} bytes"
+            )
         *_, store_ms, prepared, body_size = head.unpack_from(buffer, position)
     topic_at = body_at + body_size + (1 if magic == MAGIC_V1 else 2)
     if body_size < 0 or topic_at > end:
@@ -150,7 +152,7 @@ def scan_record(
     if properties_size < 0 or properties_at + properties_size != end:
         return RecordHeader(
             RecordStatus.CORRUPT,
-            problem=f"its lengths {body_size}, {topic_size}, {properties_size} do not make {size}",
+            problem=f"its lengths {body_size}, {topic_size}, {properties_size} do not add up to {size}",
         )
     if check_crc and crc != zlib.crc32(buffer[body_at : body_at + body_size]) & 0x7FFFFFFF:
         return RecordHeader(RecordStatus.CORRUPT, problem="the body's CRC is wrong")
@@ -176,9 +178,9 @@ _RECORD_MAGIC: Final = re.compile(
 
 
 def possible_records(data: bytes | mmap, start: int, end: int) -> Iterator[int]:
-    """Yield each place from `start` on at which a record may begin, as a magic number before `end` says.
+    """Yield each position from `start` where a record may begin: where a magic number lies before `end`.
 
-    Bodies may hold the same bytes: what lies there is for `scan_record` to say. Takes time in proportion to the size.
+    Bodies may contain the same bytes, so `scan_record` must check each position. The time is proportional to the size.
     """
     for found in _RECORD_MAGIC.finditer(data, start + _MAGIC_AT, end):
         yield found.start() - _MAGIC_AT
@@ -222,5 +224,5 @@ def _not_a_record(size: int, magic: int, available: int) -> RecordHeader:
 
 def _incomplete(size: int, available: int) -> RecordHeader:
     return RecordHeader(
-        RecordStatus.INCOMPLETE, size, f"{size} bytes are claimed, {available} are there"
+        RecordStatus.INCOMPLETE, size, f"it claims {size} bytes, but only {available} are there"
     )

@@ -1,6 +1,6 @@
-"""Making stored records, one or a batch of them; `decode` reads them.
+"""Encodes stored records, one or many at a time; `layout` describes a record.
 
-Invariant: the hosts' lengths set the IPv6 bits of sysFlag, whatever the caller's flag says.
+Invariant: the lengths of the hosts determine the IPv6 bits of sysFlag, not the caller's flag.
 Answers to: CommitLog's appender.
 """
 
@@ -48,7 +48,7 @@ _BATCH_HEADS: Final = {
     )
     for hosts, head in _HEADS.items()
 }
-_SHAPE_CACHE_SIZE: Final = 1024  # topics in use at once; each pays 2 us when it comes back
+_SHAPE_CACHE_SIZE: Final = 1024  # Topics in use at once; a topic that is not cached costs 2 us.
 _TWO_BYTES: Final = Struct(">h")
 _pack_size: Final = _TWO_BYTES.pack
 _ONE_BYTE: Final = tuple(bytes((number,)) for number in range(MAX_TOPIC_SIZE_V1 + 1))
@@ -61,7 +61,7 @@ def record_size(
     born_host_size: int = IPV4_HOST_SIZE,
     store_host_size: int = IPV4_HOST_SIZE,
 ) -> int:
-    """Bytes of the record that `encode_record` will make."""
+    """Return the size of the record that `encode_record` makes."""
     hosts = born_host_size + store_host_size - 2 * IPV4_HOST_SIZE
     version = 0 if topic_size <= MAX_TOPIC_SIZE_V1 else 1
     return RECORD_OVERHEAD + version + hosts + body_size + topic_size + properties_size
@@ -69,15 +69,15 @@ def record_size(
 
 @attrs.frozen
 class RecordShape:
-    """What the records of one topic have in common, between hosts of given lengths; made by `record_shape`."""
+    """The parts that all records of one topic share, for hosts of given lengths; `record_shape` creates it."""
 
     magic: int
     topic: bytes
-    """With its length in front."""
+    """The encoded topic, after its length."""
     overhead: int
     """Bytes of a record beyond its body and properties."""
     host_bits: int
-    """What the hosts set in sysFlag."""
+    """The bits of sysFlag that the hosts determine."""
     _pack_head: Callable[..., bytes]
     _pack_batch_head: Callable[..., bytes]
 
@@ -98,7 +98,7 @@ class RecordShape:
         properties: bytes | memoryview,
         body_crc: int | None = None,
     ) -> bytes:
-        """One record; properties must not be too long."""
+        """Encode one record. The caller has checked the length of the properties."""
         body_size, properties_size = len(body), len(properties)
         head = self._pack_head(
             self.overhead + body_size + properties_size,
@@ -134,9 +134,9 @@ class RecordShape:
         reconsume_times: int,
         prepared_transaction_offset: int,
     ) -> bytes:
-        """(flag, body, properties) entries as records next to each other, the first with these two offsets.
+        """Encode (flag, body, properties) entries as consecutive records, the first of them at these two offsets.
 
-        Each is what `record` makes, in half the time; properties must not be too long.
+        The result is that of `record` for each entry, in half the time. The caller has checked the properties' lengths.
         """
         sys_flag = sys_flag & ~HOSTS_IPV6_MASK | self.host_bits
         shared = self._pack_head(
@@ -182,7 +182,7 @@ class RecordShape:
 def record_shape(
     topic: bytes, born_host_size: int = IPV4_HOST_SIZE, store_host_size: int = IPV4_HOST_SIZE
 ) -> RecordShape:
-    """The shape of this topic's records. Raises LocalProtocolError for a topic or host of impossible length."""
+    """Return the shape of a topic's records. Raises LocalProtocolError for an invalid length of topic or host."""
     host_bits = _host_bits(born_host_size, store_host_size)
     magic, topic_length = _version(len(topic))
     return RecordShape(
@@ -213,10 +213,10 @@ def encode_record(
     properties: bytes | memoryview,
     body_crc: int | None = None,
 ) -> bytes:
-    """One record; hosts are packed (`pack_host`); their lengths set the IPv6 bits of `sys_flag`."""
+    """Encode one record. Hosts are packed by `pack_host`; their lengths determine the IPv6 bits of `sys_flag`."""
     if len(properties) > MAX_PROPERTIES_SIZE:
         raise LocalProtocolError(
-            f"properties of {len(properties)} bytes; {MAX_PROPERTIES_SIZE} is the limit"
+            f"the properties have {len(properties)} bytes; {MAX_PROPERTIES_SIZE} is the limit"
         )
     return record_shape(topic, len(born_host), len(store_host)).record(
         queue_id,
@@ -237,12 +237,12 @@ def encode_record(
 
 
 def _version(topic_size: int) -> tuple[int, bytes]:
-    """The magic and the bytes before the topic."""
+    """Return the magic and the encoded length of the topic."""
     if topic_size <= MAX_TOPIC_SIZE_V1:
         return MAGIC_V1, _ONE_BYTE[topic_size]
     if topic_size <= MAX_TOPIC_SIZE_V2:
         return MAGIC_V2, _TWO_BYTES.pack(topic_size)
-    raise LocalProtocolError(f"a topic of {topic_size} bytes; {MAX_TOPIC_SIZE_V2} is the limit")
+    raise LocalProtocolError(f"the topic has {topic_size} bytes; {MAX_TOPIC_SIZE_V2} is the limit")
 
 
 def _host_bits(born_host_size: int, store_host_size: int) -> int:
@@ -255,7 +255,9 @@ def _host_bits(born_host_size: int, store_host_size: int) -> int:
 
 
 def encode_padding(size: int) -> bytes:
-    """The head of the padding that closes a file with `size` bytes left; the others stay as they are."""
+    """Encode the head of the padding for the last `size` bytes of a file; the bytes after it do not matter."""
     if size < PADDING_HEAD_SIZE:
-        raise LocalProtocolError(f"padding needs {PADDING_HEAD_SIZE} bytes, {size} are left")
+        raise LocalProtocolError(
+            f"padding needs {PADDING_HEAD_SIZE} bytes, but only {size} are left"
+        )
     return SIZE_AND_MAGIC.pack(size, MAGIC_PADDING)

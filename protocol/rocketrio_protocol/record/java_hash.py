@@ -17,11 +17,11 @@ from rocketrio_protocol.record.properties import NAME_VALUE_SEPARATOR, PAIR_SEPA
 
 FEWEST_BUCKETS: Final = 16
 _MOST_FULL: Final = 0.75
-_NAMES_CACHE_SIZE: Final = 1024  # names of properties are few and come again with every message
+_NAMES_CACHE_SIZE: Final = 1024  # Property names are few and repeat in every message.
 
 
 def java_ordered(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same properties in Java's order."""
+    """Return the properties in the order of a Java HashMap."""
     buckets = FEWEST_BUCKETS
     while len(properties) > buckets * _MOST_FULL:
         buckets *= 2
@@ -29,7 +29,7 @@ def java_ordered(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def java_properties_text(properties: Mapping[str, str]) -> str:
-    """The properties string that a 4.9 broker makes of these; names and values must be ones that were stored before."""
+    """Encode properties as a 4.9 broker does; used when a broker re-encodes the properties of a stored record."""
     return PAIR_SEPARATOR.join(
         f"{name}{NAME_VALUE_SEPARATOR}{value}" for name, value in java_ordered(properties).items()
     )
@@ -41,17 +41,17 @@ def _spread(text: str) -> int:
     return code ^ code >> 16
 
 
-# 31^n modulo 2^32 for texts up to this many UTF-16 units: topics and keys are far shorter.
+# 31^n modulo 2^32 for strings of up to this many UTF-16 units; topics and keys are far shorter.
 _POWER_COUNT: Final = 512
 _POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in reversed(range(_POWER_COUNT)))
-_HASH_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
+_HASH_CACHE_SIZE: Final = 4096  # Tags are few and repeat in every message.
 _KEPT_TAGS_SIZE: Final = (
-    256  # characters; the hash of a longer text is computed each time, so that texts take 1 MiB
+    256  # characters; longer tags are not cached, so that the cache takes at most 1 MiB
 )
 
 
 def java_string_hash(text: str) -> int:
-    """Java's String.hashCode: the polynomial in 31 over UTF-16 units, as a signed 32-bit number."""
+    """Return Java's String.hashCode: the polynomial in 31 over UTF-16 units, as a signed 32-bit number."""
     units = (
         text.encode() if text.isascii() else memoryview(text.encode("utf-16-be", "surrogatepass"))
     )
@@ -75,13 +75,13 @@ _kept_hash: Final = lru_cache(_HASH_CACHE_SIZE)(java_string_hash)
 
 
 def tags_code(tags: str | None) -> int:
-    """What a queue entry keeps of a message's tags; 0 without any, several are hashed as one text."""
+    """Return the tags code of a queue entry: 0 without tags; several tags are hashed as one string."""
     if not tags:
         return 0
     return _kept_hash(tags) if len(tags) <= _KEPT_TAGS_SIZE else java_string_hash(tags)
 
 
 def index_key_hash(topic: str, key: str) -> int:
-    """The hash under which the key index files a key of a topic; never negative."""
+    """Return the hash of a topic's key in the key index; never negative."""
     signed = java_string_hash(f"{topic}#{key}")
     return 0 if signed == -0x80000000 else abs(signed)

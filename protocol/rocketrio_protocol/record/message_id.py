@@ -1,11 +1,11 @@
-"""The two ids a message has: where it lies, and which producer made it.
+"""The two ids of a message: the offset id says where it is stored, the unique id which producer created it.
 
     offset id   store host IP (4 or 16 B) | i32 port | i64 physical offset
     unique id   producer IP (4 or 16 B) | 2 B process id | 4 B instance | 4 B ms in month | 2 B counter
 
-Both are upper-case hex of 32 or 56 digits, so only the place they stand in tells them apart.
+Both are upper-case hexadecimal with 32 or 56 digits, so only the field they are in distinguishes them.
 Answers to: MessageDecoder.createMessageId / decodeMessageId, MessageClientIDSetter.
-Unlike Java: the month begins in UTC, not in the machine's time zone; nobody reads that part back.
+Unlike Java: the month begins in UTC, not in the machine's time zone; no program decodes that part.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,21 +26,21 @@ _COUNTER_END: Final = 1 << 8 * _COUNTER_SIZE
 
 
 def offset_message_id(host: bytes | bytearray | memoryview, physical_offset: int) -> str:
-    """The id of the record at `physical_offset` on the broker with this packed store host."""
+    """Return the id of the record at `physical_offset` of the broker with this packed host."""
     return (bytes(host) + _OFFSET.pack(physical_offset)).hex().upper()
 
 
 def parse_offset_message_id(text: str) -> tuple[str, int, int]:
-    """IP, port and physical offset of an offset id; anything else is a `LocalProtocolError`."""
+    """Return IP, port and physical offset of an offset id. Raises LocalProtocolError for any other string."""
     try:
         packed = bytes.fromhex(text)
     except ValueError as error:
-        raise LocalProtocolError(f"{text!r} is not a message id: not hexadecimal") from error
+        raise LocalProtocolError(f"{text!r} is not a message id: it is not hexadecimal") from error
     if len(packed) * 2 != len(text) or len(packed) - _OFFSET_SIZE not in (
         IPV4_HOST_SIZE,
         IPV6_HOST_SIZE,
     ):
-        raise LocalProtocolError(f"{text!r} is not a message id: 32 or 56 digits are needed")
+        raise LocalProtocolError(f"{text!r} is not a message id: it must have 32 or 56 digits")
     ip, port = unpack_host(packed[:-_OFFSET_SIZE])
     return ip, port, int(_OFFSET.unpack(packed[-_OFFSET_SIZE:])[0])
 
@@ -50,7 +50,7 @@ def split_message_ids(joined: str) -> list[str]:
 
 
 class UniqueIdGenerator:
-    """Makes the UNIQ_KEY values of one process; unique up to 65,536 in one millisecond."""
+    """Creates the UNIQ_KEY values of one process; up to 65,536 a millisecond are unique."""
 
     def __init__(
         self, *, ip: str, process_id: int, wall_clock_ms: Callable[[], int], instance_hash: int
@@ -72,7 +72,7 @@ class UniqueIdGenerator:
         return f"<UniqueIdGenerator {self._prefix}>"
 
     def next(self) -> str:
-        """The next id."""
+        """Return the next id."""
         now_ms = self._wall_clock_ms()
         if now_ms != self._head_ms:
             self._begin_millisecond(now_ms)
@@ -81,7 +81,7 @@ class UniqueIdGenerator:
         return f"{self._head}{counter:04X}"
 
     def take(self, count: int) -> list[str]:
-        """The next ids; those of one call are of one millisecond, as far as that has so many."""
+        """Return the next `count` ids; all ids of one call share a millisecond while its counter lasts."""
         if count > _COUNTER_END:
             return [self.next() for _ in range(count)]
         now_ms = self._wall_clock_ms()
@@ -96,7 +96,7 @@ class UniqueIdGenerator:
         return [head + four for four in digits]
 
     def _begin_millisecond(self, now_ms: int) -> None:
-        """Make what all ids of this millisecond begin with."""
+        """Set the prefix of all ids of this millisecond."""
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._month_start_ms, self._month_end_ms = _month_around(now_ms)
         self._head = f"{self._prefix}{now_ms - self._month_start_ms:08X}"

@@ -4,10 +4,10 @@
 
 Other names belong to the application and pass through untouched.
 
-Invariant: a name that occurs twice means its last value (batches hold names twice).
+Invariant: if a name occurs twice, the last value counts (batches repeat names).
 Invariant: parts without a name or without a value are skipped, never an error, as in Java.
 Answers to: MessageConst; MessageDecoder.messageProperties2String, string2messageProperties.
-Unlike Java: text that would be torn by the separators is refused when encoding, not stored broken.
+Unlike Java: names and values that contain a separator are refused when encoding, not stored broken.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -31,7 +31,7 @@ PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 PROPERTY_TIMER_OUT_MS: Final = "TIMER_OUT_MS"
-"""What a broker of 5.x makes of the three above: epoch ms of the delivery."""
+"""Epoch ms of the delivery, which a 5.x broker computes from the three properties above."""
 PROPERTY_MIN_OFFSET: Final = "MIN_OFFSET"
 PROPERTY_MAX_OFFSET: Final = "MAX_OFFSET"
 PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
@@ -52,10 +52,10 @@ PROPERTY_TTL: Final = "TTL"
 PROPERTY_REPLY_MESSAGE_ARRIVE_TIME: Final = "ARRIVE_TIME"
 PROPERTY_PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 REPLY_MESSAGE_TYPE: Final = "reply"
-"""The value of MSG_TYPE by which a message is an answer to another."""
+"""The value of MSG_TYPE of a message that answers another one."""
 
 KEY_SEPARATOR: Final = " "
-"""Between the keys of one message inside the value of KEYS."""
+"""Separates the keys of one message in the value of KEYS."""
 
 FIELD_PROPERTIES: Final = {
     PROPERTY_KEYS: "keys",
@@ -63,36 +63,36 @@ FIELD_PROPERTIES: Final = {
     PROPERTY_DELAY_TIME_LEVEL: "delay_level",
     PROPERTY_WAIT_STORE_MSG_OK: "wait_store_ok",
 }
-"""Properties that have a field of their own in `Message`: property name to field name."""
+"""The properties that are fields of `Message`, by property name."""
 
 
 def joined_keys(keys: str | Sequence[str]) -> str:
-    """How `Message` keeps its keys. Raises LocalProtocolError for what cannot be keys."""
+    """Return keys as one string, separated by spaces. Raises LocalProtocolError for invalid keys."""
     if isinstance(keys, str):
         return keys
     if not isinstance(keys, Sequence | Set) or not all(isinstance(key, str) for key in keys):
-        raise LocalProtocolError(f"keys must be text or a sequence of texts, and are {keys!r}")
+        raise LocalProtocolError(f"keys must be a string or a sequence of strings, not {keys!r}")
     for key in keys:
         if KEY_SEPARATOR in key:
-            raise LocalProtocolError(f"key {key!r} holds a blank, which separates keys")
+            raise LocalProtocolError(f"key {key!r} contains a space, which separates keys")
     return KEY_SEPARATOR.join(keys)
 
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PAIR_SEPARATOR: Final = "\x02"
 MAX_PROPERTIES_SIZE: Final = 32767
-"""Bytes; the length field of a stored record is a signed 16-bit number."""
+"""Bytes: the largest signed 16-bit number, because a stored record has two bytes for the length."""
 
 _NAME_VALUE_BYTE: Final = b"\x01"
 _PROPERTY_BYTE: Final = b"\x02"
 _PROPERTY_NUMBER: Final = _PROPERTY_BYTE[0]
 
 
-_NUMBER_DIGITS: Final = 18  # of any decimal number that fits a long
+_NUMBER_DIGITS: Final = 18  # Every number with this many digits fits a long.
 
 
 def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool = True) -> str:
-    """The properties string; 4.4 and 5.x end it with a separator, 4.9 does not: all read both."""
+    """Encode properties. 4.4 and 5.x end the string with a separator, 4.9 does not; all accept both."""
     if not properties:
         return ""
     parts: list[str] = []
@@ -106,7 +106,7 @@ def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool
             or _holds_separator(value)
         ):
             raise LocalProtocolError(
-                f"property {name!r}={value!r} cannot be stored: name and value must be text, not empty,"
+                f"property {name!r}={value!r} cannot be stored: name and value must be strings, not empty,"
                 " without the characters \\x01 and \\x02"
             )
         parts.append(f"{name}\x01{value}")
@@ -119,7 +119,7 @@ def _holds_separator(text: str) -> bool:
 
 
 def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, str]:
-    """The map of a properties string; bytes that are not UTF-8 become U+FFFD."""
+    """Decode a properties string; bytes that are not UTF-8 become U+FFFD."""
     text = raw if isinstance(raw, str) else str(raw, "utf-8", "replace")
     if not text:
         return {}
@@ -127,7 +127,7 @@ def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, st
         text = text[:-1]
     pairs = [part.split(NAME_VALUE_SEPARATOR, 1) for part in text.split(PAIR_SEPARATOR)]
     try:
-        properties: dict[str, str] = dict(pairs)  # odd ones raise
+        properties: dict[str, str] = dict(pairs)  # Raises for a part without a value.
     except ValueError:
         properties = {}
     else:
@@ -143,8 +143,8 @@ def decode_properties(raw: bytes | bytearray | memoryview | str) -> dict[str, st
 def can_be_properties(stored: bytes) -> bool:
     """Return whether a client or broker could have written these bytes as properties.
 
-    False for what damage leaves: NUL, text that is not UTF-8, a part without a name and its separator. Some clients
-    write such properties all the same, so this is only asked about a record that may be damaged.
+    False for traces of damage: NUL, bytes that are not UTF-8, or a part without a name and its separator. Some clients
+    do write such properties, so call this only for a record that may be damaged.
     """
     if 0 in stored:
         return False
@@ -157,20 +157,20 @@ def can_be_properties(stored: bytes) -> bool:
 
 
 def property_value(raw: bytes | bytearray | memoryview, name: str) -> str | None:
-    """One property out of the stored bytes, without building the map; the last one counts."""
+    """Return one property from a properties string, without decoding the others; the last value counts."""
     value = stored_value(bytes(raw), name.encode() + _NAME_VALUE_BYTE)
     return value.decode("utf-8", "replace") if value else None
 
 
 def decimal_value(text: str | None) -> int | None:
-    """Return the number that a property holds; None for a missing one, and for what can be no long."""
+    """Return a property as a number; None if it is missing or does not fit a long."""
     if text is None or not text.isdecimal() or len(text) > _NUMBER_DIGITS:
         return None
     return int(text)
 
 
 def stored_value(stored: bytes, label: bytes) -> bytes:
-    """The same for a name followed by its 0x01, as it is stored; empty if there is none."""
+    """Return the stored value after a label, which is the encoded name and 0x01; b"" if there is none."""
     found = stored.rfind(label)
     while found >= 0:
         if not found or stored[found - 1] == _PROPERTY_NUMBER:
@@ -178,5 +178,5 @@ def stored_value(stored: bytes, label: bytes) -> bytes:
             end = stored.find(_PROPERTY_BYTE, start)
             if value := stored[start:end] if end >= 0 else stored[start:]:
                 return value
-        found = stored.rfind(label, 0, found)  # an empty value, or the end of another name
+        found = stored.rfind(label, 0, found)  # An empty value, or the end of another name.
     return b""
