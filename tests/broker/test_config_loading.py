@@ -84,7 +84,7 @@ def test_a_relative_directory_in_a_file_is_relative_to_the_file(tmp_path: Path) 
         ('broker_id = "zero"', "broker_id is 'zero' in .*broker.toml"),
         ('role = "boss"', "role is 'boss' in .*async-master"),
         ("short_polling_time = 0", "'short_polling_time' must be > 0"),
-        ('listen = "x"', "'x' is no address"),
+        ('listen = "x"', "'x' is not an address"),
         ("a = ", "broker.toml cannot be read"),
         ("store = 3", "store, which is no setting"),
         ("[store]\nmapped_file_size_consume_queue = 21", "multiple of 20"),

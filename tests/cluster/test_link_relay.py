@@ -205,7 +205,7 @@ async def test_acknowledgement_that_the_slave_did_not_give_lets_no_send_go(
         assert codes != [ResponseCode.SUCCESS]
         assert pair.master.ha_service.departed.value > departed
         refusal = pair.master.ha_service.statistics().last_refusal
-        assert "not what the other end has sent: nothing of it is taken" in (refusal or "")
+        assert "not what the other end has sent, and is refused" in (refusal or "")
 
 
 async def test_record_that_the_master_did_not_send_is_not_stored(

@@ -64,7 +64,7 @@ def test_properties_that_have_a_field_are_refused(name: str) -> None:
 
 
 def test_a_key_with_a_blank_is_refused() -> None:
-    with pytest.raises(LocalProtocolError, match="holds a blank"):
+    with pytest.raises(LocalProtocolError, match="contains a space"):
         Message("t", b"", keys=["a b"])
 
 
@@ -184,7 +184,7 @@ def test_lengths_beyond_the_record_do_not_read_the_next_message() -> None:
 
 @pytest.mark.parametrize("keys", [5, None, b"k", ["a", 1]])
 def test_keys_that_are_no_texts_are_refused(keys: Any) -> None:
-    with pytest.raises(LocalProtocolError, match="keys must be text"):
+    with pytest.raises(LocalProtocolError, match="keys must be a string"):
         Message("t", b"", keys=keys)
 
 

@@ -247,7 +247,7 @@ def test_only_wanted_columns_in_their_order() -> None:
     chunk = encode_record(**plain_fields())
     assert list(decode_columns(chunk, ["body", "queue_id"])) == ["body", "queue_id"]
     with pytest.raises(
-        LocalProtocolError, match="unknown column bodies; known are topic, queue_id"
+        LocalProtocolError, match="unknown column bodies; available: topic, queue_id"
     ):
         decode_columns(chunk, ["bodies"])
 
@@ -315,7 +315,7 @@ def test_hosts_that_do_not_fit_the_last_record_are_refused() -> None:
         (93, 0x70, "its topic does not fit"),
         (100, 0x70, "its properties do not fit"),
         (39, 0x30, "at byte 143"),
-        (0, 0x70, "it goes beyond"),
+        (0, 0x70, "it exceeds"),
     ],
 )
 def test_damage_is_refused_with_its_place(at: int, value: int, why: str) -> None:

@@ -61,7 +61,7 @@ def test_head_of_something_else_is_refused(head: bytes) -> None:
     ],
 )
 def test_text_that_cannot_be_read_is_refused(body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="cannot be read"):
+    with pytest.raises(RemoteProtocolError, match="cannot be decoded"):
         decode_exchange(body, Greeting)
 
 

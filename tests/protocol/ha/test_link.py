@@ -84,7 +84,7 @@ def test_hello_of_another_version_or_end_is_refused(changes: dict[str, object]) 
 
 
 def test_hello_that_is_no_json_is_refused() -> None:
-    with pytest.raises(RemoteProtocolError, match="cannot be read"):
+    with pytest.raises(RemoteProtocolError, match="cannot be decoded"):
         decode_hello(b'{"end": "slave"', "slave")
 
 

@@ -79,7 +79,7 @@ def test_huge_lengths_are_refused_without_reading_there() -> None:
 def test_an_entry_that_claims_more_than_its_parts_is_refused() -> None:
     body = bytearray(encode_batch([(0, b"abc", b"k\x01v")]))
     body[3] += 1
-    with pytest.raises(RemoteProtocolError, match=r"its size 29 does not cover 3 \+ 3 bytes"):
+    with pytest.raises(RemoteProtocolError, match=r"its size 29 does not match 3 \+ 3 bytes"):
         decode_batch(body + b"\0")
 
 

@@ -174,7 +174,7 @@ def test_an_empty_chunk_has_no_messages() -> None:
         (b"\0" * 7, RecordStatus.END, 0, ""),
         (b"\0" * 500, RecordStatus.END, 0, ""),
         (encode_padding(40) + b"x" * 32, RecordStatus.PADDING, 40, ""),
-        (encode_padding(40) + b"x" * 31, RecordStatus.INCOMPLETE, 40, "40 bytes are claimed, 39"),
+        (encode_padding(40) + b"x" * 31, RecordStatus.INCOMPLETE, 40, "it claims 40 bytes, but only 39"),
         (_head(7, MAGIC_PADDING), RecordStatus.CORRUPT, 0, "size of padding is 7"),
         (_head(0, MAGIC_V1) + bytes(100), RecordStatus.CORRUPT, 0, "size of a record is 0"),
         (_head(1, 2) + bytes(100), RecordStatus.CORRUPT, 0, "magic is 0x00000002"),
@@ -193,7 +193,7 @@ def test_scanner_tells_what_lies_there(
 
 
 @pytest.mark.parametrize(
-    ("at", "problem"), [(84, "body length"), (93, "topic length"), (100, "do not make")]
+    ("at", "problem"), [(84, "body length"), (93, "topic length"), (100, "do not add up")]
 )
 def test_inner_lengths_must_make_the_size(at: int, problem: str) -> None:
     record = bytearray(encode_record(**plain_fields()))
@@ -220,8 +220,8 @@ def test_long_topics_make_version_two() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"properties": b"x" * 32768}, "properties of 32768 bytes"),
-        ({"topic": b"x" * 32768}, "topic of 32768 bytes"),
+        ({"properties": b"x" * 32768}, "properties have 32768 bytes"),
+        ({"topic": b"x" * 32768}, "topic has 32768 bytes"),
         ({"born_host": b"1234"}, "8 or 20 bytes, not 4"),
     ],
 )
@@ -231,7 +231,7 @@ def test_what_cannot_be_stored_is_refused(changes: dict[str, bytes], why: str) -
 
 
 def test_padding_needs_room_for_its_head() -> None:
-    with pytest.raises(LocalProtocolError, match="7 are left"):
+    with pytest.raises(LocalProtocolError, match="only 7 are left"):
         encode_padding(7)
 
 
