@@ -82,7 +82,7 @@ class BrokerStatus:
     shown_physical_offset: int | None = None
     """Readers see what ends at or before it; None where they see all that is stored, or where it does not say."""
     shown_by: str | None = None
-    """What that goes by: `slaves`, `disk`, `nobody` or `master` (rocketrio_protocol.ha_status.OwnStatus)."""
+    """What that goes by: `slaves`, `disk`, `nobody` or `master` (rocketrio_protocol.ha.status.OwnStatus)."""
     epoch: str | None = None
     """The last epoch in its log, as `3/07f1…`: brokers of one history have the same; None where none is known."""
     beyond: BeyondBoundary | None = None

@@ -56,8 +56,8 @@ def test_texts_again_and_again() -> None:
 
 _WITHOUT_PANDAS = """
 import sys
-from rocketrio_protocol.columns import COLUMN_TYPES, decode_columns
-from rocketrio_protocol.message_codec import encode_record
+from rocketrio_protocol.columns.decode import COLUMN_TYPES, decode_columns
+from rocketrio_protocol.record.encode import encode_record
 from tests.protocol.records import plain_fields
 
 for count in (3, 300):
