@@ -152,5 +152,5 @@ def test_flag_beyond_32_bits_is_refused_alone_and_in_a_batch(flag: int) -> None:
     ],
 )
 def test_property_that_is_no_text_is_refused(message: Message) -> None:
-    with pytest.raises(LocalProtocolError, match="must be (strings|text)"):
+    with pytest.raises(LocalProtocolError, match=r"must be (strings|text)"):
         encode_single(message, unique_id="ID")

@@ -174,7 +174,12 @@ def test_an_empty_chunk_has_no_messages() -> None:
         (b"\0" * 7, RecordStatus.END, 0, ""),
         (b"\0" * 500, RecordStatus.END, 0, ""),
         (encode_padding(40) + b"x" * 32, RecordStatus.PADDING, 40, ""),
-        (encode_padding(40) + b"x" * 31, RecordStatus.INCOMPLETE, 40, "it claims 40 bytes, but only 39"),
+        (
+            encode_padding(40) + b"x" * 31,
+            RecordStatus.INCOMPLETE,
+            40,
+            "it claims 40 bytes, but only 39",
+        ),
         (_head(7, MAGIC_PADDING), RecordStatus.CORRUPT, 0, "size of padding is 7"),
         (_head(0, MAGIC_V1) + bytes(100), RecordStatus.CORRUPT, 0, "size of a record is 0"),
         (_head(1, 2) + bytes(100), RecordStatus.CORRUPT, 0, "magic is 0x00000002"),
