@@ -1,8 +1,8 @@
-"""Where Spark finds the format `rocketmq` by itself: it imports every module whose name begins with `pyspark_`.
+"""Makes the format `rocketmq` known to Spark automatically: Spark imports every module named `pyspark_...`.
 
-Only Spark is imported here, and nothing that may fail: an error would break the look-up of every Python
-source. The class is made inside a function, so that Spark ships its code to workers instead of its name:
-a worker whose interpreter lacks rocketrio can then say so.
+Only Spark is imported here, and nothing that may fail: an error would break the look-up of every Python source. The
+class is made inside a function, so that Spark ships its code to workers instead of its name: a worker whose
+interpreter lacks rocketrio can then report that.
 """
 
 import pickle
@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 
 def _ending() -> tuple[type, ...]:
-    """What says that Trigger.AvailableNow is understood; PySpark has it since 4.2."""
+    """Return the base class that declares support of Trigger.AvailableNow; PySpark has it since 4.2."""
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
     except ImportError:
@@ -31,7 +31,7 @@ def _ending() -> tuple[type, ...]:
 
 
 def _stream_writer() -> type:
-    """What gets record batches; PySpark has it since 4.1, before that what gets rows."""
+    """Return the base class of a writer that takes record batches (PySpark since 4.1), or else of one that takes rows."""
     base: type = getattr(
         datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
     )
@@ -52,7 +52,7 @@ def _make() -> type[DataSource]:
         return source
 
     class Reader(DataSourceReader):
-        """Makes the real reader where it is used."""
+        """Creates the real reader in the process that uses it."""
 
         def __init__(self, options: dict[str, str], schema: StructType) -> None:
             self.options = options
@@ -70,7 +70,7 @@ def _make() -> type[DataSource]:
             return rows
 
     class PushdownReader(Reader):
-        """The same for filterPushdown=true: Spark wants no other reader to have this method."""
+        """The same for filterPushdown=true; Spark allows `pushFilters` in no other reader."""
 
         load_id: str | None = None
         pushed: dict[str, Any] | None = None
@@ -89,7 +89,7 @@ def _make() -> type[DataSource]:
             return left
 
     class StreamReader(DataSourceStreamReader, *_ending()):  # type: ignore[misc]  # of PySpark 4.2
-        """Makes the real stream reader where it is used, once a process."""
+        """Creates the real stream reader in the process that uses it, once for each process."""
 
         def __init__(self, options: dict[str, str], schema: StructType) -> None:
             self.options = options
@@ -136,7 +136,7 @@ def _make() -> type[DataSource]:
             self._reader().commit(end)
 
     class Packed:
-        """A writer as bytes, which only a worker that has the package unpacks."""
+        """A pickled writer, which only a worker that has the package unpickles."""
 
         def __init__(self, writer: Any) -> None:
             self.packed = pickle.dumps(writer)
@@ -155,7 +155,7 @@ def _make() -> type[DataSource]:
             self._writer().abort(messages, *batch_id)
 
     class Writer(Packed, DataSourceArrowWriter):
-        """Makes the real writer where it is used."""
+        """Creates the real writer in the process that uses it."""
 
     class StreamWriter(Packed, _stream_writer()):  # type: ignore[misc]  # a class of PySpark's
         """The same for streams."""

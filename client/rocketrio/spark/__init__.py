@@ -1,4 +1,4 @@
-"""RocketMQ topics as Spark DataFrames: `from_rocketmq(spark, "orders")`, or `spark.read.format("rocketmq")`."""
+"""Reads RocketMQ topics as Spark DataFrames: `from_rocketmq(spark, "orders")` or `spark.read.format("rocketmq")`."""
 
 from rocketrio.spark.frames import from_rocketmq, stream_from_rocketmq
 from rocketrio.spark.registration import register

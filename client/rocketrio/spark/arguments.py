@@ -1,9 +1,9 @@
-"""The options of a read as Python arguments: their types, and how each becomes the text that Spark hands on.
+"""The options of a read as Python arguments: their types, and the conversion of each to the text that Spark passes on.
 
-An argument is called as its option in snake_case, and takes what Python has for it: lists, mappings, dates,
-booleans. Times without a date are seconds: `pull_timeout=2.5` is `pullTimeoutMs=2500`.
+An argument is named like its option, in snake_case. It takes Python values: lists, mappings, datetimes and booleans.
+Durations are seconds: `pull_timeout=2.5` is `pullTimeoutMs=2500`.
 
-Invariant: every option of a read is an argument here, and every argument an option.
+Invariant: every option of a read is an argument here, and every argument is an option.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ QueueIds: TypeAlias = Mapping[str, Mapping[str, Sequence[int]]]
 """Topic to broker to queue ids: `{"orders": {"broker-a": [0, 1]}}`."""
 
 OffsetsByQueue: TypeAlias = Mapping[str, Mapping[str, Mapping[int, int]]]
-"""Topic to broker to queue id to offset; -2 is the earliest there is, -1 the latest."""
+"""Topic to broker to queue id to offset; -2 is the earliest offset, -1 the latest."""
 
 Time: TypeAlias = datetime | int
 """A date with its time zone, or epoch milliseconds."""
@@ -29,7 +29,7 @@ TimesByQueue: TypeAlias = Mapping[str, Mapping[str, Mapping[int, Time]]]
 
 
 class ReadArguments(TypedDict, total=False):
-    """What batches and streams have in common; docs/spark.md says what each option means."""
+    """The arguments that batches and streams share; docs/spark.md explains each option."""
 
     name_servers: str | Sequence[str] | None
     subscribe_pattern: str | None
@@ -68,7 +68,7 @@ class ReadArguments(TypedDict, total=False):
 
 
 class BatchArguments(ReadArguments, total=False):
-    """A batch has an end."""
+    """The arguments of a batch, which has an end."""
 
     ending_offsets: Literal["latest"] | OffsetsByQueue | None
     ending_timestamp: Time | None
@@ -77,7 +77,7 @@ class BatchArguments(ReadArguments, total=False):
 
 
 class StreamArguments(ReadArguments, total=False):
-    """A stream has triggers, and commits what it has read for those who watch the group."""
+    """The arguments of a stream, which has triggers and can commit what it has read."""
 
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
@@ -91,9 +91,9 @@ class StreamArguments(ReadArguments, total=False):
 
 
 def option_texts(given: Mapping[str, object]) -> dict[str, str]:
-    """Options for `DataFrameReader.options`; what is None is left out.
+    """Convert arguments to the options of `DataFrameReader.options`; None is omitted.
 
-    Raises OptionError naming the argument of a value that cannot be one, and TypeError for an unknown argument.
+    Raises OptionError that names the argument for a value that is not valid, and TypeError for an unknown argument.
     """
     texts: dict[str, str] = {}
     for name, value in given.items():
@@ -171,7 +171,7 @@ def _queue_ids(name: str, value: object) -> list[int]:
 
 
 def _by_queue(leaf: Callable[[str, object], object]) -> "_TextOf":
-    """JSON of topic, broker and queue id."""
+    """Return the function that encodes a mapping by topic, broker and queue id as JSON; `leaf` converts its values."""
 
     def text(name: str, value: object) -> str:
         def of_broker(queues: Any) -> object:
@@ -269,4 +269,4 @@ ARGUMENTS: Final[Mapping[str, tuple[str, _TextOf]]] = {
     "on_corrupt_message": ("onCorruptMessage", _word),
     "consumer_group": ("consumerGroup", _word),
 }
-"""Argument to its option and the way to its text."""
+"""Argument to its option, and to the function that makes the option's text."""

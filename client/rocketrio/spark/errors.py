@@ -1,4 +1,4 @@
-"""What goes wrong in a Spark job, each with a code in its text: Spark shows nothing else of an exception.
+"""The errors of a Spark job. Each has its code in its text, because Spark shows only the text of an exception.
 
 Answers to: the error classes of Spark's own sources.
 """
@@ -9,7 +9,7 @@ from rocketrio_protocol.errors import Error
 
 
 class SparkSourceError(Error):
-    """Base of the connector's errors; the text begins with `[CODE]`."""
+    """Base of the connector's errors; its text begins with `[CODE]`."""
 
     error_code: ClassVar[str] = "ROCKETMQ_ERROR"
 
@@ -18,7 +18,7 @@ class SparkSourceError(Error):
 
 
 class OptionError(SparkSourceError):
-    """An option that cannot be used; the text names it and what can be."""
+    """An option that cannot be used; the text names it and says what can be used."""
 
     error_code = "ROCKETMQ_OPTION"
 
@@ -31,21 +31,21 @@ class TopicNotFound(SparkSourceError):
 
 
 class OffsetOutOfRange(SparkSourceError):
-    """Messages that the query was to read are not there (any more)."""
+    """Messages that the query should read do not exist (any more)."""
 
     error_code = "ROCKETMQ_OFFSET_OUT_OF_RANGE"
     remedy = "Start from what is there, or set failOnDataLoss=false to read without what is lost"
 
 
 class BrokerUnreachable(SparkSourceError):
-    """No broker that could serve the queue answers."""
+    """None of the brokers that could serve the queue answers."""
 
     error_code = "ROCKETMQ_BROKER_UNREACHABLE"
     remedy = "Check that the brokers run and that this host reaches the addresses they registered"
 
     @classmethod
     def because(cls, error: Error, text: str = "") -> "BrokerUnreachable":
-        """What the error says, after `text`; its own advice, where it has any, is nearer to the cause than ours."""
+        """Return an error with the text of `error` after `text`; its own advice, if any, replaces the general one."""
         what = f"{text}: {error}" if text else str(error)
         return cls(what, remedy="" if error.advice else None)
 
@@ -57,18 +57,18 @@ class DecodeError(SparkSourceError):
 
 
 class RowError(SparkSourceError):
-    """A row that cannot be a message; the text names it. Nothing of its record batch was sent."""
+    """A row that cannot become a message; the text names it. No row of its record batch was sent."""
 
     error_code = "ROCKETMQ_ROW"
 
 
 class NotStored(SparkSourceError):
-    """Rows that no broker has stored, or not as safely as it was asked to."""
+    """Rows that no broker has stored, or that were stored less safely than the options require."""
 
     error_code = "ROCKETMQ_NOT_STORED"
 
 
 class SchemaError(SparkSourceError):
-    """A DataFrame whose columns cannot be messages; the text names the column and what is wanted."""
+    """A DataFrame whose columns cannot become messages; the text names the column and what it should be."""
 
     error_code = "ROCKETMQ_SCHEMA"

@@ -1,7 +1,7 @@
-"""`from_rocketmq` and `stream_from_rocketmq`: topics as a DataFrame, in one call that type checkers understand.
+"""`from_rocketmq` and `stream_from_rocketmq`: topics as a DataFrame, by one call that type checkers understand.
 
-They say what `spark.read.format("rocketmq")` says, with arguments instead of texts, and refuse what is wrong at
-once and in Python, where Spark would tell of it later from inside the JVM.
+They are equivalent to `spark.read.format("rocketmq")`, with arguments instead of string options. They refuse wrong
+values at once and in Python, where Spark would report them later from inside the JVM.
 """
 
 import os
@@ -30,20 +30,21 @@ def from_rocketmq(
     schema: "StructType | str | None" = None,
     **arguments: Unpack[BatchArguments],
 ) -> "DataFrame":
-    """What topics hold, as a DataFrame.
+    """Return the messages of topics as a DataFrame.
 
         from_rocketmq(spark, "orders", name_servers="10.0.0.1:9876", columns=["tags", "body"])
 
-    `topics` is one or several names; in their place `subscribe_pattern` or `assign` may say what is read. `schema`
-    chooses columns as `DataFrameReader.schema` does, `columns` by name alone. The other arguments are the options of
-    docs/spark.md in snake_case, with Python's values: lists, mappings, datetimes (with a zone), booleans; those
-    that end in `Ms` are seconds and called without it. None is as good as left out.
+    `topics` is one or several names; give `subscribe_pattern` or `assign` instead to choose topics by pattern, or
+    queues. `schema` chooses columns as `DataFrameReader.schema` does, `columns` chooses them by name alone. The other
+    arguments are the options of docs/spark.md in snake_case, with Python's values: lists, mappings, datetimes (with a
+    zone), booleans. Options whose names end in `Ms` are in seconds here, and their names have no `ms`. None means the
+    default.
 
-    Nothing is read, nobody asked, before an action wants rows. Spark plans a frame once: whatever is done with it
-    later reads the same offsets again, so call this anew to see what came since.
+    Nothing is read and no broker is asked before an action needs rows. Spark plans a frame once: every later action
+    reads the same offsets, so call this function again to see newer messages.
 
-    Raises OptionError naming the argument for a value that cannot be, TypeError for an argument that is none,
-    ConfigError when workers on this machine run a Python without this package.
+    Raises OptionError that names the argument for a value that is not valid, TypeError for an unknown argument, and
+    ConfigError if workers on this machine run a Python without this package.
     """
     from rocketrio.spark.reading.options import parse_read_options
     from rocketrio.spark.streaming.options import STREAM_OPTIONS
@@ -60,13 +61,13 @@ def stream_from_rocketmq(
     schema: "StructType | str | None" = None,
     **arguments: Unpack[StreamArguments],
 ) -> "DataFrame":
-    """What comes into topics, as a streaming DataFrame; `from_rocketmq` says what arguments are.
+    """Return new messages of topics as a streaming DataFrame; the arguments are as for `from_rocketmq`.
 
         orders = stream_from_rocketmq(spark, "orders", starting_offsets="earliest", consumer_group="board")
         orders.writeStream.format("console").start()
 
-    Where it begins is said by `starting_offsets` for the first start of a query only (`latest` when left out):
-    afterwards its checkpoint knows.
+    `starting_offsets` (by default `latest`) applies only to the first start of a query. After that the query continues
+    from its checkpoint.
 
     Raises as `from_rocketmq` does.
     """
@@ -89,7 +90,7 @@ def _frame(
 
     options = option_texts(arguments)
     if "nameServer" not in options and os.environ.get(NAME_SERVERS_VARIABLE):
-        # What this process was told; Spark's own may have another environment.
+        # The setting of this process; Spark's own processes may have another environment.
         options["nameServer"] = os.environ[NAME_SERVERS_VARIABLE]
     _check(options, parse, has_schema=schema is not None)
     check_workers(spark)
@@ -99,11 +100,11 @@ def _frame(
 
 
 def _pushing(frame: "DataFrame") -> "DataFrame":
-    """The same rows; all queries on them have a condition to push, so that each gets a plan of its own."""
+    """Give each query on `frame` a condition that Spark pushes, so that it gets its own plan; rows stay the same."""
     try:
         from rocketrio.spark.reading.pushdown import ALWAYS_TRUE
     except ImportError:
-        return frame  # PySpark 4.0 pushes nothing, and says so by the first action.
+        return frame  # PySpark 4.0 cannot push conditions, and the first action reports it.
     offset = next(
         (name for name in frame.columns if name.lower() in ("queue_offset", "offset")), None
     )
@@ -120,7 +121,7 @@ def _check(
     *,
     has_schema: bool,
 ) -> None:
-    """Raise OptionError with the names of arguments where the parser speaks of options."""
+    """Raise the parser's OptionError with the names of arguments in place of the names of options."""
     from rocketrio.spark.reading.schema import table_schema
 
     try:

@@ -1,10 +1,10 @@
-"""The clients of a process's loop: one for each set of name servers, opened when first wanted, closed when idle.
+"""The clients of a process's loop: one for each set of name servers, opened when first needed, closed when idle.
 
-    client(...)     opens one or gives the standing one; whoever asked uses it from now on
-    released(user)  its work is over; a client that nobody uses is closed CLIENT_IDLE seconds later
+    client(...)     opens a client or returns the open one; its caller is a user of it from now on
+    released(user)  the user's work is over; a client without users is closed CLIENT_IDLE seconds later
 
-Invariant: a client that was given to a user is not closed before the user is released, unless it broke.
-Invariant: a client that broke or is being closed is given to nobody; the next who asks gets another one.
+Invariant: a client that was given to a user is not closed before the user is released, unless it failed.
+Invariant: a client that failed or is being closed is never returned; the next call opens another one.
 """
 
 import logging
@@ -21,7 +21,7 @@ from rocketrio_protocol.remoting.ports import Dial
 from rocketrio_protocol.remoting.tcp import dial_tcp
 
 CLIENT_IDLE: Final = 60.0
-"""Seconds that connections are kept for a next task: as long as Spark keeps a worker process that has none."""
+"""Seconds that an unused client stays open for a next task: as long as Spark keeps an idle worker process."""
 
 logger = logging.getLogger("rocketrio.spark.runtime")
 
@@ -35,11 +35,11 @@ class _Kept:
     error: Exception | None = None
     users: set[object] = attrs.Factory(set)
     life: trio.CancelScope = attrs.Factory(trio.CancelScope)
-    """Its deadline is when the client is closed if nobody comes."""
+    """Its deadline is the time at which an unused client is closed."""
 
     @property
     def is_usable(self) -> bool:
-        """Being opened or open, and to stay so."""
+        """Whether the client is open or being opened, and will stay open."""
         is_closed = self.client is not None and self.client.is_closed
         return self.error is None and not is_closed and not self.life.cancel_called
 
@@ -53,7 +53,7 @@ class KeptClients:
     _kept: dict[tuple[str, ...], _Kept] = attrs.Factory(dict)
 
     async def client(self, name_servers: Sequence[str], user: object) -> ClientInstance:
-        """The client of those name servers, until `user` is released. Raises ClosedError when it broke at once."""
+        """Return the client of those name servers, usable until `user` is released. Raises ClosedError if it failed."""
         key = tuple(name_servers)
         kept = self._kept.get(key)
         if kept is None or not kept.is_usable:
@@ -67,7 +67,7 @@ class KeptClients:
         return kept.client
 
     def released(self, user: object) -> None:
-        """The user needs no client any more."""
+        """Note that `user` needs no client any more."""
         for kept in self._kept.values():
             if user in kept.users:
                 kept.users.remove(user)
@@ -81,7 +81,7 @@ class KeptClients:
                 kept.opened.set()
                 with kept.life:
                     await trio.sleep_forever()
-        # A fault in one client ends that client; who uses it fails, and who comes next gets another one.
+        # A fault in one client ends only that client; its users fail, and the next call opens another one.
         except Exception as error:
             kept.error = error
             logger.warning("client broke name_servers=%s error=%r", ";".join(key), error)

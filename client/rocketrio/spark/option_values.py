@@ -1,4 +1,4 @@
-"""Reading single option values: numbers, yes or no, choices, lists. Each error names the option and what it takes."""
+"""Reads single option values: numbers, booleans, choices, lists. Each error names the option and what it accepts."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,9 +10,9 @@ from rocketrio.spark.errors import OptionError
 from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.names import group_name_problem
 
-_MAX_LONG: Final = 2**63 - 1  # What a JVM calls a long: offsets, times and counts of it fit.
+_MAX_LONG: Final = 2**63 - 1  # Java's long, the limit of offsets, times and counts.
 _TEXT_SHOWN: Final = 80  # characters of a wrong value in its error
-_BEGINNING: Final = 4  # characters with which a name has been begun, and not just hit
+_BEGINNING: Final = 4  # Characters that are enough to match the beginning of a name.
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
@@ -21,7 +21,7 @@ _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 def whole_number(
     text: str, *, option: str, least: int, most: int = _MAX_LONG, hint: str = ""
 ) -> int:
-    """An integer between `least` and `most`; `hint` ends the error's text, and says what it counts."""
+    """Return an integer between `least` and `most`; `hint` is appended to the error text and says what is counted."""
     number = int(text) if _WHOLE.fullmatch(text.strip()) else None
     if number is None or not least <= number <= most:
         upper = "" if most == _MAX_LONG and (number is None or number < least) else f" to {most}"
@@ -30,11 +30,11 @@ def whole_number(
 
 
 NumberField: TypeAlias = tuple[str, str, int, int]
-"""A field that is a plain number: its name, its option, the least and the most it may be."""
+"""A field that is a plain number: its name, its option, its least and its largest value."""
 
 
 def number_fields(texts: Mapping[str, str], fields: Iterable[NumberField]) -> dict[str, int]:
-    """Those of the fields whose options are given."""
+    """Return the values of those fields whose options are given."""
     return {
         field: whole_number(texts[option], option=option, least=least, most=most)
         for field, option, least, most in fields
@@ -43,14 +43,14 @@ def number_fields(texts: Mapping[str, str], fields: Iterable[NumberField]) -> di
 
 
 def truth_fields(texts: Mapping[str, str], fields: Iterable[tuple[str, str]]) -> dict[str, bool]:
-    """Those of the fields, each with its option, that are given."""
+    """Return the values of those fields, each listed with its option, whose options are given."""
     return {
         field: truth(texts[option], option=option) for field, option in fields if option in texts
     }
 
 
 def name_servers_of(texts: Mapping[str, str]) -> tuple[str, ...]:
-    """What `nameServer` says, or the environment in its place."""
+    """Return the addresses in `nameServer`, or in the environment if the option is not given."""
     try:
         return name_server_addresses(texts.get("nameServer"))
     except ConfigError as error:
@@ -64,7 +64,7 @@ def name_servers_of(texts: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def group_of(text: str, *, option: str) -> str:
-    """The name of a group, as brokers allow them."""
+    """Return the name of a group. Raises OptionError for a name that brokers do not allow."""
     group = text.strip()
     problem = group_name_problem(group)
     if problem is not None:
@@ -73,12 +73,12 @@ def group_of(text: str, *, option: str) -> str:
 
 
 def shown(text: str) -> str:
-    """A wrong value as its error quotes it."""
+    """Return a wrong value as errors quote it, shortened if it is long."""
     return repr(text) if len(text) <= _TEXT_SHOWN else f"{text[:_TEXT_SHOWN]!r}..."
 
 
 def distinct(words: Sequence[str], *, option: str) -> tuple[str, ...]:
-    """The words, if no two differ in letter case only: Spark takes such names for one."""
+    """Return the words. Raises OptionError if two differ only in letter case, because Spark treats them as equal."""
     by_lower: dict[str, str] = {}
     for word in words:
         other = by_lower.setdefault(word.lower(), word)
@@ -88,7 +88,7 @@ def distinct(words: Sequence[str], *, option: str) -> tuple[str, ...]:
 
 
 def truth(text: str, *, option: str) -> bool:
-    """true or false."""
+    """Return the boolean that the text means."""
     word = text.strip().lower()
     if word not in _TRUE + _FALSE:
         raise OptionError(f"{option}={text!r} is neither true nor false")
@@ -96,7 +96,7 @@ def truth(text: str, *, option: str) -> bool:
 
 
 def choice(text: str, *, option: str, words: Sequence[str]) -> str:
-    """One of some words."""
+    """Return the given one of `words`, in lower case."""
     word = text.strip().lower()
     if word not in words:
         raise OptionError(f"{option}={text!r} is none of: {', '.join(words)}")
@@ -104,17 +104,17 @@ def choice(text: str, *, option: str, words: Sequence[str]) -> str:
 
 
 def words_of(text: str, *, option: str) -> tuple[str, ...]:
-    """A comma-separated list, in its order, each once."""
+    """Return the words of a comma-separated list, in its order, each once."""
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     if not words:
         raise OptionError(f"{option} is empty")
-    if words[0].startswith("["):  # What Spark makes of a list.
+    if words[0].startswith("["):  # This is how Spark passes a list.
         raise OptionError(f"{option}={shown(text)} is a list; give one text, {option}=a,b")
     return words
 
 
 def suggestion(wrong: str, known: Sequence[str]) -> str:
-    """`; did you mean X?` where a known word is near, otherwise a full stop."""
+    """Return `; did you mean X?` if a known word is similar, otherwise a full stop."""
     by_lower = {word.lower(): word for word in known}
     begun = wrong.lower()
     near = [word for word in by_lower if len(begun) >= _BEGINNING and word.startswith(begun)]
@@ -135,7 +135,7 @@ _UNITS: Final = {
 
 
 def duration(text: str, *, option: str) -> float:
-    """Seconds, from `15m`, `500 ms`, `2h`; a bare number is milliseconds, as Spark reads such options."""
+    """Return seconds, from `15m`, `500 ms` or `2h`; a bare number is milliseconds, as in Spark's own options."""
     found = _DURATION.fullmatch(text.strip().lower())
     unit = None if found is None else _UNITS.get(found[2])
     if found is None or unit is None:

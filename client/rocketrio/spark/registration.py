@@ -1,7 +1,7 @@
-"""Making the format known to a session, and whether its Python workers can use it at all.
+"""Registers the format with a session, and checks that its Python workers can use it.
 
-Where the package is installed for Spark's Python workers, registering is not even needed: Spark finds the
-module `pyspark_rocketmq` by its name.
+If the package is installed for Spark's Python workers, registration is not necessary: Spark finds the module
+`pyspark_rocketmq` by its name.
 """
 
 import os
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHECK_TIMEOUT: Final = 60.0
-"""Seconds that the workers' Python has; importing Spark's and Arrow's packages from a cold disk takes several."""
+"""Seconds for the check in the workers' Python; importing Spark and Arrow from a cold disk takes several."""
 
 
 def register(spark: "SparkSession") -> None:
     """Make the format `rocketmq` known to a session.
 
-    Raises ConfigError when the workers run on this machine (`master("local[...]")`) with a Python that does not
-    have this package: set PYSPARK_PYTHON before the session is made. Other machines cannot be looked at; there a
-    missing package shows as an error of the first job that says the same.
+    Raises ConfigError if the workers run on this machine (`master("local[...]")`) with a Python that does not have this
+    package: set PYSPARK_PYTHON before you create the session. Other machines cannot be checked; there the first job
+    reports a missing package with the same advice.
     """
     from pyspark.errors import AnalysisException
 
@@ -34,25 +34,25 @@ def register(spark: "SparkSession") -> None:
     try:
         spark.dataSource.register(DefaultSource)
     except AnalysisException as error:
-        # PySpark 4.0 refuses a format that it has found by itself; later versions take it once more.
+        # PySpark 4.0 refuses a format that it has already found automatically; later versions accept it again.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
 
 
 def check_workers(spark: "SparkSession") -> None:
-    """Raise ConfigError when workers run on this machine with a Python that cannot use this package."""
+    """Raise ConfigError if workers run on this machine with a Python that cannot use this package."""
     from pyspark.errors import PySparkAttributeError
 
     try:
         context = spark.sparkContext
-    except PySparkAttributeError:  # Spark Connect: workers are the server's affair
+    except PySparkAttributeError:  # Spark Connect: the server runs the workers.
         return
     if (context.master or "").startswith("local"):
         check_worker_python(context.pythonExec)
 
 
 def check_worker_python(python: str) -> None:
-    """Raise ConfigError unless that interpreter is there and can import the connector."""
+    """Raise ConfigError unless that interpreter exists and can import the connector."""
     found = shutil.which(python)
     if found is not None and os.path.dirname(found) == os.path.dirname(sys.executable):
         return  # the same environment, whatever the file is called

@@ -1,16 +1,16 @@
-"""Dropping what a write with `dedupProperties=true` has sent more than once: in consumers, and in DataFrames.
+"""Drops repeated rows of a write with `dedupProperties=true`: in consumers, and in DataFrames.
 
     async for message in drop_repeats(consumer): ...         # the position moves past repeats too
     await consumer.run(handle_once(bill))
     spark.read.format("rocketmq")...load().transform(drop_repeated_rows)
 
-A consumer remembers rows that are done, in memory: a bitmap of 512 bytes for each 4096 rows of a task. Spark repeats
-what it did last, so what is remembered longest is forgotten first. To survive the consumer's own restart, keep
-`str(row_stamp(message))` as a key of what the handler writes.
+A consumer remembers in memory which rows are done: a bitmap of 512 bytes for each 4096 rows of a task. Spark repeats
+only recent work, so the rows of the tasks that wrote least recently are forgotten first. To detect repeats after a
+restart of the consumer too, store `str(row_stamp(message))` as a key with what the handler writes.
 
-Invariant: a row counts as done when its handler has returned, so a message that failed and comes again is no repeat.
-Invariant: of a row that came twice one message is with a handler at a time; the other waits for what becomes of it.
-Invariant: messages without a stamp are never dropped, also where a log that became shorter uses an offset again.
+Invariant: a row is done when its handler has returned, so a message that failed and comes again is not a repeat.
+Invariant: if a row comes twice, only one message is with a handler at a time; the other waits for its result.
+Invariant: messages without a stamp are never dropped, even if a log that became shorter uses an offset again.
 """
 
 from collections import OrderedDict
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS_REMEMBERED: Final = 16 * 1024 * 1024
-"""Rows at best, in 4096 bitmaps: 3 MiB. Where tasks write few rows it is the last 4096 tasks."""
+"""The largest number of rows, in 4096 bitmaps: 3 MiB. If tasks write few rows, these are the last 4096 tasks."""
 
 _ROWS_OF_MAP: Final = 4096
 _STAMP: Final = "__rocketmq_stamp"
@@ -47,38 +47,38 @@ R = TypeVar("R")
 
 
 class Repeats:
-    """Which rows are done."""
+    """Remembers which rows are done."""
 
     def __init__(self, *, rows_remembered: int = ROWS_REMEMBERED) -> None:
-        """`rows_remembered` is rounded up to 4096 for each task that wrote."""
+        """Create an empty memory; `rows_remembered` is rounded up to 4096 for each task that wrote."""
         if rows_remembered < 1:
             raise ConfigError(f"{rows_remembered=}: at least 1")
         self._most_maps = -(-rows_remembered // _ROWS_OF_MAP)
         self._maps: OrderedDict[tuple[str, str, str, int, int], bytearray] = OrderedDict()
         self.in_work: dict[RowStamp, trio.Event] = {}
-        """Rows that a handler has now, each with what tells that it has ended."""
+        """Rows that a handler has now, each with the event that is set when the handler has ended."""
 
     def __repr__(self) -> str:
         return f"<Repeats maps={len(self._maps)}/{self._most_maps}>"
 
     def is_repeat(self, message: Stamped) -> bool:
-        """Whether the row of this message is done already."""
+        """Return True if the row of this message is already done."""
         stamp = row_stamp(message)
         return stamp is not None and self.has(stamp)
 
     def remember(self, message: Stamped) -> None:
-        """The row of this message is done."""
+        """Record that the row of this message is done."""
         stamp = row_stamp(message)
         if stamp is not None:
             self.add(stamp)
 
     def has(self, stamp: RowStamp) -> bool:
-        """Whether this row is done."""
+        """Return True if this row is done."""
         rows = self._maps.get(_key(stamp))
         return rows is not None and bool(rows[stamp.row % _ROWS_OF_MAP >> 3] & 1 << (stamp.row & 7))
 
     def add(self, stamp: RowStamp) -> None:
-        """This row is done."""
+        """Record that this row is done."""
         key = _key(stamp)
         rows = self._maps.get(key)
         if rows is None:
@@ -95,17 +95,17 @@ def _key(stamp: RowStamp) -> tuple[str, str, str, int, int]:
 
 
 def drop_repeats(messages: AsyncIterable[M], *, repeats: Repeats | None = None) -> AsyncIterator[M]:
-    """The messages of a consumer, each row once; one is done when the next is asked for.
+    """Iterate over the messages of a consumer, each row once; a row is done when the next message is requested.
 
-    Give `repeats` to share what is remembered. What the consumer raises comes out; a cancel, or leaving the loop,
-    leaves the message in hand not done.
+    Pass `repeats` to share the remembered rows. Errors of the consumer are raised here. A cancel, or leaving the loop,
+    leaves the row of the current message not done.
     """
     return _WithoutRepeats(aiter(messages), Repeats() if repeats is None else repeats)
 
 
 @attrs.define
 class _WithoutRepeats(AsyncIterator[M]):
-    """An iterator, not a generator: nothing has to be closed when its loop is left."""
+    """An iterator, not a generator, so that nothing has to be closed when its loop is left."""
 
     _messages: AsyncIterator[M]
     _repeats: Repeats
@@ -125,10 +125,11 @@ class _WithoutRepeats(AsyncIterator[M]):
 def handle_once(
     handler: Callable[[M], Awaitable[R]], *, repeats: Repeats | None = None
 ) -> Callable[[M], Awaitable[R | None]]:
-    """A handler for `Consumer.run` that calls `handler` for each row once.
+    """Return a handler for `Consumer.run` that calls `handler` once for each row.
 
-    A message whose row another handler has at that moment waits until that one has ended. A failure or a cancel leaves
-    the row not done: its message comes again, and whoever waited is next. Give `repeats` to share what is remembered.
+    A message whose row another handler has at that moment waits until that handler has ended. A failure or a cancel
+    leaves the row not done: its message comes again, and a waiting message is handled next. Pass `repeats` to share the
+    remembered rows.
     """
     seen = Repeats() if repeats is None else repeats
 
@@ -153,11 +154,11 @@ def handle_once(
 
 
 def drop_repeated_rows(frame: "DataFrame", *, within: str | None = None) -> "DataFrame":
-    """A DataFrame read from topics, with each written row once; rows without a stamp all stay.
+    """Return a DataFrame that was read from topics with each written row once; rows without a stamp all stay.
 
-    A stream remembers rows for `within`, an interval like `1 hour` of `store_time`: more than the longest restart.
-    Raises SchemaError without the columns it needs (those of a read by default), ConfigError for a stream without
-    `within`, or a batch with it.
+    A stream remembers rows for `within`, an interval of `store_time` like `1 hour`: longer than the longest restart.
+    Raises SchemaError if a column that it needs is missing (a read has them by default), and ConfigError for a stream
+    without `within` or a batch with it.
     """
     from pyspark.sql.functions import coalesce, col, concat_ws, lit, when
     from pyspark.sql.types import MapType
@@ -177,7 +178,7 @@ def drop_repeated_rows(frame: "DataFrame", *, within: str | None = None) -> "Dat
     properties = col("properties")
     names = (SPARK_QUERY, SPARK_BATCH, SPARK_TASK, SPARK_ROW)
     said = [coalesce(properties[name], lit("")) for name in names]
-    # Where a log became shorter, offsets are used again for other messages: those were stored later.
+    # A log that became shorter uses offsets again for other messages, which have a later store time.
     place = [*_PLACE, *(["store_time"] if "store_time" in frame.columns else [])]
     stamp = when(
         properties[SPARK_ROW].isNotNull(), concat_ws("/", lit("row"), col("topic"), *said)

@@ -1,14 +1,14 @@
-"""Where trio runs in a process that is Spark's: one loop in a thread of its own, kept from task to task.
+"""Runs trio inside a process that belongs to Spark: one loop in a thread of its own, kept from task to task.
 
     Spark's thread                             the loop's thread, a daemon
-    call(fn, ...)    starts a job and waits    fn(...), its result or error goes back
-    blocks(produce)  starts a job and takes    produce(handover), what it puts goes over, and its end
+    call(fn, ...)    starts a job and waits    runs fn(...); its result or error goes back
+    blocks(produce)  starts a job and takes    runs produce(handover); its blocks go over, then its end
 
-Spark's Python workers live for many tasks. Connections dialled by one serve the next: `client` gives the one client
-of its name servers.
+Spark's Python workers live for many tasks, and connections opened for one task serve the next: `client` returns the
+one client of its name servers.
 
 Invariant: a fork shares nothing with its parent: runtimes are found by process id, and start at their first use.
-Invariant: who waits is told of the end of its job, whatever that was; once it gives up, the job is cancelled.
+Invariant: a waiting thread always learns that its job has ended; if the thread gives up, the job is cancelled.
 Invariant: at most `BLOCKS_AHEAD` blocks wait; the producer waits for room.
 """
 
@@ -32,13 +32,13 @@ from rocketrio.spark.kept_clients import KeptClients
 from rocketrio_protocol.errors import ClosedError
 
 BLOCKS_AHEAD: Final = 3
-"""Blocks of about `batchBytes` that may wait for Spark: one decoded, one ready, one arriving."""
+"""Blocks of about `batchBytes` that may wait for Spark: one is decoded, one is ready, one is arriving."""
 
 LARGEST_KEPT: Final = 31 * 1024 * 1024
-"""Bytes: a little less than the most that glibc's malloc learns from (DEFAULT_MMAP_THRESHOLD_MAX, 32 MiB)."""
+"""Bytes: a little less than the largest block from which glibc's malloc learns (DEFAULT_MMAP_THRESHOLD_MAX, 32 MiB)."""
 
 CANCEL_GRACE: Final = 10.0
-"""Seconds that a cancelled job is waited for: more than a client needs to leave a cluster (CLOSE_GRACE, twice)."""
+"""Seconds to wait for a cancelled job: more than a client needs to leave a cluster (CLOSE_GRACE, twice)."""
 
 THREAD_NAME: Final = "rocketrio-spark-loop"
 
@@ -51,21 +51,21 @@ logger = logging.getLogger("rocketrio.spark.runtime")
 
 @attrs.frozen
 class _End:
-    """A job is over: what it returned or raised."""
+    """The end of a job: what it returned or raised."""
 
     value: object = None
     error: BaseException | None = None
 
 
 class Handover(Generic[T]):
-    """The producer's end: `await put(block)`."""
+    """The producer's end of `blocks`: `await put(block)`."""
 
     def __init__(self) -> None:
         self._blocks: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
         self._room = trio.Semaphore(BLOCKS_AHEAD)
 
     async def put(self, block: T) -> None:
-        """Wait for room, then hand the block over."""
+        """Wait for room, then pass the block to the consumer's thread."""
         await self._room.acquire()
         self._blocks.put(block)
 
@@ -78,26 +78,26 @@ Producer: TypeAlias = Callable[[Handover[T]], Awaitable[None]]
 
 @attrs.define(eq=False)
 class _Job:
-    """Something that another thread wants done in the loop."""
+    """Work that another thread wants done in the loop."""
 
     loop: "_Loop"
     work: Callable[[], Awaitable[object]]
     said: "queue.SimpleQueue[Any]"
-    """What it hands over, and at last its end."""
+    """The blocks that the job hands over, then its end."""
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     is_submitted: bool = False
     is_over: bool = False
-    """Its end was taken."""
+    """True once its end was taken from `said`."""
 
     def take(self) -> Any:
-        """Wait for what it says next; after an `_End` nothing more comes."""
+        """Wait for the next block or the end; nothing follows an `_End`."""
         said = self.said.get()
         if isinstance(said, _End):
             self.is_over = True
         return said
 
     def give_up(self) -> None:
-        """If it is not over cancel it, and wait; not in the loop itself, where the garbage collector may end it."""
+        """Cancel an unfinished job and wait for its end, except in the loop, where garbage collection may run this."""
         if self.is_over or not self.is_submitted:
             return
         self.loop.call_soon(self.scope.cancel)
@@ -111,11 +111,11 @@ class _Job:
 
 
 _current_job: ContextVar[_Job] = ContextVar("rocketrio_spark_job")
-"""In the tasks of a job: which one it is."""
+"""The job to which the current task belongs."""
 
 
 class _Loop:
-    """One run of trio, in its thread."""
+    """One run of trio in a thread of its own."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -128,7 +128,7 @@ class _Loop:
         self.thread.start()
 
     def submit(self, job: _Job) -> None:
-        """Start a job. Raises what kept the loop from starting."""
+        """Start a job. Raises the error that kept the loop from starting."""
         self._started.wait()
         if self._error is not None:
             raise self._error
@@ -150,7 +150,7 @@ class _Loop:
         try:
             trio.run(self._main)
         except BaseException as error:
-            # Told to the threads that wait for a start, or, here, to the log.
+            # Raised in the threads that wait for the start; after the start it is logged.
             self._error = error
             if self._started.is_set():
                 logger.exception("the loop of this process ended")
@@ -168,7 +168,7 @@ class _Loop:
     def _begin(self, job: _Job) -> None:
         try:
             self._nursery.start_soon(self._do, job)
-        except RuntimeError:  # The nursery is closed: the loop is ending by a fault.
+        except RuntimeError:  # The nursery is closed because a fault is ending the loop.
             job.said.put(_End(error=_over()))
 
     async def _do(self, job: _Job) -> None:
@@ -177,9 +177,9 @@ class _Loop:
         try:
             with job.scope:
                 end = _End(await job.work())
-        except Exception as error:  # Crosses to the thread that waits, which raises it.
+        except Exception as error:  # Raised again in the thread that waits.
             end = _End(error=first_cause(error))
-        except BaseException:  # Its own cancel stays inside its scope: this is the end of the loop.
+        except BaseException:  # The job's own cancel stays in its scope: the loop ends.
             self.is_over = True
             raise
         finally:
@@ -188,7 +188,7 @@ class _Loop:
 
 
 class ProcessRuntime:
-    """The runtime of one process, got by `process_runtime`. Its methods may be used by several threads at once."""
+    """The runtime of one process, returned by `process_runtime`. Several threads may use its methods at once."""
 
     def __init__(self) -> None:
         self._loop: _Loop | None = None
@@ -200,10 +200,10 @@ class ProcessRuntime:
         *args: *Ts,
         timeout: float,
     ) -> R:
-        """What `work(*args)` returns or raises; runs in the loop while this thread waits.
+        """Run `work(*args)` in the loop while this thread waits; return what it returns or raise what it raises.
 
-        After `timeout` seconds it is cancelled, and BrokerUnreachable raised. What interrupts the wait, as Ctrl-C,
-        cancels it too, and comes out once it is over. Of several errors at once the first is raised.
+        After `timeout` seconds the work is cancelled and BrokerUnreachable raised. An interrupt of the wait, such as
+        Ctrl-C, cancels it too and is raised once the work has ended. Of several errors at once the first is raised.
         """
         bounded = functools.partial(_within, timeout, functools.partial(work, *args))
         with self._job(bounded, queue.SimpleQueue()) as job:
@@ -213,12 +213,12 @@ class ProcessRuntime:
                 raise end.error
             return end.value  # type: ignore[return-value]  # what `bounded` returned
         finally:
-            del end  # an error's traceback knows this frame
+            del end  # Its traceback would keep this frame alive in a reference cycle.
 
     def blocks(self, produce: Producer[T]) -> Generator[T]:
-        """What `produce` hands over, while it runs in the loop; its exception comes out as raised.
+        """Yield the blocks that `produce` hands over while it runs in the loop; raise its exception at the end.
 
-        Nothing runs before the first block is asked for. Closing the generator cancels `produce`.
+        Nothing runs before the first block is requested. Closing the generator cancels `produce`.
         """
         handover: Handover[T] = Handover()
         with self._job(functools.partial(produce, handover), handover._blocks) as job:
@@ -230,10 +230,11 @@ class ProcessRuntime:
             raise block.error
 
     async def client(self, name_servers: Sequence[str]) -> ClientInstance:
-        """The client of those name servers, the same for all jobs. Only in the loop, by a job of `call` or `blocks`.
+        """Return the client of those name servers, shared by all jobs. Call it only in the loop, from a job.
 
-        It is the job's until the job is over: ask again in the next one. Its routes are as old as it asked last for
-        them; refresh what has to be fresh. A cancel leaves it to the next who asks. Raises ClosedError.
+        The client may be used until the job of `call` or `blocks` is over; call this again in the next job. Its routes
+        are as old as their last refresh, so refresh those that must be current. A cancel leaves the client for the next
+        caller. Raises ClosedError.
         """
         job = _current_job.get()
         return await job.loop.client(name_servers, job)
@@ -242,7 +243,7 @@ class ProcessRuntime:
     def _job(
         self, work: Callable[[], Awaitable[object]], said: "queue.SimpleQueue[Any]"
     ) -> Iterator[_Job]:
-        """A job that runs; whatever ends the block early gives it up."""
+        """Run a job for the length of the block; leaving the block early gives the job up."""
         with self._starting:
             loop = self._loop
             if loop is None or loop.is_over:
@@ -257,26 +258,27 @@ class ProcessRuntime:
 
 
 _runtimes: dict[int, ProcessRuntime] = {}
-"""The runtime of each process id. A fork inherits its parent's, which stay as they are: they are not its own to end."""
+"""The runtime of each process id. A fork inherits its parent's runtimes, and must not end them."""
 
 
 def process_runtime() -> ProcessRuntime:
-    """The runtime of this process; its loop starts when it has something to do."""
+    """Return the runtime of this process; its loop starts with its first job."""
     return _runtimes.setdefault(os.getpid(), ProcessRuntime())
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """Nurseries gather errors; the first one tells enough, and is what the reader can act on."""
+    """Return the first error of a nested group: the first one is enough for users to act on."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep what it frees, some 60 MiB at most, instead of giving it back at once.
+    """Let this process keep the memory that it frees, some 60 MiB at most, instead of returning it at once.
 
-    Megabytes come and go with every block; fresh memory costs a page fault for each 4 KiB, a fifth of all reading.
-    glibc keeps twice as much as the largest block freed so far. This one is never touched, so that it costs nothing.
+    Megabytes come and go with every block; new memory costs a page fault for each 4 KiB, a fifth of all reading time.
+    glibc keeps twice the size of the largest block freed so far. The block freed here is never touched, so it costs
+    nothing.
     """
     bytearray(LARGEST_KEPT)
 

@@ -1,4 +1,4 @@
-"""`RocketMQDataSource`: what Spark calls for `spark.read.format("rocketmq")`.
+"""`RocketMQDataSource`: the class that Spark calls for `spark.read.format("rocketmq")`.
 
     (spark.read.format("rocketmq")
         .option("nameServer", "10.0.0.1:9876")
@@ -6,7 +6,7 @@
         .option("columns", "queue_offset,body")
         .load())
 
-Every part is made on the driver, refuses what is wrong there, and does no I/O before it is used.
+Every part is created on the driver, refuses wrong options there, and does no I/O before it is used.
 """
 
 from typing import Final
@@ -41,7 +41,7 @@ class RocketMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format(...)` is given."""
+        """Return the name for `format(...)`."""
         return FORMAT_NAME
 
     def _read_options(self) -> ReadOptions:
@@ -51,8 +51,8 @@ class RocketMQDataSource(DataSource):
         return parse_stream_options(dict(self.options), other_options=_OF_WRITES)
 
     def schema(self) -> StructType:
-        """The columns of a read for which the user gave no schema. Raises OptionError."""
-        # Spark does not say whether a batch or a stream will follow; the reader of either refuses what is not its own.
+        """Return the columns of a read if the user gave no schema. Raises OptionError."""
+        # Spark does not say whether a batch or a stream follows; each reader refuses the options of the other.
         known_texts(
             dict(self.options),
             known=(*OPTION_HELP, *STREAM_OPTIONS),
@@ -65,7 +65,7 @@ class RocketMQDataSource(DataSource):
         return table_schema(self._read_options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch reader of those columns. Raises OptionError."""
+        """Return a batch reader of those columns. Raises OptionError."""
         options = self._read_options()
         if not options.filter_pushdown:
             return RocketMQBatchReader(options, schema)
@@ -76,13 +76,13 @@ class RocketMQDataSource(DataSource):
         return PushdownReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader of the topic as it grows, of those columns. Raises OptionError."""
+        """Return a reader that reads those columns of new messages as they arrive. Raises OptionError."""
         return RocketMQStreamReader(self._stream_options(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A writer of such a DataFrame. Raises OptionError, SchemaError."""
+        """Return a writer of a DataFrame with that schema. Raises OptionError, SchemaError."""
         return batch_writer(dict(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """A writer of the micro-batches of a stream. Raises OptionError, SchemaError."""
+        """Return a writer of a stream's micro-batches. Raises OptionError, SchemaError."""
         return stream_writer(dict(self.options), schema, overwrite=overwrite)
