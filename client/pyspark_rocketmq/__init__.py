@@ -31,7 +31,7 @@ def _ending() -> tuple[type, ...]:
 
 
 def _stream_writer() -> type:
-    """Return the base class of a writer that takes record batches (PySpark since 4.1), or else of one that takes rows."""
+    """Return the base class of a writer that takes record batches, or rows in PySpark before 4.1."""
     base: type = getattr(
         datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
     )
