@@ -1,1 +1,1 @@
-"""Reading topics: what a batch asks, plans, fetches and decodes; a stream uses the same for each of its batches."""
+"""Reads topics: what a batch asks the brokers, plans, fetches and decodes; streams use it for each of their batches."""

@@ -1,4 +1,4 @@
-"""Many questions at once, and what becomes of failures: one error, of the kind that Spark users are shown."""
+"""Asks brokers many questions at once, and turns failures into one error of the connector."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -18,12 +18,12 @@ T = TypeVar("T")
 logger = logging.getLogger("rocketrio.spark.asking")
 
 QUESTIONS_AT_ONCE: Final = 64
-"""Questions under way at once; a topic may have thousands of queues."""
+"""The largest number of questions under way at once; a topic may have thousands of queues."""
 
 
 @contextmanager
 def source_errors() -> Iterator[None]:
-    """Errors of the client leave the block as errors of the connector."""
+    """Raise errors of the client as errors of the connector."""
     try:
         yield
     except RouteNotFound as error:
@@ -36,7 +36,7 @@ def source_errors() -> Iterator[None]:
 
 @attrs.frozen
 class Retries:
-    """How often a question is repeated, and the seconds before that (fetchOffset.*)."""
+    """How often a question is repeated, and the pause before each repetition in seconds (fetchOffset.*)."""
 
     count: int = 0
     interval: float = 0.0
@@ -46,7 +46,7 @@ ONCE: Final = Retries()
 
 
 async def repeated(ask: Callable[[], Awaitable[T]], retries: Retries) -> T:
-    """What `ask` brings, asked again where that may help. Raises what it raised last."""
+    """Return the result of `ask`, which is repeated after errors that may pass. Raises its last error."""
     failures = 0
     while True:
         try:
@@ -66,7 +66,7 @@ async def for_each(
     *,
     retries: Retries = ONCE,
 ) -> None:
-    """Await `ask(queue)` for all of them; the first failure is raised alone, and ends what has not begun."""
+    """Await `ask(queue)` for all queues; the first failure keeps further calls from starting and is raised alone."""
     limiter = trio.CapacityLimiter(QUESTIONS_AT_ONCE)
     failures: list[Exception] = []
 
@@ -82,4 +82,4 @@ async def for_each(
         for queue in queues:
             nursery.start_soon(one, queue)
     if failures:
-        raise failures[0]  # One error, not a group of the same from every queue.
+        raise failures[0]  # One error instead of a group with one for each queue.

@@ -1,10 +1,10 @@
-"""Which ranges begin in the past that a master no longer has in memory: those are read from a slave at once.
+"""Finds ranges that begin with messages that a master no longer has in memory, so that a slave serves them at once.
 
-Without this each range would get its first answer from the master, which reads it from disk into the memory that its
-other readers need. What is cold only the master knows, and says when it suggests a slave: so each queue's ranges, in
-the order of their offsets, are looked at by halves, a pull of one message each.
+Otherwise each range would get its first answer from the master, which would read it from disk into the memory that its
+other readers need. Only the master knows what is cold, and reports it by suggesting a slave. So each queue's ranges, in
+the order of their offsets, are searched by halving, with a pull of one message for each probe.
 
-Invariant: a look that fails says nothing: then the first answer tells.
+Invariant: a failed probe changes nothing: the range starts at the master, whose first answer may redirect it.
 Invariant: nothing is asked for a topic whose brokers have no slaves.
 """
 
@@ -25,7 +25,7 @@ from rocketrio_protocol.errors import Error, NotReachable
 from rocketrio_protocol.message import MessageQueue
 
 LOOK_FROM: Final = 1000
-"""Rows of a queue from which on it is looked at: fewer come with the first answer."""
+"""The least number of rows of a queue that is probed; the first answer brings about as many."""
 
 LOOK_TIMEOUT: Final = 3.0  # As for any question to a broker (mqClientApiTimeout).
 
@@ -35,7 +35,7 @@ logger = logging.getLogger("rocketrio.spark.cold")
 async def cold_starts(
     client: ClientInstance, ranges: Iterable[QueueRange], options: ReadOptions
 ) -> dict[QueueRange, int]:
-    """The ranges whose first message the master would read from disk, with the broker id it suggests instead."""
+    """Return the ranges that the master would start to read from disk, each with the broker id that it suggests."""
     cold: dict[QueueRange, int] = {}
     if options.read_from != "auto":
         return cold
@@ -50,7 +50,7 @@ async def cold_starts(
         parts = by_queue[queue]
         first_hot, known_hot, suggested = 0, len(parts), MASTER_ID
         while first_hot < known_hot:
-            # The very first one first: mostly all are hot.
+            # The first range is probed first: usually all ranges are in memory.
             middle = (first_hot + known_hot) // 2 if first_hot else 0
             broker_id = await _look(client, queue, parts[middle].start, options)
             if broker_id == MASTER_ID:
@@ -68,7 +68,7 @@ async def cold_starts(
 async def _look(
     client: ClientInstance, queue: MessageQueue, offset: int, options: ReadOptions
 ) -> int:
-    """Where the master sends a reader of that offset."""
+    """Return the broker id to which the master sends a reader of that offset."""
     header = PullMessageRequestHeader(
         consumer_group=options.consumer_group,
         topic=queue.topic,

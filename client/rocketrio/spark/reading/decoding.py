@@ -1,7 +1,7 @@
-"""From fetched records to record batches of one schema: decoded by columns, tags compared, damage dealt with.
+"""Decodes fetched records into record batches of one schema, compares tags, and handles damaged messages.
 
-Invariant: a batch has exactly the schema that Spark was told.
-Invariant: where everything decodes and no tags are asked for, nothing is looked at twice.
+Invariant: a batch has exactly the schema that Spark expects.
+Invariant: if everything decodes and no tags are wanted, each record is processed once only.
 """
 
 import logging
@@ -32,25 +32,25 @@ from rocketrio_protocol.errors import ConfigError, ProtocolError
 from rocketrio_protocol.record.compression import InflateBudget, TooMuchToInflate
 
 LOG_APPEND_TIME: Final = 1
-"""Kafka's word for a time that the broker gave (TimestampType.LOG_APPEND_TIME)."""
+"""Kafka's code for a time that the broker set (TimestampType.LOG_APPEND_TIME)."""
 
 logger = logging.getLogger("rocketrio.spark.decoding")
 
 
 @attrs.frozen
 class _Rows:
-    """Decoded rows of a block."""
+    """The decoded rows of a block."""
 
     columns: dict[str, Any]
     count: int
     counts: list[int] | None = None
-    """Of each piece, where that was found out on the way."""
+    """The rows of each piece, if decoding has already counted them."""
     damaged: list[int] = attrs.Factory(list)
-    """Rows that are kept although something of them cannot be read."""
+    """Rows that are kept although a part of them cannot be read."""
 
 
 class BlockDecoder:
-    """Turns fetched records into record batches of one schema.
+    """Decodes fetched records into record batches of one schema.
 
     `first_partitions` is needed for the column `partition`: topic to broker to the number of its queue 0.
     """
@@ -73,7 +73,7 @@ class BlockDecoder:
         self._wanted = tuple(dict.fromkeys(wanted)) or ("queue_id",)
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """One batch, which may be empty; several where compressed bodies leave no room in one. Raises as `decode`."""
+        """Yield one batch, perhaps empty, or several if compressed bodies are too large for one. Raises as `decode`."""
         waiting = [block]
         while waiting:
             block = waiting.pop()
@@ -86,7 +86,7 @@ class BlockDecoder:
                 yield batch
 
     def decode(self, block: Block) -> pa.RecordBatch:
-        """One batch, which may be empty. Raises DecodeError, which names a range, and TooMuchToInflate."""
+        """Return one batch, which may be empty. Raises DecodeError, which names a range, and TooMuchToInflate."""
         rows = self._decoded(block)
         columns = rows.columns
         arrays = []
@@ -119,7 +119,7 @@ class BlockDecoder:
         return _Rows(columns, len(columns[self._wanted[0]]))
 
     def _salvaged(self, block: Block) -> _Rows:
-        """The rows of a block with damage in it, piece by piece: each comes from one range."""
+        """Decode a block that contains damage piece by piece, because each piece comes from one range."""
         policy = self._options.on_corrupt_message
         parts: list[dict[str, Any]] = []
         counts: list[int] = []
@@ -135,7 +135,7 @@ class BlockDecoder:
                     keeps_damaged=policy == "null",
                     budget=budget,
                 )
-            except TooMuchToInflate as error:  # It counts what is whole: halve until it fits.
+            except TooMuchToInflate as error:  # It counts only whole messages: halve until it fits.
                 raise TooMuchToInflate(max(1, block.rows // 2), error.limit) from error
             except ConfigError as error:
                 raise _unreadable(part, str(error)) from error
@@ -155,7 +155,7 @@ class BlockDecoder:
         return _Rows(columns, sum(counts), counts, damaged)
 
     def _with_tags(self, batch: pa.RecordBatch, rows: _Rows) -> pa.RecordBatch:
-        """The rows with one of the tags: brokers compare hashes of them only."""
+        """Return the rows that have one of the tags; brokers compare only hashes of tags."""
         passes = pc.is_in(rows.columns["tags"], value_set=self._tags)
         if passes.true_count == rows.count:
             return batch
@@ -166,7 +166,7 @@ class BlockDecoder:
         return batch.take(number_array(np.flatnonzero(kept)))
 
     def _told_by_range(self, name: str, block: Block, rows: _Rows) -> Any:
-        """A column that no record knows of."""
+        """Return a column that is known from the ranges and not from the records."""
         if name == TIMESTAMP_TYPE.lower():
             return number_array(np.full(rows.count, LOG_APPEND_TIME, np.int32))
         ranges = [part for part, _, _ in block.pieces]
@@ -181,17 +181,17 @@ class BlockDecoder:
 
 
 def _counts(block: Block, rows: _Rows) -> list[int]:
-    """How many rows each piece has."""
+    """Return how many rows each piece has."""
     if rows.counts is not None:
         return rows.counts
     counts = [count for _, count, _ in block.pieces]
-    if sum(counts) != rows.count:  # offsets with gaps: count the records themselves
+    if sum(counts) != rows.count:  # Offsets with gaps: count the records themselves.
         counts = [len(record_starts(body)) for _, _, body in block.pieces]
     return counts
 
 
 def _headers(maps: Any, kind: Any) -> Any:
-    """All properties as Kafka's headers, in their stored order; the same buffers with other names."""
+    """Return all properties as Kafka's headers, in their stored order; they share buffers under other names."""
     values = maps.items.cast(pa.binary())
     entries = pa.StructArray.from_arrays([maps.keys, values], fields=list(kind.value_type))
     if maps.null_count:

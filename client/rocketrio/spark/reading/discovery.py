@@ -1,4 +1,4 @@
-"""What a batch read finds out before it plans: the ranges between its two positions, and where their brokers are."""
+"""Finds out what a batch read needs before it plans: its ranges, and where their brokers are."""
 
 from functools import partial
 
@@ -27,21 +27,21 @@ from rocketrio.spark.reading.queues import (
 
 @attrs.frozen
 class Discovery:
-    """What planning needs to know."""
+    """The result of discovery, as planning needs it."""
 
     ranges: list[QueueRange]
     losses: list[Loss]
     addresses: dict[str, dict[int, str]]
     """Broker name to broker id to address."""
     first_partitions: dict[str, dict[str, int]]
-    """Topic to broker to the number of its queue 0; of every topic with `schemaMode=kafka`, otherwise of none."""
+    """Topic to broker to the number of its queue 0; empty unless `schemaMode=kafka`."""
 
 
 async def discover(client: ClientInstance, options: ReadOptions) -> Discovery:
-    """Ask the cluster.
+    """Ask the cluster for the ranges of a batch read.
 
-    Raises SparkSourceError for what is not there, or lies outside of what is; errors of the client's come as it raises
-    them.
+    Raises SparkSourceError for topics or queues that do not exist and positions outside their messages. Errors of the
+    client are raised unchanged.
     """
     retries = Retries(options.offset_retries, options.offset_retry_interval)
     queues = await repeated(partial(subscribed_queues, client, options), retries)

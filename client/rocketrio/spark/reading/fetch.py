@@ -1,12 +1,12 @@
-"""Fetching what one Spark task reads: pipelined pulls, answers joined to blocks worth decoding.
+"""Fetches what one Spark task reads: it pulls in a pipeline and joins answers to blocks for decoding.
 
-Each range has `pullPipelineDepth` pulls under way; what they bring is put together, one range after the other,
-until a block is large enough: answers of 32 messages decoded one by one would be ten times slower. Ranges whose
-turn has not come fetch ahead as far as their pulls reach.
+Each range has `pullPipelineDepth` pulls under way. Their answers are joined, one range after the other, until a block
+is large enough: decoding answers of 32 messages one by one would be ten times slower. Ranges whose turn has not come
+fetch ahead as far as their pulls reach.
 
 Invariant: rows leave in the order of the task's ranges and of their offsets: a task that is run again, or a micro-batch
-that is replayed, gives the same rows in the same order. A write's stamps count on it.
-Invariant: an answer is handed on at most once, and nothing beyond a range's end is.
+that is replayed, gives the same rows in the same order. A write's stamps depend on it.
+Invariant: an answer is handed over at most once, and nothing beyond a range's end is.
 """
 
 import logging
@@ -30,28 +30,28 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.remoting.tasks import background_nursery, ungrouped
 
 RANGES_AT_ONCE: Final = 4
-"""Ranges of a task that are fetched at the same time: enough to hide a slow broker behind others."""
+"""The largest number of ranges of a task fetched at once: enough to hide a slow broker behind others."""
 
 logger = logging.getLogger("rocketrio.spark.fetch")
 
 
 @attrs.define
 class Block:
-    """Stored records to decode together."""
+    """Stored records that are decoded together."""
 
     pieces: list[tuple[QueueRange, int, Body]] = attrs.Factory(list)
-    """The range, how many rows of it, and their records."""
+    """The range, the number of its rows, and their records."""
     size: int = 0
     rows: int = 0
 
     def add(self, part: QueueRange, rows: int, body: Body) -> None:
-        """Take records of a range."""
+        """Append records of a range."""
         self.pieces.append((part, rows, body))
         self.size += len(body)
         self.rows += rows
 
     def split(self, rows: int) -> tuple["Block", "Block"]:
-        """The first so many of its records, at least one, and the others; what is damaged counts as one."""
+        """Split off the first `rows` records, at least one; a damaged stretch counts as one record."""
         first, others = Block(), Block()
         for part, _, body in self.pieces:
             ends = [end for _, end in stretches(bytes(body))]
@@ -93,13 +93,13 @@ async def fetch_task(
 
 
 class Fetcher:
-    """Puts the answers of several ranges together to blocks."""
+    """Joins the answers of several ranges to blocks."""
 
     def __init__(self, options: ReadOptions, handover: Handover[Block]) -> None:
         self._options = options
         self._handover = handover
         self._block = Block()
-        self._flushing = trio.Lock()  # first come, first served: it keeps blocks in order
+        self._flushing = trio.Lock()  # First come, first served, so blocks stay in order.
 
     async def fetch(
         self,
@@ -109,7 +109,7 @@ class Fetcher:
         turn: trio.Event,
         over: trio.Event,
     ) -> None:
-        """One range, from its start to its end; its rows leave once it is its turn."""
+        """Fetch one range from its start to its end; its rows leave once `turn` is set."""
         try:
             await _RangeFetch(self, part, source, self._options, turn).run()
             over.set()
@@ -117,13 +117,13 @@ class Fetcher:
             limiter.release_on_behalf_of(part)
 
     def add(self, part: QueueRange, rows: int, body: Body) -> bool:
-        """Take records; whether it is time to flush."""
+        """Append records; return True if the block should be flushed now."""
         block = self._block
         block.add(part, rows, body)
         return block.size >= self._options.batch_size or block.rows >= self._options.batch_rows
 
     async def flush(self) -> None:
-        """Hand over what there is; waits while Spark is behind."""
+        """Hand over the current block, if it has any rows; wait while Spark is behind."""
         async with self._flushing:
             if self._block.pieces:
                 block, self._block = self._block, Block()
@@ -131,7 +131,7 @@ class Fetcher:
 
 
 class _RangeFetch:
-    """The tasks of one range: each pulls, and hands on what is next in order if nobody else is at it."""
+    """The tasks that fetch one range; one task at a time also hands over the answers that are next in order."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _RangeFetch:
         self._part = part
         self._source = source
         self._depth = options.pull_pipeline_depth
-        # An answer is never cut, so one may not hold more rows than a record batch should.
+        # An answer is never split, so one must not hold more rows than a record batch should.
         batch_size = min(options.pull_batch_size, options.batch_rows)
         self._is_filtered = options.subscription != ALL
         self._pipeline = Pipeline(
@@ -156,7 +156,7 @@ class _RangeFetch:
         self._idle = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Until everything is handed on."""
+        """Fetch until everything is handed over."""
         async with trio.open_nursery() as nursery:
             for _ in range(self._depth):
                 nursery.start_soon(self._pull)
@@ -172,25 +172,25 @@ class _RangeFetch:
             rows = _row_count(answer.body) if self._is_filtered else None
             pipeline.answered(slot, answer.next_offset, answer.body, rows=rows)
             if self._is_filtered:
-                self._idle.unpark()  # The next pull need not wait until this answer is handed on.
+                self._idle.unpark()  # The next pull need not wait for the hand-over.
             if not self._handing_on:
                 await self._hand_on()
 
     async def _hand_on(self) -> None:
-        # What arrives meanwhile is seen by this same loop: between its end and the flag nobody else runs.
+        # This loop also sees what arrives meanwhile: no other task runs between its end and the change of the flag.
         self._handing_on = True
         if not self._turn.is_set():
-            self._idle.unpark_all()  # The size of answers is known: the other pulls need not wait for the turn.
+            self._idle.unpark_all()  # Answers have a size now: others need not wait.
             await self._turn.wait()
         for rows, body in self._pipeline.take_ready():
             if self._fetcher.add(self._part, rows, body):
                 await self._fetcher.flush()
         self._handing_on = False
-        self._idle.unpark_all()  # Slots are free, or the size of answers is known, or all is done.
+        self._idle.unpark_all()  # Slots are free, or the size is known, or all is done.
 
 
 def _row_count(body: Body) -> int | None:
-    """How many records there are; None where that cannot be told, which whoever decodes them will say."""
+    """Return the number of records, or None for damaged records; the decoder reports the damage."""
     try:
         return len(record_starts(body))
     except RemoteProtocolError:

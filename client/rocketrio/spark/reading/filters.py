@@ -1,6 +1,6 @@
-"""Filters that brokers apply: an expression is shown to them before anything is planned.
+"""Checks filters that brokers apply: an expression is sent to them before anything is planned.
 
-Invariant: a wrong expression fails the query on the driver, with what the broker said.
+Invariant: a wrong expression fails the query on the driver, with the broker's message.
 """
 
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ async def check_filter(
     *,
     retries: Retries = ONCE,
 ) -> None:
-    """Raise OptionError unless the brokers of these queues take the expression. Tags need no asking."""
+    """Raise OptionError unless the brokers of these queues accept the expression. Tags need no check."""
     subscription = options.subscription
     if not subscription.is_sql92:
         return
-    # One queue of each broker, and of each topic: what a broker says may depend on both.
+    # One queue of each broker and topic, because the answer may depend on both.
     asked = {(queue.topic, queue.broker_name): queue for queue in queues}
     sub_version = client.wall_clock.now_ms()
 
@@ -40,7 +40,7 @@ async def check_filter(
 
         try:
             await client.ask_broker(queue, check)
-        except BrokerError as error:  # SYSTEM_ERROR is what a broker that knows no SQL92 says
+        except BrokerError as error:  # Brokers without SQL92 answer SYSTEM_ERROR.
             if error.retryable and not isinstance(error, BrokerSystemError):
                 raise
             raise OptionError(

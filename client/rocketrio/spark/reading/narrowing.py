@@ -1,6 +1,6 @@
-"""What of a planned read a query's conditions leave: topics, queues, offsets, times, tags. Pure.
+"""Narrows a planned read by a query's conditions: topics, queues, offsets, times, tags. Pure.
 
-Invariant: what is left out cannot meet the conditions, as long as store times grow along a queue.
+Invariant: what is omitted cannot meet the conditions, provided that store times grow along a queue.
 """
 
 from typing import Any, Final, TypeVar
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Narrowing:
-    """None means: not narrowed. Bounds are inclusive below and exclusive above."""
+    """The conditions that narrow a read; None means no condition. Bounds are inclusive below and exclusive above."""
 
     topics: frozenset[str] | None = None
     broker_names: frozenset[str] | None = None
     queue_ids: frozenset[int] | None = None
     partitions: frozenset[int] | None = None
-    """Numbers of queues as `schemaMode=kafka` counts them."""
+    """Queue numbers as `schemaMode=kafka` counts them."""
     start: int = 0
     end: int = MAX_OFFSET
     from_ms: int | None = None
@@ -33,7 +33,7 @@ class Narrowing:
     def wants(
         self, part: QueueRange | MessageQueue, first_partitions: dict[str, dict[str, int]]
     ) -> bool:
-        """Whether rows of this queue can meet the conditions."""
+        """Return True if rows of this queue can meet the conditions."""
         if self.partitions is not None:
             number = first_partitions[part.topic][part.broker_name] + part.queue_id
             if number not in self.partitions:
@@ -46,16 +46,16 @@ class Narrowing:
 
     @property
     def by_time(self) -> bool:
-        """Whether the offsets of times are to be asked for."""
+        """Whether the offsets of times must be looked up."""
         return self.from_ms is not None or self.before_ms is not None
 
     def within(self, part: QueueRange) -> QueueRange:
-        """The range without the offsets that cannot; it may be empty."""
+        """Return the range without the offsets that cannot meet the conditions; it may be empty."""
         start = min(max(part.start, self.start), part.end)
         return attrs.evolve(part, start=start, end=max(start, min(part.end, self.end)))
 
     def widened(self, other: "Narrowing") -> "Narrowing":
-        """What leaves everything that either of the two leaves."""
+        """Return a narrowing that keeps everything that either of the two keeps."""
         return Narrowing(
             topics=_union(self.topics, other.topics),
             broker_names=_union(self.broker_names, other.broker_names),
@@ -73,20 +73,20 @@ class Narrowing:
         )
 
     def subscription(self, asked: Subscription) -> Subscription | None:
-        """The filter that brokers are to apply; None where nothing can pass."""
+        """Return the filter for brokers to apply, or None if no message can pass."""
         if self.tags is None or asked.is_sql92:
             return asked
         tags = self.tags if asked == ALL or asked.tags is None else self.tags & asked.tags
         return Subscription(" || ".join(sorted(tags)), tags) if tags else None
 
     def to_value(self) -> dict[str, Any]:
-        """Plain values, which travel without this package."""
+        """Return plain values, which can be sent to a process without this package."""
         value: dict[str, Any] = msgspec.to_builtins(attrs.asdict(self))
         return value
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> "Narrowing":
-        """What `to_value` described."""
+        """Return the narrowing that `to_value` described."""
         return msgspec.convert(value, cls)
 
 

@@ -1,9 +1,9 @@
-"""Where a query starts and ends: parsing, the JSON form, and turning both into ranges. Pure.
+"""The positions where a query starts and ends: parsing, their JSON form, and conversion to ranges. Pure.
 
     {"version":1,"queues":{"orders":{"broker-a":{"0":1234,"1":99}}}}      or the inner map alone
 
 An offset is the next one to read; an end is exclusive; -2 means earliest, -1 latest.
-Invariant: the JSON of one table is always the same text (topics and brokers sorted, queue ids by number):
+Invariant: the JSON of one table is always the same text (topics and brokers sorted, queue ids by number), because
 Spark compares offsets as text.
 Answers to: the offset options of Spark's Kafka source; rocketmq-spark's offset JSON.
 """
@@ -43,7 +43,7 @@ class AtTimestamp:
 
 @attrs.frozen
 class AtTimestamps:
-    """The same with a time for every queue."""
+    """The first message stored at a time or later, with one time for each queue."""
 
     table: dict[MessageQueue, int]
     when_none: WhenNone = "error"
@@ -51,14 +51,14 @@ class AtTimestamps:
 
 @attrs.frozen
 class GroupOffsets:
-    """What the consumer group committed; for a queue without a commit, the fallback."""
+    """The offset that the consumer group committed; the fallback for a queue without a commit."""
 
     fallback: Literal["earliest", "latest"] = "earliest"
 
 
 @attrs.frozen
 class ExplicitOffsets:
-    """One offset for every queue."""
+    """One offset for each queue."""
 
     table: dict[MessageQueue, int]
 
@@ -70,13 +70,13 @@ Position: TypeAlias = (
 
 @attrs.frozen
 class Bounds:
-    """What a queue holds: offset of its oldest message, offset its next one will get."""
+    """What a queue holds: the offset of its oldest message, and the offset that its next message will get."""
 
     min_offset: int
     max_offset: int
 
 
-@attrs.frozen(order=True, cache_hash=True)  # each pull looks something up by it
+@attrs.frozen(order=True, cache_hash=True)  # Each pull uses it as a key.
 class QueueRange:
     """Messages of one queue from `start` to before `end`."""
 
@@ -88,7 +88,7 @@ class QueueRange:
 
     @property
     def rows(self) -> int:
-        """Offsets in the range; with gaps there are fewer messages."""
+        """The number of offsets in the range; with gaps there are fewer messages."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class QueueRange:
 
 
 def format_offsets(table: OffsetTable) -> str:
-    """The JSON of a table, the same text for the same table."""
+    """Encode a table as JSON; the same table always gives the same text."""
     queues: dict[str, dict[str, dict[str, int]]] = {}
     for queue in sorted(table):
         brokers = queues.setdefault(queue.topic, {})
@@ -105,7 +105,7 @@ def format_offsets(table: OffsetTable) -> str:
 
 
 def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
-    """The table of an option's JSON. Raises OptionError saying what is wrong where."""
+    """Parse the JSON of an option. Raises OptionError that says what is wrong and where."""
     return _parse_table(
         text,
         option=option,
@@ -116,7 +116,7 @@ def parse_offset_table(text: str, *, option: str) -> dict[MessageQueue, int]:
 
 
 def parse_timestamp_table(text: str, *, option: str) -> dict[MessageQueue, int]:
-    """The same with times (epoch ms) in place of offsets."""
+    """Parse a table with times (epoch ms) in place of offsets. Raises OptionError."""
     return _parse_table(
         text,
         option=option,
@@ -163,7 +163,7 @@ def _entries(value: Any, option: str, example: str) -> list[tuple[str, Any]]:
 
 
 def parse_position(text: str, *, option: str, is_end: bool) -> Position:
-    """`earliest` and `group` (not for an end), `latest`, or the JSON of a table."""
+    """Parse `latest`, `earliest` or `group` (not for an end), or the JSON of a table."""
     word = text.strip().lower()
     if word == "latest":
         return "latest"
@@ -184,16 +184,16 @@ def parse_position(text: str, *, option: str, is_end: bool) -> Position:
 
 @attrs.frozen
 class Loss:
-    """Offsets that were asked for and are not there."""
+    """Offsets that should be read and do not exist."""
 
     queue: MessageQueue
     start: int
     end: int
     bounds: Bounds | None
-    """What the queue holds; None: there is no such queue any more."""
+    """What the queue holds; None if the queue does not exist any more."""
 
     def error(self) -> OffsetOutOfRange:
-        """What to raise for it."""
+        """Return the error for this loss."""
         held = "there is no such queue any more"
         if self.bounds is not None:
             held = f"the queue holds {self.bounds.min_offset} to {self.bounds.max_offset}"
@@ -212,7 +212,7 @@ def check_covers(
 ) -> None:
     """Raise OptionError unless a table of offsets or times names exactly the queues that are read.
 
-    Without `fail_on_data_loss` it may name more: those were there once.
+    Without `fail_on_data_loss` it may name more queues: they may have existed earlier.
     """
     if not isinstance(position, ExplicitOffsets | AtTimestamps):
         return
@@ -241,7 +241,7 @@ def resolve_ranges(
     starts: Mapping[MessageQueue, int],
     ends: Mapping[MessageQueue, int],
 ) -> tuple[list[QueueRange], list[Loss]]:
-    """The ranges to read, inside what the queues hold, and what of the wish lies outside."""
+    """Return the ranges to read, limited to what the queues hold, and the losses outside of that."""
     ranges: list[QueueRange] = []
     losses: list[Loss] = []
     for queue in sorted(bounds):
@@ -249,7 +249,8 @@ def resolve_ranges(
         start = _resolved(starts[queue], held)
         end = _resolved(ends[queue], held)
         if start > end and ends[queue] == LATEST_OFFSET:
-            # The queue was cut or made anew since somebody noted this start: lost, not a contradiction of options.
+            # The queue was truncated or recreated since this start was recorded: a loss, not a contradiction of
+            # options.
             losses.append(Loss(queue, end, start, held))
             start = end
         if start > end:
@@ -271,7 +272,7 @@ def resolve_ranges(
 def starts_before_ends(
     bounds: Mapping[MessageQueue, Bounds], starts: OffsetTable, ends: OffsetTable
 ) -> dict[MessageQueue, int]:
-    """The starts, none behind its end: a group that has come further has nothing to read, which is no contradiction."""
+    """Limit the starts to their ends: a group that is beyond an end has nothing to read, which is not an error."""
     return {
         queue: start
         if ends[queue] == LATEST_OFFSET

@@ -1,7 +1,7 @@
-"""The options of a read, by name: what each says, what it is when left out, and whose the others are.
+"""The names of the options of a read: their meanings and defaults, and the uses to which other options belong.
 
-Names are Kafka's where the meaning is the same; letter case does not matter. Spark would never say that a
-typo was ignored, so every name that is not known is refused, with the ones that are.
+Names are Kafka's if the meaning is the same; letter case does not matter. Spark would not report an ignored typo, so
+every unknown name is refused with a list of the known ones.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ from rocketrio.spark.errors import OptionError
 from rocketrio.spark.option_values import shown, suggestion
 
 DEFAULT_GROUP: Final = "rocketrio-spark"
-"""Brokers want a group's name with every pull; nothing is committed for it."""
+"""The group named in pulls, because brokers require one; nothing is committed for it."""
 
 BATCH_READ: Final = "a batch read (spark.read)"
 STREAMING_READ: Final = "a streaming read (spark.readStream)"
@@ -25,7 +25,7 @@ class OptionHelp:
     """One row of the table in docs/spark.md."""
 
     default: str
-    """As written by a user; empty where leaving it out means that there is none."""
+    """The default as a user would write it; empty if the option has none."""
     meaning: str
 
 
@@ -120,7 +120,7 @@ READ_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
         "`true`: conditions of the query narrow what is read; wants `spark.sql.python.filterPushdown.enabled`",
     ),
 }  # fmt: skip
-"""Every option of a batch read; a stream knows them too but for those of `BATCH_ONLY_OPTIONS`."""
+"""Every option of a batch read; a stream knows them too, except those in `BATCH_ONLY_OPTIONS`."""
 
 OPTION_HELP: Final[Mapping[str, str]] = {
     name: f"{help_.meaning} (default {help_.default})" if help_.default else help_.meaning
@@ -151,7 +151,7 @@ _KAFKA_WORDS: Final[Mapping[str, str]] = {
     "groupidprefix": "consumerGroup",
     "kafkaconsumer.polltimeoutms": "pullTimeoutMs",
 }
-"""What ported jobs may still say, and what says it here."""
+"""Options that jobs ported from Kafka may still use, and the options that replace them here."""
 
 
 def known_texts(
@@ -161,10 +161,10 @@ def known_texts(
     what: str,
     other_options: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The options by their proper names. Raises OptionError for one that is not in `known`.
+    """Return the options by their proper names. Raises OptionError for an option that is not in `known`.
 
-    `what` is the use that knows them, for the text of the error; `other_options` names those of other uses, and
-    whose they are: of these the error says so.
+    `what` names the use that knows them, for the error text. `other_options` maps options of other uses to those uses;
+    the error for such an option says to which use it belongs.
     """
     names = {name.lower(): name for name in known}
     others = {name.lower(): use for name, use in (other_options or {}).items()}
@@ -191,7 +191,7 @@ def known_texts(
 
 
 def _refuse_tables_and_files(name: str, text: str) -> None:
-    """Raise OptionError for what Spark adds by itself where somebody takes a topic for a file or a table."""
+    """Raise OptionError for options that Spark adds itself if a topic is used like a file or a table."""
     if name == "path":
         raise OptionError(
             f"path={shown(text)}: topics are no files; load() or save() without it,"
@@ -205,7 +205,7 @@ def _refuse_tables_and_files(name: str, text: str) -> None:
 
 
 def _refuse_not_yet(key: str) -> None:
-    """Raise OptionError for what has a name already and is not there. The value is never shown: it may be a secret."""
+    """Raise OptionError for a planned option. Its value is never shown, because it may be a secret."""
     lower = key.lower()
     missing = _NOT_YET.get(lower)
     for prefix, feature in _NOT_YET_PREFIXES.items():

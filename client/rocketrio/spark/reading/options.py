@@ -1,6 +1,6 @@
-"""The options of a read: what is asked for, as values, from the texts that Spark passes on.
+"""Parses the options of a read: from the texts that Spark passes on to values.
 
-Invariant: `parse_read_options` is pure and quick: Spark has it called several times for one query.
+Invariant: `parse_read_options` is pure and fast, because Spark calls it several times for one query.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ OnCorruptMessage: TypeAlias = Literal["fail", "skip", "null"]
 
 @attrs.frozen
 class ReadOptions:
-    """A read, as asked for. Times are seconds, sizes bytes."""
+    """The options of a read. Times are seconds, sizes bytes."""
 
     name_servers: tuple[str, ...]
     topics: tuple[str, ...] = ()
@@ -76,10 +76,11 @@ def parse_read_options(
     default_start: Literal["earliest", "latest"] = "earliest",
     other_options: Mapping[str, str] | None = None,
 ) -> ReadOptions:
-    """The options of a read, in any letter case. Raises OptionError naming what is wrong.
+    """Parse the options of a read, in any letter case. Raises OptionError that names the wrong option.
 
-    `other_options` maps names to the use that they belong to (`option_names.WRITE`): the error of such a one says so
-    instead of calling it unknown. A stream takes out its own options first, and passes `BATCH_ONLY_OPTIONS` here.
+    `other_options` maps options to the use to which they belong (`option_names.WRITE`): the error for such an option
+    names that use instead of calling the option unknown. A stream removes its own options first, and passes
+    `BATCH_ONLY_OPTIONS` here.
     """
     texts = known_texts(given, known=OPTION_HELP, what=BATCH_READ, other_options=other_options)
     fields: dict[str, Any] = {"name_servers": name_servers_of(texts), **parse_topics(texts)}
@@ -98,7 +99,7 @@ def parse_read_options(
     return options
 
 
-# Fields that are plain numbers: field, option, least, most.
+# Fields that are plain numbers: field, option, smallest value, largest value.
 _NUMBERS: Final = (
     ("min_partitions", "minPartitions", 1, MAX_INT),
     ("max_records_per_partition", "maxRecordsPerPartition", 1, MAX_OFFSET),
@@ -108,10 +109,10 @@ _NUMBERS: Final = (
     ("pull_batch_size", "pullBatchSize", 1, 65_535),
     ("pull_pipeline_depth", "pullPipelineDepth", 1, 256),
     ("read_retries", "readRetries", 0, 1000),
-    ("batch_size", "batchBytes", 1, 256 * 1024 * 1024),  # Arrow allows 2 GiB a column, inflated
+    ("batch_size", "batchBytes", 1, 256 * 1024 * 1024),  # Arrow allows 2 GiB a column, inflated.
     ("batch_rows", "batchRows", 1, 1_000_000),
 )
-# Fields in seconds whose options are milliseconds: field, option, least.
+# Fields in seconds whose options are milliseconds: field, option, smallest value.
 _MILLISECONDS: Final = (
     ("offset_retry_interval", "fetchOffset.retryIntervalMs", 0),
     ("pull_timeout", "pullTimeoutMs", 1),
@@ -133,7 +134,7 @@ _CHOICES: Final = (
 
 
 def _simple_fields(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of options that say one thing each, where they are given."""
+    """Return the fields of given options that each set one field."""
     fields: dict[str, Any] = number_fields(texts, _NUMBERS) | truth_fields(texts, _TRUTHS)
     for field, option, least in _MILLISECONDS:
         if option in texts:

@@ -1,12 +1,12 @@
-"""Which pulls of one range are to be sent, and which answers can be handed on. Pure.
+"""Decides which pulls of one range to send next, and which answers can be handed over. Pure.
 
-A range is cut into slots of as many messages as the broker gives at once, so that several pulls can be
-under way. A broker caps its answers whatever is asked (Apache: 32 messages from memory, 8 from disk):
-the first answer tells, a short one makes slots smaller, full ones make them grow again.
-What passes a filter may lie anywhere: there one pull follows the other, in one slot that is the whole range.
+A range is divided into slots of as many messages as the broker returns at once, so that several pulls can be under
+way. A broker limits its answers whatever is requested (Apache: 32 messages from memory, 8 from disk). The first answer
+shows that limit, a short answer makes slots smaller, and full answers make them grow again. With a filter the next
+offset is unknown until an answer comes, so one pull follows the other in a single slot that is the whole range.
 
 Invariant: the messages of a range come out in offset order, each offset once.
-Invariant: no offset outside the range is asked for or handed on.
+Invariant: no offset outside the range is requested or handed over.
 """
 
 from collections import deque
@@ -19,12 +19,12 @@ from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio_protocol.frame import Body
 
 FULL_SLOTS_TO_GROW: Final = 8
-"""Slots in a row that one pull filled, before the next is made twice as long."""
+"""The number of slots in a row, each filled by one pull, after which the next slots are twice as long."""
 
 
 @attrs.define(eq=False)
 class Slot:
-    """A stretch of offsets that is pulled by one pull after the other."""
+    """A part of a range that one pull after the other fills."""
 
     at: int
     """The next offset to pull."""
@@ -32,7 +32,7 @@ class Slot:
     pulls: int = 0
     is_out: bool = False
     bodies: list[tuple[int, Body]] = attrs.Factory(list)
-    """Rows and records of each answer."""
+    """The rows and records of each answer."""
 
     @property
     def is_done(self) -> bool:
@@ -56,15 +56,15 @@ class Pipeline:
 
     @property
     def is_done(self) -> bool:
-        """Nothing is left to pull or to hand on."""
+        """True once nothing is left to pull or to hand over."""
         return not self._slots and self._next >= self.part.end
 
     def next_pull(self) -> Slot | None:
-        """The slot to pull now, from `slot.at` to before `slot.end`; None when nothing more may go out."""
+        """Return the slot to pull now, from `slot.at` to before `slot.end`, or None if no pull may be sent."""
         for slot in self._slots:
             if not slot.is_out and not slot.is_done:
                 if self._is_filtered and len(slot.bodies) >= self._depth:
-                    return None  # So much waits to be handed on already.
+                    return None  # Enough answers wait to be handed over.
                 slot.is_out = True
                 return slot
         if len(self._slots) >= self._depth or self._next >= self.part.end:
@@ -84,10 +84,10 @@ class Pipeline:
     def answered(
         self, slot: Slot, next_offset: int, body: Body = b"", *, rows: int | None = None
     ) -> None:
-        """A pull for `slot` brought the messages up to `next_offset`; `body` may be empty.
+        """Record that a pull for `slot` returned the messages up to `next_offset`; `body` may be empty.
 
-        `rows` says how many they are where that is less than the offsets between. Beyond the slot `next_offset` lies
-        where all up to there is lost: then nothing of it is pulled any more.
+        `rows` is their number, if that is less than the number of offsets. If `next_offset` lies beyond the slot, all
+        messages up to there are lost, and none of these offsets is pulled any more.
         """
         slot.is_out = False
         slot.pulls += 1
@@ -104,7 +104,7 @@ class Pipeline:
     def _skip(self, start: int, end: int) -> None:
         self._next = max(self._next, end)
         for slot in self._slots:
-            if slot.at >= start and not slot.is_out:  # Those that are out will say for themselves.
+            if slot.at >= start and not slot.is_out:  # Pulls under way bring answers of their own.
                 slot.at = max(slot.at, min(end, slot.end))
 
     def _learn(self, slot: Slot, rows: int) -> None:
@@ -113,7 +113,7 @@ class Pipeline:
             self._stride = max(1, rows)
             self._full_in_a_row = 0
             if is_first and slot.at + rows < slot.end:
-                # The first slot was a guess: the rest of it is cut into slots of the size that is now known.
+                # The first slot was a guess: the rest of it is divided into slots of the size that is now known.
                 slot.end = self._next = slot.at + rows
         elif slot.pulls == 1 and rows == self._stride:
             self._full_in_a_row += 1
@@ -122,7 +122,7 @@ class Pipeline:
                 self._stride = min(2 * self._stride, self._batch_size)
 
     def take_ready(self) -> Iterator[tuple[int, Body]]:
-        """Rows and records that are next in order, each once."""
+        """Yield the rows and records that are next in order, each once."""
         while self._slots:
             slot = self._slots[0]
             yield from slot.bodies

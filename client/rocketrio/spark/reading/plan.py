@@ -1,7 +1,7 @@
-"""From ranges of queues to Spark partitions: large ranges are split, small ones share a task. Pure.
+"""Divides ranges of queues into Spark partitions: it splits large ranges, and small ones share a task. Pure.
 
 A task costs about 30 ms whatever it does, as much as moving 30,000 rows; an idle core costs more.
-Invariant: the parts of all partitions together are exactly the ranges given, without overlap.
+Invariant: the parts of all partitions together are exactly the given ranges, without overlap.
 Invariant: the same input gives the same plan.
 Answers to: KafkaOffsetRangeCalculator, with packing added.
 """
@@ -17,27 +17,27 @@ from rocketrio.spark.reading.offsets import QueueRange
 from rocketrio_protocol.codes import MASTER_ID
 
 PARTITION_VERSION: Final = 2
-"""Of the value that travels to executors, which may run another release."""
+"""The version of the value that is sent to executors, which may run another release."""
 
 
 @attrs.frozen
 class ReadTask:
-    """What one Spark task reads, and where: no name server is needed to do it."""
+    """What one Spark task reads, and where; the task needs no name server."""
 
     ranges: tuple[QueueRange, ...]
     addresses: dict[str, dict[int, str]]
     """Broker name to broker id to address, of the brokers of `ranges`."""
     first_ids: tuple[int, ...] = ()
-    """For each range the broker id to begin with; empty: the masters."""
+    """The broker id to begin with, for each range; if empty, every range begins at its master."""
     first_partitions: dict[str, dict[str, int]] = attrs.Factory(dict)
-    """Topic to broker to the number of its queue 0; needed with `schemaMode=kafka` alone."""
+    """Topic to broker to the number of its queue 0; needed only with `schemaMode=kafka`."""
 
     def beginnings(self) -> Iterator[tuple[QueueRange, int]]:
-        """The ranges, with the broker id to begin with."""
+        """Return pairs of a range and the broker id to begin with."""
         return zip(self.ranges, self.first_ids or repeat(MASTER_ID), strict=False)
 
     def to_value(self) -> dict[str, Any]:
-        """Plain values: a partition must be readable before this package is imported."""
+        """Return plain values: a partition must be readable before this package is imported."""
         return {
             "version": PARTITION_VERSION,
             "ranges": [attrs.astuple(part) for part in self.ranges],
@@ -48,7 +48,7 @@ class ReadTask:
 
     @classmethod
     def from_value(cls, value: Any) -> "ReadTask":
-        """The task that `to_value` described."""
+        """Return the task that `to_value` described. Raises ValueError for a value of another release."""
         if not isinstance(value, dict) or value.get("version") != PARTITION_VERSION:
             raise ValueError(
                 f"a partition of another release of rocketrio: {value!r:.80};"
@@ -66,7 +66,7 @@ def plan_partitions(
     min_records_per_partition: int = 1,
     max_partitions: int | None = None,
 ) -> list[list[QueueRange]]:
-    """Ranges by partition; an empty list when there is nothing to read."""
+    """Return the ranges of each partition; the list is empty if there is nothing to read."""
     parts = [part for part in ranges if part.rows > 0]
     if max_records_per_partition is not None:
         parts = [
@@ -74,7 +74,7 @@ def plan_partitions(
             for part in parts
             for piece in _cut(part, -(-part.rows // max_records_per_partition))
         ]
-        # A packed bin stays below three times the least it should hold.
+        # A packed bin stays below three times the number of rows that it should hold at least.
         least = max(1, max_records_per_partition // 3)
         min_records_per_partition = min(min_records_per_partition, least)
     if min_partitions is not None and len(parts) < min_partitions:
@@ -84,7 +84,7 @@ def plan_partitions(
 
 
 def _cut(part: QueueRange, count: int) -> list[QueueRange]:
-    """`count` pieces whose sizes differ by one at most."""
+    """Split a range into `count` pieces whose sizes differ by one at most."""
     edges = [part.start + part.rows * place // count for place in range(count + 1)]
     return [
         attrs.evolve(part, start=start, end=end) for start, end in pairwise(edges) if end > start
@@ -97,7 +97,7 @@ def _cut_in_proportion(parts: list[QueueRange], wanted: int) -> list[QueueRange]
         return parts
     wanted = min(wanted, total)
     counts = [max(1, part.rows * wanted // total) for part in parts]
-    # What rounding left over goes to the ranges whose pieces are largest.
+    # Pieces that are left over by rounding go to the ranges whose pieces are largest.
     queue = [
         (-part.rows / count, place)
         for place, (part, count) in enumerate(zip(parts, counts, strict=True))
@@ -125,7 +125,7 @@ def _pack(
 
 
 def _fill(parts: list[QueueRange], bin_count: int) -> list[list[QueueRange]]:
-    """Largest first into the emptiest bin."""
+    """Put the largest range first, each range into the bin with the fewest rows."""
     if not parts:
         return []
     bins: list[list[QueueRange]] = [[] for _ in range(min(bin_count, len(parts)))]
@@ -138,7 +138,7 @@ def _fill(parts: list[QueueRange], bin_count: int) -> list[list[QueueRange]]:
 
 
 def _joined(parts: list[QueueRange]) -> list[QueueRange]:
-    """Neighbours of one queue as one range again."""
+    """Join adjacent ranges of one queue."""
     joined = parts[:1]
     for part in parts[1:]:
         last = joined[-1]

@@ -1,4 +1,4 @@
-"""From the options of a batch read to its tasks: what the driver asks and decides before anything is read."""
+"""Turns the options of a batch read into tasks: what the driver asks and decides before anything is read."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ logger = logging.getLogger("rocketrio.spark.planning")
 async def plan_batch(
     options: ReadOptions, narrowing: Narrowing = EVERYTHING, *, dial: Dial = dial_tcp
 ) -> list[ReadTask]:
-    """The tasks of a batch read; none when there is nothing to read. Raises SparkSourceError."""
+    """Return the tasks of a batch read, or none if there is nothing to read. Raises SparkSourceError."""
     with source_errors():
         async with open_client(name_servers=options.name_servers, dial=dial) as client:
             found = await discover(client, options)
@@ -44,7 +44,7 @@ async def plan_batch(
 async def _narrowed(
     client: ClientInstance, found: Discovery, narrowing: Narrowing, options: ReadOptions
 ) -> list[QueueRange]:
-    """What the conditions of the query leave of the ranges."""
+    """Return the ranges that the conditions of the query leave."""
     ranges = [
         narrowing.within(part)
         for part in found.ranges
@@ -81,7 +81,7 @@ async def _narrowed(
 
 
 def partitioned(ranges: Sequence[QueueRange], options: ReadOptions) -> list[list[QueueRange]]:
-    """The ranges of each task."""
+    """Return the ranges of each task."""
     return plan_partitions(
         ranges,
         min_partitions=options.min_partitions,
@@ -97,7 +97,7 @@ def read_task(
     cold: Mapping[QueueRange, int],
     firsts: Mapping[str, dict[str, int]],
 ) -> ReadTask:
-    """One task, with what it has to know of its brokers."""
+    """Return one task with the addresses and numbers of its brokers."""
     names = {part.broker_name for part in ranges}
     return ReadTask(
         tuple(ranges),

@@ -2,7 +2,7 @@
 
     startingTimestamp  wins over  startingOffsetsByTimestamp  wins over  startingOffsets; the ending ones alike
 
-Whatever wins, all that is given must be readable.
+Every given option must be valid, also if another one wins over it.
 Answers to: KafkaSourceProvider.getKafkaOffsetRangeLimit.
 """
 
@@ -29,7 +29,7 @@ _EPOCH_MS: Final = ", of milliseconds since 1970 UTC: 1704067200000 is 2024-01-0
 def parse_start(
     texts: Mapping[str, str], *, default: Literal["earliest", "latest"], has_group: bool
 ) -> Position:
-    """Where to start. Raises OptionError."""
+    """Return the position where a read starts. Raises OptionError."""
     strategy: WhenNone = "error"
     if _STRATEGY in texts:
         word = choice(texts[_STRATEGY], option=_STRATEGY, words=("error", "latest"))
@@ -52,7 +52,7 @@ def parse_start(
 
 
 def parse_end(texts: Mapping[str, str], *, start: Position) -> Position:
-    """Where to end. Raises OptionError, also where that lies before `start` for all to see."""
+    """Return the position where a read ends. Raises OptionError, also if the end is a time before the start's."""
     end = _position(texts, "ending", default="latest", strategy="latest")
     if (
         isinstance(start, AtTimestamp)

@@ -1,4 +1,4 @@
-"""From where a query is to start or end to an offset of each queue: what only brokers can tell."""
+"""Asks brokers for the offset of each queue that a start or an end position means."""
 
 from collections.abc import Mapping
 
@@ -36,9 +36,9 @@ async def offsets_at(
     group: str,
     retries: Retries = ONCE,
 ) -> dict[MessageQueue, int]:
-    """The offset of each queue that `position` means; -2 and -1 stand for the ends that `bounds` tells.
+    """Return the offset of each queue that `position` means; -2 and -1 stand for the ends of `bounds`.
 
-    `group` is whose commits `startingOffsets=group` means. Raises OptionError for a time after all messages.
+    `group` is the group whose commits `startingOffsets=group` means. Raises OptionError for a time after all messages.
     """
     offsets: dict[MessageQueue, int] = {}
 
@@ -71,9 +71,9 @@ async def _offset_of(
 
 
 async def _committed(client: ClientInstance, queue: MessageQueue, group: str) -> int | None:
-    """What the group has committed; None without a commit.
+    """Return the offset that the group committed, or None without a commit.
 
-    Brokers before 5.0 say 0 for a group without a commit while a queue's first messages are in memory.
+    Brokers before 5.0 report 0 for a group without a commit while a queue's first messages are in memory.
     """
 
     async def ask(found: FindBrokerResult) -> int | None:
@@ -82,7 +82,7 @@ async def _committed(client: ClientInstance, queue: MessageQueue, group: str) ->
         )
         return None if offset is NOT_FOUND else offset
 
-    # A slave knows commits only as they were some seconds ago.
+    # A slave's copy of the commits is some seconds old.
     return await client.ask_broker(queue, ask, insist_on_master=True)
 
 
@@ -105,10 +105,10 @@ async def _at_timestamp(
 async def offset_at_time(
     client: ClientInstance, queue: MessageQueue, held: Bounds, timestamp_ms: int
 ) -> int:
-    """The first offset whose message was stored at that time or later, found by looking at messages.
+    """Return the first offset whose message was stored at that time or later, by a binary search over messages.
 
-    SEARCH_OFFSET_BY_TIMESTAMP will not do: 4.x brokers answer the nearest message, before or after, any of
-    several of one millisecond, and the last one for a time after all.
+    SEARCH_OFFSET_BY_TIMESTAMP is not sufficient: 4.x brokers return the nearest message, before or after that time, any
+    of several messages of one millisecond, and the last message for a time after all messages.
     """
     low, high = held.min_offset, held.max_offset
     while low < high:
@@ -126,9 +126,10 @@ async def with_what_is_not_shown_yet(
     bounds: Mapping[MessageQueue, Bounds],
     starts: Mapping[MessageQueue, int],
 ) -> dict[MessageQueue, Bounds]:
-    """The bounds, none ending before a start whose queue is there, but not shown so far yet.
+    """Extend bounds that end before a start if the master lets readers wait at that start.
 
-    A new synchronous master may show less than the one before it did, until its slaves have said what they have.
+    A new synchronous master may report a smaller end than the previous one, until its slaves have reported their
+    offsets.
     """
     return {
         queue: attrs.evolve(held, max_offset=starts[queue])
@@ -139,7 +140,7 @@ async def with_what_is_not_shown_yet(
 
 
 async def is_awaited(client: ClientInstance, queue: MessageQueue, offset: int) -> bool:
-    """Whether a master lets a reader wait at `offset`; one whose queue is shorter moves it. False without an answer."""
+    """Return True if a master lets a reader wait at `offset` instead of moving it; False without an answer."""
     client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
     pulls = PullAPIWrapper(client, DEFAULT_GROUP)
     try:
@@ -150,8 +151,8 @@ async def is_awaited(client: ClientInstance, queue: MessageQueue, offset: int) -
 
 
 async def _store_time_ms(client: ClientInstance, queue: MessageQueue, offset: int) -> int | None:
-    """When the message at `offset` was stored; None when it is gone."""
-    # Whatever the answer before suggested: a slave may lack what the master has.
+    """Return when the message at `offset` was stored, or None if it no longer exists."""
+    # Ignore the previous suggestion: a slave may lack what the master has.
     client.routing.update_pull_from_which_node(queue, MASTER_ID, DEFAULT_GROUP)
     pulls = PullAPIWrapper(client, DEFAULT_GROUP)
     result = await pulls.pull_kernel(queue, offset, max_messages=1, suspend_timeout=0)

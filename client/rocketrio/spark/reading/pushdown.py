@@ -1,16 +1,16 @@
-"""Conditions of a query that narrow what is read, for `filterPushdown=true` on PySpark 4.1 and later.
+"""Narrows a read by conditions of the query, for `filterPushdown=true` on PySpark 4.1 and later.
 
     topic, broker_name, queue_id (kafka: partition)   = IN
     queue_offset (kafka: offset)                      = < <= > >= IN, by bounds
     store_time (kafka: timestamp)                     = < <= > >= by the offsets of those times, widened by 1 ms
     tags                                              = IN        as the broker's filter, which compares hashes
 
-Spark applies all of them again, because it gives every query on a DataFrame the plan that was made last: `pushed` keeps
-plans wide enough for that. The one query whose plan Python cannot make is one without any condition. Who has
-`ALWAYS_TRUE` in each makes that one too; others are refused where they would read a plan of another query.
+Spark applies all conditions again, because it gives every query on a DataFrame the plan that was made last: `pushed`
+keeps plans wide enough for that. Python plans every query except one without any condition. If every query has the
+condition `ALWAYS_TRUE`, Python plans that one too; other queries are refused if they would read another query's plan.
 
-Why a reader of its own: Spark refuses one that has `pushFilters` where its conf for that is not set.
-Invariant: no condition that a query has leaves out a row that another one on the same DataFrame wants.
+It is a reader class of its own because Spark refuses a reader with `pushFilters` unless its setting for that is on.
+Invariant: a condition of one query never omits a row that another query on the same DataFrame wants.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +46,7 @@ _NAMES: Final = {
     "queue_id": "queue_ids",
     "partition": "partitions",
 }
-"""Columns of which a queue has one value, and the field of Narrowing."""
+"""Columns that have one value for a queue, and the field of Narrowing for each."""
 _OFFSETS: Final = ("queue_offset", "offset")
 _TIMES: Final = ("store_time", "timestamp")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,22 +63,22 @@ _COMPARISONS: Final = (
 _QUERY: Final = "spark.sql.execution.id"
 _IMPOSSIBLE_OFFSET: Final = -9
 ALWAYS_TRUE: Final = f"NOT ({{offset}} <=> {_IMPOSSIBLE_OFFSET})"
-"""A condition that every row meets, null or not, and that Spark pushes."""
+"""A condition that every row meets, also with nulls, and that Spark pushes."""
 
 
 class PushdownReader(RocketMQBatchReader):
-    """A batch reader that Spark tells its conditions."""
+    """A batch reader to which Spark passes the query's conditions."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self.load_id: str | None = None
-        """Of all readers of one `load()`; None for one that no other shares anything with."""
+        """The id that all readers of one `load()` share; None if the reader shares nothing."""
         self.narrowing = EVERYTHING
         self._plan_id: str | None = None
-        """Of a plan that only one query may read."""
+        """The id of a plan that only one query may read."""
 
     def pushFilters(self, filters: list[Filter]) -> Sequence[Filter]:  # noqa: N802 - Spark's name
-        """Remember what can narrow the read; the conditions that Spark must still apply, which are all."""
+        """Remember what narrows the read; return the conditions that Spark must still apply, which are all."""
         narrowing = push(filters, self._options)
         if self.load_id is not None:
             narrowing = widened(self.load_id, narrowing)
@@ -88,22 +88,22 @@ class PushdownReader(RocketMQBatchReader):
         return filters
 
     def pushed(self) -> dict[str, Any]:
-        """For `narrow` in another process."""
+        """Return plain values for `narrow` in another process."""
         return {"narrowing": self.narrowing.to_value(), "plan_id": self._plan_id}
 
     def narrow(self, pushed: dict[str, Any]) -> None:
-        """As `pushFilters` in another process did."""
+        """Narrow the read as `pushFilters` did in another process."""
         self.narrowing = Narrowing.from_value(pushed["narrowing"])
         self._plan_id = pushed["plan_id"]
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks of what is left. Raises SparkSourceError."""
+        """Return the tasks of the narrowed read. Raises SparkSourceError."""
         if self._narrowed_options is None:
             return []
         return self._planned(self._narrowed_options, self.narrowing)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition. Raises SparkSourceError."""
+        """Return the rows of one partition. Raises SparkSourceError."""
         task = TaskContext.get()
         if self._plan_id is not None and task is not None:
             for_one_query(self._plan_id, task.getLocalProperty(_QUERY) or "")
@@ -113,7 +113,7 @@ class PushdownReader(RocketMQBatchReader):
 
     @property
     def _narrowed_options(self) -> ReadOptions | None:
-        """With the filter that the conditions on tags make; None where nothing can pass."""
+        """The options with a filter by the wanted tags; None if no message can pass."""
         subscription = self.narrowing.subscription(self._options.subscription)
         if subscription is None:
             return None
@@ -121,7 +121,7 @@ class PushdownReader(RocketMQBatchReader):
 
 
 def push(filters: Iterable[Filter], options: ReadOptions) -> Narrowing:
-    """What the conditions, all of which must hold, leave to read."""
+    """Return the narrowing by these conditions, all of which must hold."""
     narrowing = EVERYTHING
     for condition in filters:
         if isinstance(condition, _COMPARISONS):
@@ -130,7 +130,7 @@ def push(filters: Iterable[Filter], options: ReadOptions) -> Narrowing:
 
 
 def _is_always_true(condition: Filter) -> bool:
-    """Whether it is `ALWAYS_TRUE`."""
+    """Return True if the condition is `ALWAYS_TRUE`."""
     match condition:
         case Not(EqualNullSafe() as inner):
             return _column(inner) in _OFFSETS and inner.value == _IMPOSSIBLE_OFFSET
@@ -138,15 +138,15 @@ def _is_always_true(condition: Filter) -> bool:
 
 
 def _column(condition: Filter) -> str:
-    """The column of a condition in lower case; empty for a field inside one."""
+    """Return the column of a condition in lower case, or "" for a field inside a column."""
     attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     return attribute[0].lower() if len(attribute) == 1 else ""
 
 
 def _narrowed(narrowing: Narrowing, name: str, condition: Any) -> Narrowing:
-    """What one comparison makes of the rest; the same where it says nothing to us."""
+    """Narrow by one comparison; return the same value for a comparison that cannot be used."""
     if not isinstance(condition, In) and condition.value is None:
-        return narrowing  # `<=> NULL` asks for rows that have none.
+        return narrowing  # `<=> NULL` wants rows without a value.
     is_equality = isinstance(condition, EqualTo | EqualNullSafe | In)
     if is_equality and name in _NAMES:
         return _among(narrowing, _NAMES[name], _values(condition))
@@ -162,13 +162,13 @@ def _narrowed(narrowing: Narrowing, name: str, condition: Any) -> Narrowing:
 
 
 def _values(condition: Any) -> list[Any]:
-    """What a column is to equal; null equals nothing."""
+    """Return the values that a column may equal; null equals nothing."""
     values = condition.value if isinstance(condition, In) else [condition.value]
     return [value for value in values if value is not None]
 
 
 def _is_tag(text: str) -> bool:
-    """Whether a list of tags can hold it."""
+    """Return True if a list of tags can contain the text."""
     return bool(text) and text == text.strip() and text != "*" and "||" not in text
 
 
@@ -198,7 +198,7 @@ def _by_time(narrowing: Narrowing, condition: Any) -> Narrowing:
     times = _values(condition)
     if not times or not all(isinstance(time, datetime) and time.tzinfo for time in times):
         return narrowing
-    # Microseconds are of no column, and a broker may be off by one: a millisecond more on either side.
+    # Columns have no microseconds, and a broker may be off by one: add a millisecond on either side.
     first = (min(times) - _EPOCH) // timedelta(milliseconds=1) - 1
     last = (max(times) - _EPOCH) // timedelta(milliseconds=1) + 2
     from_ms, before_ms = narrowing.from_ms, narrowing.before_ms
@@ -210,7 +210,7 @@ def _by_time(narrowing: Narrowing, condition: Any) -> Narrowing:
 
 
 def _bounds(condition: Any, value: int) -> tuple[int | None, int | None]:
-    """Of the numbers that meet a comparison the least, and the one behind the largest."""
+    """Return the least number that meets a comparison, and the number after the largest one."""
     match condition:
         case GreaterThan():
             return value + 1, None

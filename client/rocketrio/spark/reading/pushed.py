@@ -1,13 +1,13 @@
-"""What the queries on one DataFrame have pushed so far: Spark keeps one plan for all of them, the one made last.
+"""Records what the queries on one DataFrame have pushed so far, because Spark keeps one plan for all: the last one.
 
     planning    widened(...)      this query's conditions and all before them, as one
-    a task      for_one_query(...)  refuses a narrow plan in another query than the first that reads it
+    a task      for_one_query(...)  refuses a narrow plan in any query but the first that reads it
 
-Both note a line in a file in the folder that Spark gives its Python workers and removes at its end: the next planning
-may be another process's, as the next task is.
+Both append a line to a file in the folder that Spark gives its Python workers and removes at its end, because the next
+planning, like the next task, may run in another process.
 
 Invariant: a plan covers every condition that was pushed on its load before it was made.
-Invariant: where nothing can be noted nothing is narrowed.
+Invariant: if nothing can be recorded, nothing is narrowed.
 """
 
 import logging
@@ -21,13 +21,13 @@ from rocketrio.spark.errors import OptionError
 from rocketrio.spark.reading.narrowing import EVERYTHING, Narrowing
 
 FOLDERS_VARIABLE: Final = "SPARK_LOCAL_DIRS"
-"""Spark sets it for its Python processes, of planning and of tasks: its own scratch folders, by commas."""
+"""Spark's scratch folders, separated by commas; Spark sets it for the Python processes of planning and of tasks."""
 
 logger = logging.getLogger("rocketrio.spark.pushed")
 
 
 def widened(load_id: str, narrowing: Narrowing) -> Narrowing:
-    """What a plan must cover so that it is right for all conditions pushed on that load until now."""
+    """Return what a plan must cover to be right for all conditions pushed on that load so far."""
     line = msgspec.json.encode(narrowing.to_value())
     noted = _note(f"rocketrio-pushed-{load_id}", line)
     if noted is None:
@@ -40,7 +40,7 @@ def widened(load_id: str, narrowing: Narrowing) -> Narrowing:
 
 
 def for_one_query(plan_id: str, query_id: str) -> None:
-    """Note that a query reads a plan. Raises OptionError if another one did."""
+    """Record that a query reads a plan. Raises OptionError if another query has read it."""
     noted = _note(f"rocketrio-planned-{plan_id}", query_id.encode())
     if noted is not None and noted[0] != query_id.encode():
         raise OptionError(
@@ -50,11 +50,11 @@ def for_one_query(plan_id: str, query_id: str) -> None:
 
 
 def _note(name: str, line: bytes) -> list[bytes] | None:
-    """Add a line to a file; all lines of it, the new one among them. None where Spark gives no folder."""
+    """Append a line to a file and return all its lines, or None if Spark gives no folder."""
     folder = os.environ.get(FOLDERS_VARIABLE, "").split(",")[0]
     if not folder:
         return None
-    # Short lines are appended whole, whoever else does.
+    # Short lines are appended whole, even if several processes append.
     with (Path(folder) / name).open("a+b") as file:
         file.write(line + b"\n")
         file.flush()

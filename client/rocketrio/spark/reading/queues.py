@@ -1,4 +1,4 @@
-"""What a read is about: the queues of its subscription, what they hold, and where their brokers are."""
+"""Finds the queues of a read's subscription, what they hold, and where their brokers are."""
 
 import logging
 import re
@@ -28,11 +28,11 @@ REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
 SYSTEM_TOPICS: Final = frozenset(
     {"TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"}
 )
-"""Topics that a pattern never matches, as are those named after clusters and brokers; `subscribe` reads them."""
+"""Topics that a pattern never matches, as are those named after clusters and brokers; `subscribe` can read them."""
 
 
 async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> list[MessageQueue]:
-    """The queues that the options name. Raises TopicNotFound, RouteNotFound for what is not there."""
+    """Return the queues that the options name. Raises TopicNotFound or RouteNotFound if one does not exist."""
     topics = await subscribed_topics(client, options)
     if not topics:
         raise TopicNotFound(
@@ -42,7 +42,7 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
     for topic in topics:
         queues = subscribe_queues(topic, await client.topic_route(topic))
         if not queues and topic in options.topics:
-            # To read nothing of it would look like an empty topic.
+            # Reading nothing from it would look like an empty topic.
             error = not_readable(topic)
             raise TopicNotFound(error.what, remedy=error.advice)
         known += queues
@@ -59,7 +59,7 @@ async def subscribed_queues(client: ClientInstance, options: ReadOptions) -> lis
 
 
 async def subscribed_topics(client: ClientInstance, options: ReadOptions) -> tuple[str, ...]:
-    """The topics that the options name; of a pattern those that match now, which may be none."""
+    """Return the topics that the options name; for a pattern those that match now, which may be none."""
     if options.topic_pattern is not None:
         return await _matching_topics(client, options.topic_pattern)
     if options.assigned:
@@ -86,9 +86,9 @@ async def _matching_topics(client: ClientInstance, pattern: str) -> tuple[str, .
 async def first_partitions(
     client: ClientInstance, topics: Iterable[str]
 ) -> dict[str, dict[str, int]]:
-    """Topic to broker to the number of its queue 0 among the topic's queues, as `schemaMode=kafka` counts them.
+    """Return topic to broker to the number of its queue 0 among the topic's queues, as `schemaMode=kafka` counts them.
 
-    Whatever part of a topic is read, its queues have the same numbers; another broker changes them.
+    The queues of a topic have the same numbers whichever part of it is read, until the topic gets or loses a broker.
     """
     firsts: dict[str, dict[str, int]] = {}
     for topic in topics:
@@ -101,7 +101,7 @@ async def first_partitions(
 async def bounds_of(
     client: ClientInstance, queues: Iterable[MessageQueue], *, retries: Retries = ONCE
 ) -> dict[MessageQueue, Bounds]:
-    """What each queue holds, as its master says, or a slave while no master answers."""
+    """Return what each queue holds, as reported by its master, or by a slave while no master answers."""
     bounds: dict[MessageQueue, Bounds] = {}
 
     async def ask(queue: MessageQueue) -> None:
@@ -112,8 +112,8 @@ async def bounds_of(
 
 
 async def held_at(client: ClientInstance, found: FindBrokerResult, queue: MessageQueue) -> Bounds:
-    """What one broker says that it holds of a queue."""
-    # The older end first: retention between the two questions must not make it pass the newer.
+    """Return what one broker reports that it holds of a queue."""
+    # The smaller end first: retention between the two requests must not move it beyond the larger one.
     least = await client.api.min_offset(found.addr, queue)
     return Bounds(least, max(least, await client.api.max_offset(found.addr, queue)))
 
@@ -121,7 +121,7 @@ async def held_at(client: ClientInstance, found: FindBrokerResult, queue: Messag
 def addresses_of(
     client: ClientInstance, queues: Iterable[MessageQueue]
 ) -> dict[str, dict[int, str]]:
-    """Broker name to broker id to address, as the routes say that were asked for last."""
+    """Return broker name to broker id to address, as in the newest routes."""
     table = client.routing.broker_addr_table
     names = {queue.broker_name for queue in queues}
     return {name: dict(table[name]) for name in sorted(names) if name in table}

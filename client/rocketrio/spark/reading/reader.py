@@ -1,4 +1,4 @@
-"""The batch reader: plans partitions on the driver, yields Arrow record batches in tasks.
+"""The batch reader: it plans partitions on the driver and yields Arrow record batches in tasks.
 
 Records are decoded by columns on Spark's own thread while a trio loop fetches ahead (`runtime`, `fetch`).
 Invariant: a reader and its partitions hold plain values only: they are pickled and sent to executors.
@@ -30,11 +30,11 @@ class RocketMQBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the cluster what there is, and cut it into tasks. Raises SparkSourceError."""
+        """Ask the cluster for the ranges and divide them into tasks. Raises SparkSourceError."""
         return self._planned(self._options, EVERYTHING)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition. Raises SparkSourceError."""
+        """Return the rows of one partition. Raises SparkSourceError."""
         return self._rows(partition, self._options)
 
     def _planned(self, options: ReadOptions, narrowing: Narrowing) -> list[InputPartition]:
@@ -44,7 +44,7 @@ class RocketMQBatchReader(DataSourceReader):
     def _rows(
         self, partition: InputPartition | None, options: ReadOptions
     ) -> Iterator[pa.RecordBatch]:
-        # Spark turns an empty list of partitions into one without a value.
+        # Spark replaces an empty list of partitions by one partition without a value.
         if partition is None or partition.value is None:
             return
         task = ReadTask.from_value(partition.value)

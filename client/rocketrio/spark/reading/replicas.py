@@ -1,16 +1,16 @@
-"""The replicas of a task's brokers, as far as the task knows them: which is asked next. Pure but for its tables.
+"""Chooses the replica for each pull, from what a task knows of its brokers. Pure except for its tables.
 
     readFrom   asked
     master     the master alone
-    slave      a slave that may be read; where there is none the master
-    auto       what the last answer for this range suggested, before that what planning saw suggested: see `cold`
+    slave      a slave that may be read, or the master if there is none
+    auto       the suggestion of the last answer for this range, or at first the one from planning: see `cold`
 
-Of several slaves each range gets one of its own. A slave may be read when it is within `maxStaleness`, and did not say
-a moment ago that its queue ends before the offset or begins behind it. Addresses that failed a moment ago come last.
+Each range uses one of several slaves. A slave may be read if it is within `maxStaleness`, and did not report a moment
+ago that its queue ends before the offset or begins after it. Addresses that failed a moment ago come last.
 
-Invariant: a bound on staleness is never given up because nobody is within it.
+Invariant: a bound on staleness is never given up, even if no replica is within it.
 Answers to: PullAPIWrapper's choice of an address.
-Unlike Java: a suggestion is one of the range, not of the queue: the same task may read the old and the new end of one.
+Unlike Java: a suggestion belongs to the range, not the queue: a task may read the old and the new end of one queue.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,25 +32,25 @@ class Replicas:
     """What one task knows of its brokers."""
 
     router: Router
-    """Of this task alone: where the driver, or a name server later on, said that brokers are."""
+    """The task's own router: the addresses from the driver, or later ones from a name server."""
     read_from: Literal["auto", "master", "slave"] = "auto"
     max_staleness: MaxStaleness | None = None
     _suggested: dict[QueueRange, int] = attrs.Factory(dict)
     _views: dict[MessageQueue, ReplicaViews] = attrs.Factory(dict)
     _views_of: dict[QueueRange, ReplicaViews] = attrs.Factory(dict)
-    """The same, by range."""
+    """The same views, by range."""
     _usual: dict[QueueRange, FindBrokerResult] = attrs.Factory(dict)
-    """Whom choosing has found for a range, where that holds until something else is suggested."""
+    """The choice for a range, while it holds: until something else is suggested."""
 
     def begin(self, part: QueueRange, broker_id: int, now: float) -> None:
-        """A range is to be read, at first from that id. Its end was the queue's end once: the master has it."""
+        """Begin to read a range at that broker id. Its end was once the queue's end, so the master has all of it."""
         self._suggested[part] = broker_id
         self._note_master(part, part.end, now)
 
     def choose(
         self, part: QueueRange, offset: int, now: float, *, tried: Collection[str] = ()
     ) -> FindBrokerResult | None:
-        """Where the next pull at `offset` goes; None when nobody is left who may be asked."""
+        """Return the broker for the next pull at `offset`, or None if every replica was tried or may not be asked."""
         usual = self._usual.get(part)
         if (
             usual is not None
@@ -83,7 +83,7 @@ class Replicas:
         return None
 
     def to_look_at(self, part: QueueRange, now: float, *, max_age: float) -> list[FindBrokerResult]:
-        """Whom to ask how far they are before the next pull: nobody unless a bound decides."""
+        """Return the replicas to ask for their offsets before the next pull; none unless `maxStaleness` decides."""
         if self.max_staleness is None or self.read_from == "master":
             return []
         live, views = self.router.live(part.broker_name), self.views(part)
@@ -100,7 +100,7 @@ class Replicas:
         level_age: float | None,
         now: float,
     ) -> None:
-        """A replica said what it holds; None: not where that begins."""
+        """Record the offsets that a replica reported; `min_offset` is None if the replica did not report it."""
         if found.is_slave:
             self.views(part).note(
                 found.broker_id, max_offset, level_age, now, min_offset=min_offset
@@ -109,22 +109,22 @@ class Replicas:
             self._note_master(part, max_offset, now)
 
     def suggested(self, part: QueueRange, broker_id: int) -> None:
-        """An answer for the range said where to ask next."""
+        """Record where an answer for the range suggested to ask next."""
         if self._suggested.get(part) != broker_id:
             self._suggested[part] = broker_id
             self._usual.pop(part, None)
 
     def moved(self, broker_name: str, addrs: Mapping[int, str]) -> None:
-        """A name server says where the replicas are now."""
+        """Record the addresses of the replicas that a name server reported."""
         self.router.broker_addr_table[broker_name] = dict(addrs)
         self._usual.clear()
 
     def lacks(self, part: QueueRange, found: FindBrokerResult, now: float) -> None:
-        """A slave knows nothing of the queue, for now."""
+        """Record that a slave does not know the queue at the moment."""
         self.views(part).note(found.broker_id, -1, None, now)
 
     def views(self, part: QueueRange) -> ReplicaViews:
-        """What replicas said of the range's queue."""
+        """Return what replicas reported of the range's queue."""
         views = self._views_of.get(part)
         if views is None:
             queue = MessageQueue(part.topic, part.broker_name, part.queue_id)
@@ -132,7 +132,7 @@ class Replicas:
         return views
 
     def has_master(self, broker_name: str, *, tried: Collection[str] = ()) -> bool:
-        """Whether a master is known that did not fail a moment ago."""
+        """Return True if a master is known that did not fail a moment ago."""
         addr = self.router.find_broker_address_in_publish(broker_name)
         return addr is not None and addr not in tried and not self.router.is_avoided(addr)
 
@@ -149,7 +149,7 @@ class Replicas:
     def _wanted(
         self, part: QueueRange, serving: list[FindBrokerResult], master: FindBrokerResult | None
     ) -> FindBrokerResult | None:
-        """Whom the option or the last suggestion names, if that one can be asked."""
+        """Return the broker that the option or the last suggestion names, if it can be asked."""
         broker_id = self._suggested.get(part, MASTER_ID)
         if self.read_from == "auto" and broker_id == MASTER_ID:
             return None if master is None or self.router.is_avoided(master.addr) else master
@@ -157,7 +157,7 @@ class Replicas:
             return None
         if self.read_from == "slave":
             return _spread(part, serving)
-        # Apache's masters suggest id 1 whether there is one or not.
+        # Apache's masters suggest id 1 even if there is no such broker.
         return next((f for f in serving if f.broker_id == broker_id), _spread(part, serving))
 
     def _is_fresh_enough(self, part: QueueRange, found: FindBrokerResult, now: float) -> bool:
@@ -172,7 +172,7 @@ class Replicas:
 
 
 def task_router(addresses: Mapping[str, Mapping[int, str]], router: Router) -> Router:
-    """The tables of one task; what failed a moment ago it knows from the `router` of the client."""
+    """Return the router of one task, which shares with the client's `router` which addresses failed recently."""
     table = {name: dict(addrs) for name, addrs in addresses.items()}
     return Router(broker_addr_table=table, is_avoided=router.is_avoided)
 

@@ -1,9 +1,9 @@
-"""What can still be read of messages that cannot be decoded together because some of them are damaged.
+"""Decodes what is still readable of messages that cannot be decoded together because some are damaged.
 
-How: what cannot be decoded is halved until the damaged messages stand alone. Where a size leads nowhere the next
-place is looked for at which a message can begin.
+Records that cannot be decoded are halved until each damaged message is alone. If a size does not lead to another
+record, the next position where a message can begin is searched.
 
-Invariant: every message that decodes by itself is there, in its order.
+Invariant: every message that decodes alone is returned, in order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,10 +32,10 @@ class Problem:
     """A damaged message."""
 
     row: int
-    """Its place among the rows; with damaged ones left out, the place of what follows it."""
+    """Its row; if damaged messages are omitted, the row of the next message."""
     error: ProtocolError
     queue_offset: int | None
-    """None where not even that can be read."""
+    """None if not even the offset can be read."""
 
 
 @attrs.frozen
@@ -56,22 +56,23 @@ def salvage(
     keeps_damaged: bool,
     budget: InflateBudget | None = None,
 ) -> Salvaged:
-    """The columns of all messages that can be read; with `keeps_damaged` the others too, null where they cannot.
+    """Return the columns of all readable messages; with `keeps_damaged` also the others, with null for unreadable
+    columns.
 
-    Raises TooMuchToInflate for compressed bodies that grow beyond the budget together.
+    Raises TooMuchToInflate if compressed bodies together exceed the budget.
     """
     budget = InflateBudget() if budget is None else budget
     return _Salvage(bytes(chunk), tuple(wanted), inflate, check_crc, keeps_damaged, budget).run()
 
 
 def stretches(chunk: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of each record, and of what lies between records that is none."""
+    """Yield start and end of each record, and of each damaged stretch between records."""
     for start, end, _ in _stretches(chunk):
         yield start, end
 
 
 def records_below(chunk: bytes, end: int) -> bytes:
-    """The records whose queue offset is below `end`, and all damage, which whoever decodes it deals with."""
+    """Return the records with queue offsets below `end`, and all damage, which the decoder handles."""
     return b"".join(
         chunk[start:stop]
         for start, stop, is_record in _stretches(chunk)
@@ -146,7 +147,7 @@ class _Salvage:
             self._row_count += 1
 
     def _readable(self, message: MessageExt | None, name: str) -> Any:
-        """One column of a damaged message."""
+        """Return one column of a damaged message, null if it cannot be read."""
         try:
             if message is not None and not (name == "body" and self._is_altered(message)):
                 return columns_of([message], [name], inflate=self.inflate)[name]
@@ -159,7 +160,7 @@ class _Salvage:
 
 
 def _stretches(chunk: bytes) -> Iterator[tuple[int, int, bool]]:
-    """Start and end of each record, and of what lies between records that is none."""
+    """Yield start and end of each record and of each damaged stretch, and whether it is a record."""
     at = 0
     while at < len(chunk):
         size = _size_at(chunk, at)
@@ -174,7 +175,7 @@ def _stretches(chunk: bytes) -> Iterator[tuple[int, int, bool]]:
 
 
 def _size_at(chunk: bytes, at: int) -> int:
-    """The size of the record that begins here; 0 where none can."""
+    """Return the size of the record that begins here, or 0 if none can."""
     if at + RECORD_OVERHEAD > len(chunk):
         return 0
     size: int
@@ -183,11 +184,11 @@ def _size_at(chunk: bytes, at: int) -> int:
 
 
 def _is_whole(chunk: bytes, at: int) -> bool:
-    """Whether all lengths in the record that begins here agree."""
+    """Return True if all lengths in the record that begins here agree."""
     return scan_record(chunk, at, len(chunk), check_crc=False).status is RecordStatus.RECORD
 
 
 def _next_record(chunk: bytes, start: int) -> int:
-    """The first place from `start` at which a record stands whose lengths agree, or the end."""
+    """Return the first position from `start` with a record whose lengths agree, or the end."""
     places = possible_records(chunk, start, len(chunk))
     return next((at for at in places if _is_whole(chunk, at)), len(chunk))

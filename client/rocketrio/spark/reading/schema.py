@@ -1,8 +1,8 @@
-"""The columns of the source: their names and types in Spark, and which of the protocol's columns they are.
+"""The columns of the source: their names and types in Spark, and the protocol's column for each.
 
-Both ways to choose columns, the option `columns` and a schema given by the user, mean: decode and send
-only these, in this order. Spark itself never prunes columns of a Python source.
-With `schemaMode=kafka` those of Spark's Kafka source stand in front, and all others can still be asked for.
+Both ways to choose columns, the option `columns` and a schema given by the user, mean: decode and send only these, in
+this order. Spark itself never removes unused columns of a Python source.
+With `schemaMode=kafka` the columns of Spark's Kafka source come first, and all others can still be chosen.
 """
 
 import inspect
@@ -37,13 +37,13 @@ HEADERS: Final = "headers"
 
 @attrs.frozen
 class Column:
-    """A column that can be asked for."""
+    """A column that can be read."""
 
     kind: DataType
     source: str = ""
-    """The protocol's column; empty where no record knows it, so that the reader adds it."""
+    """The protocol's column; empty if the reader adds the column because records do not contain it."""
     may_be_null: bool = False
-    """Also in a message that is whole. A timestamp is null where no Python datetime can hold it."""
+    """True if an undamaged message may have no value. A timestamp is null if no Python datetime can hold it."""
 
 
 _STRING, _BINARY, _INT, _LONG, _TIMESTAMP = (
@@ -61,7 +61,7 @@ _COLUMNS: Final[Mapping[str, Column]] = {
     "born_time": Column(_TIMESTAMP, "born_time", may_be_null=True),
     "store_time": Column(_TIMESTAMP, "store_time", may_be_null=True),
     "properties": Column(MapType(_STRING, _STRING), "properties"),
-    # From here on only when asked for.
+    # The columns from here on are not read by default.
     "message_id": Column(_STRING, "message_id"),
     "unique_key": Column(_STRING, "unique_key", may_be_null=True),
     "offset_message_id": Column(_STRING, "offset_message_id"),
@@ -89,7 +89,7 @@ _KAFKA_COLUMNS: Final[Mapping[str, Column]] = {
     TIMESTAMP_TYPE: Column(_INT),
     HEADERS: Column(ArrayType(_HEADER), "properties"),
 }
-"""Those of Spark's Kafka source, in its order; `headers` with includeHeaders."""
+"""The columns of Spark's Kafka source, in its order; `headers` only with includeHeaders."""
 
 DEFAULT_COLUMNS: Final = tuple(_COLUMNS)[:_DEFAULT_COUNT]
 ALL_COLUMNS: Final = tuple(_COLUMNS)
@@ -97,7 +97,7 @@ KAFKA_COLUMNS: Final = tuple(_KAFKA_COLUMNS)
 
 
 def known_columns(options: ReadOptions) -> Mapping[str, Column]:
-    """What may be asked for."""
+    """Return the columns that can be read with these options."""
     columns = dict(_COLUMNS)
     if options.properties == "string":
         columns["properties"] = Column(_STRING, "properties_text")
@@ -111,7 +111,7 @@ def _default_names(options: ReadOptions) -> tuple[str, ...]:
 
 
 def table_schema(options: ReadOptions) -> StructType:
-    """The schema of a read without a schema of the user's. Raises OptionError for an unknown column."""
+    """Return the schema of a read if the user gives none. Raises OptionError for an unknown column."""
     names = _default_names(options) if options.columns is None else options.columns
     columns = known_columns(options)
     by_lower = {name.lower(): name for name in columns}
@@ -133,7 +133,7 @@ def _unknown(name: str, options: ReadOptions) -> str:
 
 
 def check_schema(schema: StructType, options: ReadOptions) -> None:
-    """Raise OptionError unless every field of the schema is a column of ours with its type."""
+    """Raise OptionError unless every field of the schema is a column of this source with the same type."""
     columns = known_columns(options)
     by_lower = {name.lower(): name for name in columns}
     for field in schema.fields:
@@ -143,7 +143,7 @@ def check_schema(schema: StructType, options: ReadOptions) -> None:
         wanted = columns[known]
         if field.dataType != wanted.kind:
             given, ours = field.dataType.simpleString(), wanted.kind.simpleString()
-            if given == ours:  # They differ in what may be null, which that text leaves out.
+            if given == ours:  # They differ in nullability, which that text omits.
                 given, ours = str(field.dataType), str(wanted.kind)
             raise OptionError(
                 f"the schema's column {field.name} is {given}, but the source gives {ours}; cast it after reading"
@@ -185,15 +185,15 @@ def _require_asked(names: Sequence[str], options: ReadOptions) -> None:
 
 
 def protocol_columns(names: Sequence[str], options: ReadOptions) -> dict[str, str]:
-    """Our name to the protocol's for those columns, without those that no record knows."""
+    """Map those columns to the protocol's columns, omitting columns that records do not contain."""
     by_lower = {name.lower(): column.source for name, column in known_columns(options).items()}
     return {name: by_lower[name.lower()] for name in names if by_lower[name.lower()]}
 
 
 def arrow_schema(schema: StructType) -> Any:
-    """The Arrow schema that Spark insists on for the batches of this read."""
+    """Return the Arrow schema that Spark requires for the batches of this read."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if "timezone" not in inspect.signature(to_arrow_schema).parameters:
-        return to_arrow_schema(schema)  # PySpark 4.0 and 4.1 ask for no zone: theirs is UTC.
+        return to_arrow_schema(schema)  # PySpark 4.0 and 4.1 take no zone: it is UTC.
     return to_arrow_schema(schema, timezone="UTC")

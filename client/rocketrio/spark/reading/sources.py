@@ -1,13 +1,13 @@
-"""The brokers of one task as a source of messages: pulls, retries on other replicas, and what is lost.
+"""Pulls the messages of one task from its brokers, retries on other replicas, and reports losses.
 
     a replica fails or lacks it     the next one, in the same round
-    nobody is left                  a pause, the name server's newest addresses, another round (`readRetries`)
+    no replica is left              a pause, the name server's newest addresses, another round (`readRetries`)
 
 Invariant: a pull ends with progress, or with an error that says why there is none.
-Invariant: a slave that is behind loses nothing: only the master's word makes a loss.
+Invariant: a slave that is behind causes no loss: only the master's answer can.
 Answers to: PullAPIWrapper, for a reader that was given the addresses and never commits.
-Unlike Java: addresses come with the task, so that executors need no name server; it is asked only when
-all of them have failed.
+Unlike Java: addresses come with the task, so that executors need no name server; it is asked only if all addresses
+have failed.
 """
 
 import logging
@@ -34,20 +34,20 @@ from rocketrio_protocol.frame import Body
 from rocketrio_protocol.message import MessageQueue
 
 RETRY_PAUSE: Final = 0.2
-"""Seconds before the second round, doubled each time (fetchOffset.retryIntervalMs)."""
+"""Seconds before the second round, doubled for each further round (fetchOffset.retryIntervalMs)."""
 MAX_RETRY_PAUSE: Final = 5.0
 
 LOOK_MAX_AGE: Final = 1.0
-"""Seconds that what is known of a slave may be old where `maxStaleness` decides."""
+"""The maximum age in seconds of what is known of a slave, if `maxStaleness` decides."""
 LOOK_TIMEOUT: Final = 1.0
-"""Seconds a replica has to say how far it is: one that needs more is none to read from."""
+"""Seconds for a replica to report its offsets; a slower replica is not read."""
 
 logger = logging.getLogger("rocketrio.spark.sources")
 
 
 @attrs.frozen
 class Answer:
-    """Records from the asked offset to before `next_offset`; that lies beyond what was asked where all is lost."""
+    """Records from the pulled offset to before `next_offset`, which lies beyond the requested end if all is lost."""
 
     next_offset: int
     body: Body = b""
@@ -55,7 +55,7 @@ class Answer:
 
 @attrs.define
 class Served:
-    """What one address has given to a task."""
+    """What one address has returned to a task."""
 
     broker_name: str
     broker_id: int
@@ -65,7 +65,7 @@ class Served:
 
 
 class TaskSource:
-    """Pulls for one task; `run` must be running meanwhile."""
+    """Pulls messages for one task; `run` must be running meanwhile."""
 
     def __init__(self, task: ReadTask, options: ReadOptions, client: ClientInstance) -> None:
         self._options = options
@@ -85,16 +85,16 @@ class TaskSource:
         self._looking = trio.Lock()
         self._lost_up_to: dict[QueueRange, int] = {}
         self._told: set[str] = set()
-        """Addresses that failed, until they answer again."""
+        """Addresses that have failed and not answered since, so that each outage is logged once."""
         self.served: dict[str, Served] = {}
-        """By address."""
+        """What each address has returned."""
 
     async def run(self) -> None:
-        """Notice brokers that fall silent while pulls wait there."""
+        """Detect brokers that stop answering while pulls wait for them."""
         await self._silence.run()
 
     async def pull(self, part: QueueRange, offset: int, end: int) -> Answer:
-        """Messages of the range from `offset`, at most up to `end`. Raises SparkSourceError."""
+        """Return messages of the range from `offset`, at most up to `end`. Raises SparkSourceError."""
         failure: Error | None = None
         lost: PullResult | None = None
         for attempt in range(self._options.read_retries + 1):
@@ -112,7 +112,7 @@ class TaskSource:
                     continue
                 except BrokerError as error:
                     failure = error
-                    if found.is_slave:  # It may not have heard of a new topic or group yet.
+                    if found.is_slave:  # It may not know a new topic or group yet.
                         self.replicas.lacks(part, found, trio.current_time())
                     elif await self._is_gone(part, error):
                         return self._lost(part, offset, None)
@@ -150,7 +150,7 @@ class TaskSource:
     ) -> FindBrokerResult | None:
         replicas = self.replicas
         if replicas.to_look_at(part, trio.current_time(), max_age=LOOK_MAX_AGE):
-            async with self._looking:  # Of the pulls that want to look at the same time one does.
+            async with self._looking:  # Only one of the waiting pulls asks.
                 found = replicas.to_look_at(part, trio.current_time(), max_age=LOOK_MAX_AGE)
                 async with trio.open_nursery() as nursery:
                     for each in found:
@@ -173,7 +173,7 @@ class TaskSource:
     async def _pull_from(
         self, found: FindBrokerResult, part: QueueRange, offset: int, end: int
     ) -> PullResult:
-        # With every pull: a reader sends no heartbeats, which is where a broker would otherwise have it from.
+        # The filter goes with every pull, because a reader sends no heartbeats from which a broker would know it.
         options, client, addr = self._options, self._client, found.addr
         header = PullMessageRequestHeader(
             consumer_group=options.consumer_group,
@@ -210,7 +210,7 @@ class TaskSource:
         return result
 
     def _tell(self, found: FindBrokerResult, part: QueueRange, offset: int, error: Error) -> None:
-        """One warning an outage: all pulls under way fail at once, and again in each round."""
+        """Log one warning for each outage: all pulls under way fail at once, and again in each round."""
         level = logging.DEBUG if found.addr in self._told else logging.WARNING
         self._told.add(found.addr)
         logger.log(level, "pull moves on range=%s offset=%d error=%s", part, offset, error)
@@ -230,7 +230,7 @@ class TaskSource:
         self._silence.failed(found.addr, _queue(part))
 
     async def _find_addresses(self, part: QueueRange) -> None:
-        """All failed: use what a name server knows now."""
+        """Use the addresses that a name server knows now, because all known ones failed."""
         try:
             route = await self._client.name_servers.topic_route(part.topic)
         except (NotReachable, BrokerError) as error:
@@ -243,7 +243,7 @@ class TaskSource:
     # ----------------------------------------------------------------------------------------- loss
 
     async def _is_gone(self, part: QueueRange, error: BrokerError) -> bool:
-        """Whether a master that refused a pull has no such queue any more."""
+        """Return True if the queue of a pull that the master refused does not exist any more."""
         if isinstance(error, TopicNotExist):
             return True
         try:
@@ -256,14 +256,14 @@ class TaskSource:
         return part.queue_id >= counts.get(part.broker_name, 0)
 
     def _lost(self, part: QueueRange, offset: int, result: PullResult | None) -> Answer:
-        """What is gone from `offset` on, by the master's answer; without one all of it."""
+        """Report what the master's answer shows as lost from `offset` on; without an answer that is all of it."""
         bounds = None if result is None else Bounds(result.min_offset, result.max_offset)
         if bounds is not None and bounds.min_offset > offset:
             next_offset = min(part.end, bounds.min_offset)
         else:
             next_offset = part.end
             if bounds is not None and offset > bounds.max_offset:
-                # Of several pulls beyond the end any may be answered first: they all name the same loss.
+                # Any of several pulls beyond the end may be answered first; they all report the same loss.
                 offset = max(part.start, bounds.max_offset)
         error = Loss(_queue(part), offset, next_offset, bounds).error()
         if self._options.fail_on_data_loss:
@@ -294,7 +294,7 @@ def _queue(part: QueueRange) -> MessageQueue:
 
 
 def _up_to(end: int, next_offset: int, body: Body) -> Body:
-    """The records below `end`; brokers give no more than asked, so that this is rarely any work."""
+    """Return the records below `end`; brokers rarely return more than was requested."""
     if next_offset <= end:
         return body
     return records_below(bytes(body), end)

@@ -1,9 +1,9 @@
-"""How far behind its master a slave may be and still be read: the option `maxStaleness`. Pure.
+"""The option `maxStaleness`: how far a slave may be behind its master and still be read. Pure.
 
-    10000 messages    the master's end of the queue, as it last said, less the slave's
-    5s, 500ms, 2min   since the slave last had all that its master had, as slaves of rocketrio report
+    10000 messages    the master's end of the queue, as it last reported it, less the slave's
+    5s, 500ms, 2min   since the slave last had everything that its master had, as slaves of rocketrio report
 
-Invariant: what is not known counts as too stale.
+Invariant: an unknown staleness counts as too large.
 """
 
 import re
@@ -27,7 +27,7 @@ class MaxStaleness:
     seconds: float | None = None
 
     def allows(self, views: ReplicaViews, broker_id: int, now: float) -> bool:
-        """Whether a replica is known to be within the bound; the master always is."""
+        """Return True if a replica is known to be within the bound; the master always is."""
         if self.messages is not None:
             messages = views.staleness_messages(broker_id, now)
             return messages is not None and messages <= self.messages
@@ -39,7 +39,7 @@ class MaxStaleness:
 
 
 def parse_max_staleness(text: str, *, option: str) -> MaxStaleness:
-    """The bound that a user wrote. Raises OptionError."""
+    """Parse the bound that a user wrote. Raises OptionError."""
     match = _TEXT.fullmatch(text.strip().lower())
     number, unit = match.groups() if match is not None else ("", "")
     if unit.startswith("message") and "." not in number:

@@ -1,4 +1,4 @@
-"""The options that say what is read: topics and queues, and which of their messages. Pure."""
+"""The options that choose what is read: topics and queues, and a filter for their messages. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from rocketrio_protocol.errors import ConfigError
 from rocketrio_protocol.message import MessageQueue
 
 MAX_INT: Final = 2**31 - 1
-"""What queue ids and Spark's numbers of partitions fit."""
+"""The largest queue id and the largest number of Spark partitions."""
 
 
 def parse_topics(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The field of ReadOptions that names what is read. Raises OptionError unless exactly one way is taken."""
+    """Return the field of ReadOptions that names what is read. Raises OptionError unless exactly one option does."""
     ways = [name for name in ("subscribe", "topic", "subscribePattern", "assign") if name in texts]
     if len(ways) != 1:
         said = f"{' and '.join(ways)} are given" if ways else "none is given"
@@ -63,7 +63,7 @@ def _assigned(text: str) -> tuple[MessageQueue, ...]:
 
 
 def parse_filter(texts: Mapping[str, str]) -> Subscription:
-    """Which messages are wanted. Whether an SQL92 expression can be read, brokers alone know. Raises OptionError."""
+    """Return the filter for messages; only brokers can check an SQL92 expression. Raises OptionError."""
     text = texts.get("subExpression")
     kind = TAG_EXPRESSION_TYPE
     if "subExpressionType" in texts:
