@@ -1,1 +1,1 @@
-"""Receiving: what `open_consumer` gives, from the pull of one queue to a handler for each message."""
+"""Receiving messages: everything behind `open_consumer`, from pulling one queue to calling a handler per message."""

@@ -1,14 +1,15 @@
-"""Which queues a member of a group gets: pure functions that every member computes alike.
+"""Computes which queues each member of a group gets: pure functions with which every member finds the same result.
 
-| strategy | shares differ by | when a member comes or goes | as Java |
+| strategy | shares differ by | when a member comes or goes | in Java |
 |---|---|---|---|
 | `allocate_averagely` | one at most | about half of the queues move | yes, its default |
 | `allocate_averagely_by_circle` | one at most | most queues move | yes |
 | `allocate_by_consistent_hash` | up to four times the fair share | about a share moves | yes |
-| `allocate_sticky` | one at most | one to three shares move | ours alone |
-| `allocate_by_config` | what was written down | nothing moves | yes |
+| `allocate_sticky` | one at most | one to three shares move | no |
+| `allocate_by_config` | what was configured | nothing moves | yes |
 
-All members of a group must use the same one. Java members can be in a group with those that are Java's too.
+All members of a group must use the same strategy. A group can mix rocketrio and Java members if the strategy is one of
+Java's.
 
 Invariant: members that see the same queues and members agree, and every queue has exactly one owner.
 Answers to: AllocateMessageQueueAveragely, ...AveragelyByCircle, ...ByConfig, ...ConsistentHash, MD5Hash; RocketMQ
@@ -27,18 +28,18 @@ from rocketrio_protocol.message import MessageQueue
 AllocateStrategy: TypeAlias = Callable[
     [str, Sequence[str], Sequence[MessageQueue]], list[MessageQueue]
 ]
-"""Own client id, sorted client ids, sorted queues of one topic: own queues. A client that is not in the list gets
-nothing."""
+"""A function from own client id, sorted client ids and sorted queues of one topic to the member's own queues. A client
+that is not in the list gets no queues."""
 
 VIRTUAL_NODES: Final = 10
-"""Places of each member on the ring of `allocate_by_consistent_hash`, as in Java."""
+"""The number of places that each member has on the ring of `allocate_by_consistent_hash`, as in Java."""
 _64_BITS: Final = (1 << 64) - 1
 
 
 def allocate_averagely(
     client_id: str, client_ids: Sequence[str], queues: Sequence[MessageQueue]
 ) -> list[MessageQueue]:
-    """Runs of neighbouring queues; the first members get the longer ones."""
+    """Return this member's run of neighbouring queues; the first members get the longer runs."""
     if client_id not in client_ids:
         return []
     index, remainder = client_ids.index(client_id), len(queues) % len(client_ids)
@@ -50,23 +51,23 @@ def allocate_averagely(
 def allocate_averagely_by_circle(
     client_id: str, client_ids: Sequence[str], queues: Sequence[MessageQueue]
 ) -> list[MessageQueue]:
-    """Dealt like cards: each broker's queues are spread over the members."""
+    """Return every n-th queue, as cards are dealt: each broker's queues are spread over the members."""
     if client_id not in client_ids:
         return []
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
 
 
 def allocate_by_config(mine: Iterable[MessageQueue]) -> AllocateStrategy:
-    """A strategy that always gives this member `mine`, as far as the topic has them.
+    """Return a strategy that always gives this member those queues of `mine` that the topic has.
 
-    Whoever writes the lists sees to it that each queue is in one of them.
+    The caller must make sure that each queue is in exactly one member's list.
     """
     return _ByConfig(frozenset(mine))
 
 
 @attrs.frozen
 class _ByConfig:
-    """A class, and no function inside a function, so that it can be pickled."""
+    """The strategy of `allocate_by_config`: a class instead of a nested function, so that it can be pickled."""
 
     wanted: frozenset[MessageQueue]
 
@@ -81,7 +82,10 @@ class _ByConfig:
 def allocate_by_consistent_hash(
     client_id: str, client_ids: Sequence[str], queues: Sequence[MessageQueue]
 ) -> list[MessageQueue]:
-    """Members and queues lie on a ring; a queue belongs to the next member. Small groups share unevenly."""
+    """Return the queues whose next member on a hash ring is this member.
+
+    Members and queues lie on the ring, and a queue belongs to the next member. In small groups the shares are uneven.
+    """
     if client_id not in client_ids:
         return []
     # Where two members have the same place, Java keeps the later one.
@@ -112,9 +116,10 @@ def _ring_place(text: str) -> int:
 def allocate_sticky(
     client_id: str, client_ids: Sequence[str], queues: Sequence[MessageQueue]
 ) -> list[MessageQueue]:
-    """Even shares of which few move: every pair of member and queue has a fixed rank, and the best pairs are taken.
+    """Return an even share that changes little when members come or go.
 
-    Bounded rendezvous hashing: a member that has its share is passed over. Nobody needs to remember who had what.
+    This is bounded rendezvous hashing: every pair of member and queue has a fixed rank, the best pairs are taken, and a
+    member that has its share is skipped. No member has to remember the former owners.
     """
     if client_id not in client_ids:
         return []
@@ -148,7 +153,7 @@ def _hash(text: str) -> int:
 
 
 def _mixed(number: int) -> int:
-    """Every bit of 64 depends on all others (the last steps of SplitMix64)."""
+    """Mix 64 bits so that each bit depends on all others (the last steps of SplitMix64)."""
     number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 & _64_BITS
     number = (number ^ (number >> 27)) * 0x94D049BB133111EB & _64_BITS
     return number ^ (number >> 31)

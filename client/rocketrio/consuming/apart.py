@@ -1,4 +1,4 @@
-"""A message that an operator has a handler run on, out of turn: it stands in a queue of its own that nobody commits."""
+"""A message that an operator asked to be handled now; it gets a private queue that is never committed."""
 
 import attrs
 import trio
@@ -10,14 +10,14 @@ from rocketrio_protocol.message import MessageExt, MessageQueue
 
 @attrs.define(eq=False)
 class Apart:
-    """One such message."""
+    """One message to be handled immediately, apart from its queue."""
 
     message: MessageExt
     is_batch: bool
-    """The handler gets lists."""
+    """Whether the handler takes lists."""
     failure: Exception | None = None
     is_handled: bool = False
-    """The handler returned or raised, and was not cut off by the end of all."""
+    """Whether the handler returned or raised; False if it was cancelled because the run ended."""
     ended: trio.Event = attrs.Factory(trio.Event)
     unit: Unit = attrs.field(init=False)
 

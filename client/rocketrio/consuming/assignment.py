@@ -1,6 +1,6 @@
-"""The queues a consumer owns right now, each with its task; taken over and given up.
+"""The queues that a consumer owns right now, each with its task; takes queues over and releases them.
 
-Invariant: a queue given up is committed before it is taken over again.
+Invariant: a released queue is committed before it is taken over again.
 Answers to: RebalanceImpl.updateProcessQueueTableInRebalance, removeUnnecessaryMessageQueue.
 """
 
@@ -22,16 +22,16 @@ logger = logging.getLogger("rocketrio.consumer")
 
 @attrs.define(eq=False)
 class Assignment:
-    """Owned queues and their fetchers."""
+    """The owned queues and their fetchers."""
 
     offsets: OffsetStore
     done_offset: Callable[[ProcessQueue], int | None]
     lost: Callable[[ProcessQueue], None]
-    """Told, synchronously, before a queue is dropped."""
+    """Called synchronously before a queue is dropped."""
     put_back: Callable[[ProcessQueue], None]
-    """Told, synchronously, before what was pulled is forgotten; what is in work goes on."""
+    """Called synchronously before pulled messages are forgotten; messages in work go on."""
     locks: QueueLocks | None = None
-    """Of a consumer to whom order counts: it finishes what it has in work before another member gets the queue."""
+    """Set for an orderly consumer: it finishes the message in work before another member gets the queue."""
     auto_commit: bool = True
     queues: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)
     _fetchers: dict[MessageQueue, QueueFetcher] = attrs.Factory(dict)
@@ -44,7 +44,7 @@ class Assignment:
         nursery: trio.Nursery,
         new_fetcher: Callable[[MessageQueue], QueueFetcher],
     ) -> None:
-        """Own exactly these queues of each topic named; other topics stay as they are."""
+        """Own exactly these queues of each topic in `mine`; other topics stay as they are."""
         for topic, owned in mine.items():
             wanted = set(owned)
             held = {queue for queue in self.queues if queue.topic == topic}
@@ -80,7 +80,7 @@ class Assignment:
             self.offsets.lose(queue)  # The next owner may be further by now.
         process_queue.drop()
         self._fetchers.pop(queue).scope.cancel()
-        if queue not in self._releasing:  # Otherwise it had not begun again since.
+        if queue not in self._releasing:  # Otherwise the queue has not started again since.
             self._releasing[queue] = trio.Event()
             nursery.start_soon(self._release, process_queue)
 
@@ -101,24 +101,24 @@ class Assignment:
             self._releasing.pop(queue).set()
 
     async def _finish(self, process_queue: ProcessQueue) -> None:
-        """Wait for the message in work, while nobody else can have the queue; then it counts as done."""
+        """Wait for the message in work while the lock keeps other members away, then count it as done."""
         with trio.move_on_after(FINISH_LIMIT):
             await process_queue.finished()
         if self.auto_commit and process_queue.done_offset is not None:
             self.offsets.update_offset(process_queue.queue, process_queue.done_offset)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Let a queue go on elsewhere."""
+        """Continue a queue at `offset`."""
         self._fetchers[queue].seek(offset)
 
     def pause(self, queue: MessageQueue) -> None:
-        """Pull no more of a queue until `resume`; what was pulled and not handed out is forgotten."""
+        """Stop pulling a queue until `resume`; forget messages that were pulled and not handed out."""
         process_queue = self.queues[queue]
         process_queue.is_paused = True
         self.stand_still(process_queue)
 
     def stand_still(self, process_queue: ProcessQueue) -> None:
-        """Forget what was pulled and not handed out; whether more is pulled is for `has_room` to say."""
+        """Forget messages that were pulled and not handed out; `has_room` decides whether more are pulled."""
         self.put_back(process_queue)
         process_queue.rewind()
         process_queue.budget.forget(process_queue)
@@ -127,12 +127,12 @@ class Assignment:
             fetcher.give_up_pull()
 
     def resume(self, queue: MessageQueue) -> None:
-        """Pull again."""
+        """Pull a paused queue again."""
         process_queue = self.queues[queue]
         process_queue.is_paused = False
         process_queue.room.wake()
 
     def stop(self) -> None:
-        """Pull no more."""
+        """Stop pulling all queues."""
         for fetcher in self._fetchers.values():
             fetcher.scope.cancel()

@@ -1,4 +1,4 @@
-"""An iteration over lists of messages instead of single ones: what `Consumer.batches` returns."""
+"""Iteration over lists of messages instead of single messages: what `Consumer.batches` returns."""
 
 from typing import Protocol, Self
 
@@ -8,14 +8,14 @@ from rocketrio_protocol.message import MessageExt
 
 
 class BatchReceiver(Protocol):
-    """Who gives the lists: a consumer."""
+    """The source of the lists, implemented by `HandOut`."""
 
     async def receive_batch(self, max_messages: int, max_wait: float) -> list[MessageExt]: ...
 
 
 @attrs.define
 class Batches:
-    """One list after the other, for as long as the consumer is open."""
+    """Iterator over lists of messages, one after the other, while the consumer is open."""
 
     consumer: BatchReceiver
     max_messages: int

@@ -1,10 +1,10 @@
-"""Receives what was there at the start, and then ends: for jobs that read a topic and are done.
+"""Receives the messages that exist at the start and then ends, for jobs that read a topic once.
 
-The goal is the end of each queue that is this consumer's when the first message is asked for. A queue has reached it by
-its position, which also passes messages that no tag or expression wants: no time without a message has to be guessed.
+The goal is the end of each queue that this consumer owns when the first message is requested. A queue reaches its goal
+by its position, which also passes messages that no tag or expression selects: no idle time has to be guessed.
 
-Invariant: it ends only when each message below the goal was handed out, or its queue is another member's.
-Answers to: nothing of Java's; the consume commands of mqadmin go by offsets and times.
+Invariant: it ends only when each message below the goal was handed out, or its queue belongs to another member.
+Answers to: nothing in Java; the consume commands of mqadmin go by offsets and times.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rocketrio.consuming.consumer import Consumer
 
 LOOK_INTERVAL: Final = 0.1
-"""Seconds between looks at whether a receive that waits has nothing more to wait for."""
+"""Seconds between checks whether a waiting receive has anything left to wait for."""
 
 SHARE_LIMIT: Final = 10.0
-"""Seconds that brokers may take to say who shares the queues: a few rounds of asking."""
+"""Seconds in which brokers must report which members share the queues: a few rounds of requests."""
 
 T = TypeVar("T")
 
@@ -32,21 +32,21 @@ T = TypeVar("T")
 async def until_caught_up(
     consumer: "Consumer", receive: Callable[[], Awaitable[T]]
 ) -> AsyncGenerator[T]:
-    """As `Consumer.until_caught_up`."""
+    """Iterate as described at `Consumer.until_caught_up`."""
     await _know_share(consumer)
     ends = {queue: await end_offset(consumer.client, queue) for queue in consumer.assignment}
     while not _is_past(consumer, ends):
         received: list[T] = []
         async with background_nursery() as nursery:
             nursery.start_soon(_end_when_past, consumer, ends, nursery.cancel_scope)
-            received.append(await receive())  # A cancel of it takes nothing.
+            received.append(await receive())  # If it is cancelled, it takes no message.
         for one in received:
             yield one
     consumer.settle()
 
 
 async def _know_share(consumer: "Consumer") -> None:
-    # Without it nothing would be left to consume, and that would be taken for all.
+    # Without a share there would be nothing to consume, and that would be mistaken for the end.
     deadline = trio.current_time() + SHARE_LIMIT
     while not consumer.rebalances and not consumer.assignment:
         if trio.current_time() >= deadline:
@@ -65,7 +65,8 @@ async def _end_when_past(
 
 
 def _is_past(consumer: "Consumer", ends: Mapping[MessageQueue, int]) -> bool:
-    for queue in consumer.assignment:  # A queue that another member took over is its to finish.
+    # A queue that another member took over is finished by that member.
+    for queue in consumer.assignment:
         position = consumer.position(queue)
         if position is None or position < ends.get(queue, 0):
             return False

@@ -1,4 +1,4 @@
-"""Opening a consumer: the arguments that users give, and what they mean.
+"""Opens a consumer: the arguments that users give, and their meaning.
 
 Answers to: the settings of DefaultMQPushConsumer and DefaultLitePullConsumer.
 """
@@ -63,44 +63,47 @@ async def open_consumer(
     client: ClientInstance | None = None,
     **client_options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Consumer]:
-    """A consumer of `topics`, for as long as the block runs.
+    """Open a consumer of `topics`; it is closed at the end of the block.
 
         async with open_consumer("orders", group="billing", name_servers=["10.0.0.1:9876"]) as consumer:
             async for message in consumer:
                 print(message.body)
 
     The members of a `group` share the queues; members come and go, and all must consume the same topics and tags.
-    With `queues` it reads exactly those instead, as no member of the group, and shares only its committed offsets.
-    `tags` is `"a || b"`, a list, or a mapping by topic; by default everything is wanted. `where` is an SQL92 expression
-    over the messages' properties instead, for all topics or a mapping: `"amount > 100 AND region = 'EU'"`. It is the
-    broker that chooses, if it may (`enablePropertyFilter`); BrokerError is raised for what it does not take.
+    With `queues` the consumer reads exactly these queues instead. It is then not a member of the group, and only shares
+    the group's committed offsets. `tags` is `"a || b"`, a list, or a mapping by topic; by default all messages are
+    selected. `where` is an SQL92 expression over the messages' properties instead, one for all topics or a mapping:
+    `"amount > 100 AND region = 'EU'"`. The broker evaluates it, if it is configured to (`enablePropertyFilter`);
+    BrokerError is raised for an expression that it does not accept.
 
-    A queue goes on where the group committed. Only where a broker says that it never did, `start_from` counts:
-    "earliest", "latest" (RocketMQ's rule: a young queue is read from its beginning all the same) or an aware datetime.
+    A queue continues where the group committed. `start_from` applies only if a broker reports that the group never
+    committed: "earliest", "latest" (RocketMQ's rule: a young queue is still read from its beginning) or an aware
+    datetime.
 
-    A topic that nobody knows is an error after a second. With `wait_for_topic` so many seconds are waited for it, and
-    for the cluster where that is down, and the log says so; `math.inf` waits for ever, as Java's consumers do. A send
-    makes a topic, and so do `create_topic` and `rocketrio topic create`.
+    An unknown topic is an error after a second. With `wait_for_topic` the consumer waits that many seconds for the
+    topic, and for the cluster if it is down, and logs that it waits; `math.inf` waits forever, as Java's consumers do.
+    A topic is created by a send, by `create_topic` and by `rocketrio topic create`.
 
-    What `run` or `retry` hands back comes again later, also from another member, and after `max_reconsume_times` (16)
-    it goes to the group's dead-letter topic. `delay_levels` is what the brokers' delay levels mean, if they were told
-    otherwise than by default.
+    A message that `run` or `retry` hands back is delivered again later, possibly to another member, and after
+    `max_reconsume_times` (16) it goes to the group's dead-letter topic. `delay_levels` are the delays that the brokers'
+    delay levels stand for, if the brokers are not configured with the default.
 
     With `orderly` a queue moves to another member only when its message in work is done, and `run` tries a failed
-    message again in place, for ever unless `max_reconsume_times` says otherwise: brokers lock the queues. With
-    `mode="broadcasting"` every member gets every message, and its progress is in a file of its own: `offsets_path`,
-    by default where Java's consumers have it, `~/.rocketmq_offsets`. Members on one host each need a path.
+    message again in place, forever unless `max_reconsume_times` limits it: brokers lock the queues. With
+    `mode="broadcasting"` every member gets every message and keeps its progress in a file of its own: `offsets_path`,
+    by default where Java's consumers keep it, `~/.rocketmq_offsets`. Members on one host need a path each.
 
     With `auto_commit` all messages before the one in work are committed every `auto_commit_interval` seconds, when a
-    queue is given up, and at the end of the block: the last message too if the block ended without an exception.
-    Pulls from a rocketrio broker take progress along meanwhile. Without it only `await consumer.commit()` does.
+    queue is released, and at the end of the block; the last message is included if the block ended without an
+    exception. In between, pulls from a rocketrio broker also carry progress. Without `auto_commit` only `await
+    consumer.commit()` commits.
 
     `read_from` is "suggested" (RocketMQ's way), "master", "nearest" or "replica", a slave that is at most
     `max_staleness` seconds or `max_staleness_messages` messages behind; see docs/client.md.
 
-    A queue is pulled ahead up to a threshold in messages or bytes, all of them together up to `pull_threshold_size`
-    bytes, and one message a queue more where messages are large. The consumer uses `client`, or opens one with the
-    remaining arguments (see `open_client`).
+    A queue is pulled ahead up to a threshold in messages or bytes. All queues together are pulled ahead up to
+    `pull_threshold_size` bytes, and one more message per queue if messages are large. The consumer uses `client`, or
+    opens one with the remaining arguments (see `open_client`).
 
     Raises RouteNotFound for an unknown topic, NoBrokerRegistered and NotReachable without a cluster.
     """

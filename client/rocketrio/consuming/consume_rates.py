@@ -1,13 +1,14 @@
-"""How fast a consumer is, by topic: looks at the counts of its queues, and what lies between two looks.
+"""A consumer's rates by topic, computed from the differences between samples of its queues' counts.
 
-    every round of commits     a look: what was counted since the last one is added to the topic
-    a question                 one more; rates are over the last minute, failed messages over the last hour
+    every commit round         one sample: what was counted since the last one is added to the topic
+    every status request       one more sample; rates cover the last minute, failed messages the last hour
 
-Invariant: no message costs anything; a queue is looked at every few seconds.
-Invariant: what a queue counted stays in its topic's sum when the queue moves to another member.
+Invariant: no work is done per message; each queue is sampled every few seconds.
+Invariant: a queue's counts stay in its topic's sum when the queue moves to another member.
 Answers to: ConsumerStatsManager, StatsItemSet.
-Unlike Java: no watch is stopped for a message. The time one takes is how many messages handlers had on average, divided
-by how many were done a second (Little's law), and 0 where a loop gets the messages: nobody says when one is done.
+Unlike Java: no stopwatch runs per message. The time of a message is the average number of messages that handlers had,
+divided by the number done per second (Little's law). It is 0 if a loop receives the messages: a loop does not report
+when a message is done.
 """
 
 from collections import deque
@@ -24,30 +25,30 @@ from rocketrio_protocol.message import MessageQueue
 
 MINUTE: Final = 60.0
 MINUTE_SPACING: Final = 1.0
-"""Seconds between two looks that are remembered: a minute has 60 at most, however often somebody asks."""
+"""Seconds between two remembered samples: a minute has 60 at most, however often status is requested."""
 HOUR: Final = 3600.0
 HOUR_SPACING: Final = 300.0
 
 
 class Counts(NamedTuple):
-    """Of a topic or of a queue, since the beginning. A tuple, as there are thousands of queues to look at."""
+    """Counts of a topic or a queue since the beginning. A tuple, because thousands of queues are sampled."""
 
     pulls: int = 0
     pull_seconds: float = 0.0
     pulled: int = 0
     done: int = 0
-    """Messages that are out of our hands: worked on, or with the caller's loop."""
+    """Messages that the consumer no longer holds: handled, or given to the caller's loop."""
     failed: int = 0
     handed_back: int = 0
     busy_seconds: float = 0.0
-    """Seconds that handlers had messages, of all messages together."""
+    """Seconds that messages were with handlers, summed over all messages."""
 
     def plus(self, other: "Counts") -> "Counts":
-        """Both."""
+        """Return the sum of both."""
         return Counts(*map(add, self, other))
 
     def minus(self, other: "Counts") -> "Counts":
-        """What came since `other`."""
+        """Return what was counted since `other`."""
         return Counts(*map(sub, self, other))
 
 
@@ -56,17 +57,17 @@ NOTHING: Final = Counts()
 
 @attrs.define(eq=False)
 class _Seen:
-    """A queue at the last look."""
+    """A queue at the last sample."""
 
     counts: Counts
     owned_since: float
     moved_at: float
-    """When a message of it was last seen to be done or to fail, or the queue was new."""
+    """When a message of the queue was last seen to be done or to fail, or when the queue was taken over."""
 
 
 @attrs.define
 class _Window:
-    """The looks of a span of time, and the last one before it."""
+    """The samples of a time span, and the last one before it."""
 
     length: float
     spacing: float
@@ -81,19 +82,19 @@ class _Window:
             looks.popleft()
 
     def first(self, topic: str) -> tuple[float, Counts]:
-        """When it begins, and what was counted by then."""
+        """Return when the window begins, and the topic's counts at that time."""
         at, totals = self._looks[0]
         return at, totals.get(topic, NOTHING)
 
 
 @attrs.define(eq=False)
 class ConsumeRates:
-    """Those of one consumer."""
+    """The rates of one consumer."""
 
     queues: Mapping[MessageQueue, ProcessQueue]
-    """Owned now."""
+    """The queues that are owned now."""
     position: Callable[[ProcessQueue], int | None]
-    """What of a queue is handed out next."""
+    """Returns the offset of a queue that is handed out next."""
     _totals: dict[str, Counts] = attrs.Factory(dict)
     _seen: dict[ProcessQueue, _Seen] = attrs.Factory(dict)
     _looked_at: float = attrs.Factory(trio.current_time)
@@ -104,7 +105,7 @@ class ConsumeRates:
         self.look()
 
     def look(self) -> None:
-        """Add what was counted since the last look."""
+        """Sample the queues: add what was counted since the last sample."""
         now = trio.current_time()
         spent, self._looked_at = now - self._looked_at, now
         before, self._seen = self._seen, {}
@@ -137,22 +138,22 @@ class ConsumeRates:
         )
 
     def owned_since(self, process_queue: ProcessQueue) -> float:
-        """When an owned queue was taken over."""
+        """Return when an owned queue was taken over."""
         return self._seen[process_queue].owned_since
 
     def moved_at(self, process_queue: ProcessQueue) -> float:
-        """When a message of an owned queue was last seen to be done or to fail, or the queue was new."""
+        """Return when a message of an owned queue last succeeded or failed, or else when the queue was taken over."""
         return self._seen[process_queue].moved_at
 
     def status(self, topic: str) -> ConsumeStatus:
-        """As of the last look."""
+        """Return the rates of a topic as of the last sample."""
         total = self._totals.get(topic, NOTHING)
         since, before = self._minute.first(topic)
         seconds = self._looked_at - since
         if seconds <= 0:
             return ConsumeStatus()
         recent = total.minus(before)
-        # What goes elsewhere while handlers have messages of it counts as done a moment too early.
+        # A message that is handed back while a handler has it counts as done slightly too early.
         tries = max(0, recent.done - recent.handed_back + recent.failed)
         _, an_hour_ago = self._hour.first(topic)
         return ConsumeStatus(

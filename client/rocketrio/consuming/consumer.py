@@ -1,10 +1,10 @@
-"""What a user holds: receives messages, commits, and asks how it stands.
+"""The object that a user holds: receives messages, commits, and reports its state.
 
-What was handed out counts as worked on when the next receive begins, at `commit()`, and when the block of
-`open_consumer` ends without an exception. Only that is committed: at least once, never skipped.
+A message that was handed out counts as done when the next receive begins, at `commit()`, and when the block of
+`open_consumer` ends without an exception. Only done messages are committed: at least once, never skipped.
 
 Answers to: DefaultMQPushConsumer, DefaultLitePullConsumer.
-Unlike Java: one consumer for both, and no listener: the loop is the caller's.
+Unlike Java: one class for both, and no listener: the loop belongs to the caller.
 """
 
 from collections import deque
@@ -60,11 +60,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BATCH_MAX_MESSAGES: Final = 1024
 DRAIN_GRACE: Final = 1.0
-"""Seconds beyond the drain timeout that a cancelled handler is waited for."""
+"""Seconds beyond the drain timeout to wait for a cancelled handler."""
 
 
 class Consumer(ConsumerPositions):
-    """Made by `open_consumer`. One task at a time receives from it."""
+    """The consumer that `open_consumer` makes. Only one task at a time may receive from it."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Consumer(ConsumerPositions):
             auto_commit=auto_commit,
         )
         self.rebalances: deque[Rebalance] = deque(maxlen=RECENT_REBALANCES)
-        """What moved between this member and the others of the group, newest last."""
+        """Queues that moved between this member and the others of the group, newest last."""
         self.rates = ConsumeRates(self.assigned.queues, self.hand_out.position)
-        """How fast it is, by topic."""
+        """The consumer's rates by topic."""
         self.progress = GroupProgress(group, self.assigned, offsets, self.rates, auto_commit)
         self.born()
 
@@ -103,28 +103,28 @@ class Consumer(ConsumerPositions):
     # ------------------------------------------------------------------------------------ receiving
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
-        return self.hand_out  # As it is: one call less for each message.
+        return self.hand_out  # The iterator itself, without a wrapper: one call less per message.
 
     def __anext__(self) -> Coroutine[Any, Any, MessageExt]:
         return self.hand_out.__anext__()
 
     async def receive(self) -> MessageExt:
-        """The next message; waits until there is one.
+        """Return the next message; wait until there is one.
 
-        Beginning to receive says that the messages received before are worked on, and lets automatic commits include
-        them. A cancel takes no message. Raises ClosedError after the consumer's block was left.
+        Beginning to receive marks the messages received before as done, so that automatic commits include them. A
+        cancel takes no message. Raises ClosedError after the consumer's block was left.
         """
         return await self.hand_out.__anext__()
 
     def batches(
         self, max_messages: int = BATCH_MAX_MESSAGES, max_wait: float = 0.0
     ) -> AsyncIterator[list[MessageExt]]:
-        """Iterates over lists of messages, never empty, instead of single ones.
+        """Iterate over lists of messages, never empty, instead of single messages.
 
-        Each has at most `max_messages`, of one queue or several, in order per queue. A list is given as soon as there
-        is a message; with `max_wait` only when it is full, or a queue has pulled ahead all it may, or that many seconds
-        later. What its compressed bodies grow to is bounded (INFLATE_LIMIT): then it is shorter. Cancels as `receive`
-        does.
+        Each list has at most `max_messages` messages, of one queue or several, in order per queue. A list is returned
+        as soon as there is a message; with `max_wait` only when it is full, when a queue may not pull ahead any
+        further, or after that many seconds. The decompressed size of a list is bounded (INFLATE_LIMIT): a list that
+        would exceed it is shorter. Cancels as `receive` does.
         """
         check_batch(max_messages, max_wait)
         return Batches(self.hand_out, max_messages, max_wait)
@@ -132,18 +132,18 @@ class Consumer(ConsumerPositions):
     async def receive_batch(
         self, max_messages: int = BATCH_MAX_MESSAGES, max_wait: float = 0.0
     ) -> list[MessageExt]:
-        """The next list of `batches`."""
+        """Return the next list of `batches`."""
         return await self.hand_out.receive_batch(max_messages, max_wait)
 
     def values(self, deserializer: Callable[[MessageExt], T]) -> Values[T]:
-        """Iterates over `deserializer(message)` instead of messages.
+        """Iterate over `deserializer(message)` instead of messages.
 
             async for order in consumer.values(lambda message: message.json(Order)):
 
-        What the deserializer raises comes out of the loop, with a note that names the message. The message is then in
-        work, like any other that was received: going on with the same iterator says that it is done and passes over
-        it, `await consumer.retry(values.message)` hands it back, and who leaves the block by the exception finds it
-        again. Cancels as `receive` does.
+        An exception of the deserializer comes out of the loop, with a note that names the message. The message is then
+        in work, like any other received message: continuing with the same iterator marks it as done and skips it,
+        `await consumer.retry(values.message)` hands it back, and leaving the block with the exception redelivers it.
+        Cancels as `receive` does.
         """
         plain_function("deserializer", deserializer)
         return Values(self.hand_out, deserializer)
@@ -151,42 +151,43 @@ class Consumer(ConsumerPositions):
     async def read_arrow(
         self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
     ) -> "pyarrow.Table":
-        """The next messages as an Arrow table, decoded by columns instead of one by one; never an empty one.
+        """Return the next messages as an Arrow table, never empty; they are decoded by column instead of one by one.
 
-        `max_messages`, `max_wait`, positions and cancels are those of `receive_batch`. Wanted columns only are decoded;
-        docs/client.md lists all. What is pulled ahead bounds a table too: raise `pull_threshold_for_queue` for larger
-        ones. Raises ConfigError for an unknown column or without pyarrow. Where a message cannot be decoded, its
-        ProtocolError or BodyUnreadable comes out and nothing was taken: `receive` gets past it.
+        `max_messages`, `max_wait`, positions and cancels work as in `receive_batch`. Only the requested columns are
+        decoded; docs/client.md lists all. A table has no more rows than were pulled ahead: raise
+        `pull_threshold_for_queue` for larger tables. Raises ConfigError for an unknown column or if pyarrow is missing.
+        If a message cannot be decoded, its ProtocolError or BodyUnreadable is raised and no message was taken:
+        `receive` gets past it.
         """
         return await receive_table(self.hand_out, columns, max_messages, max_wait)
 
     async def read_pandas(
         self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
     ) -> "pandas.DataFrame":
-        """As `read_arrow`, as a pandas DataFrame."""
+        """Return the next messages as a pandas DataFrame; otherwise as `read_arrow`."""
         return await receive_pandas(self.hand_out, columns, max_messages, max_wait)
 
     async def read_polars(
         self, max_messages: int = TABLE_ROWS, max_wait: float = 0.0, *, columns: Columns = COLUMNS
     ) -> "polars.DataFrame":
-        """As `read_arrow`, as a Polars DataFrame."""
+        """Return the next messages as a Polars DataFrame; otherwise as `read_arrow`."""
         return await receive_polars(self.hand_out, columns, max_messages, max_wait)
 
     def until_caught_up(self, receive: Callable[[], Awaitable[T]]) -> AsyncGenerator[T]:
-        """Iterates over what `receive` gives, and ends when all messages that were there at the start were received.
+        """Iterate over the results of `receive`, until all messages that existed at the start were received.
 
             async for messages in consumer.until_caught_up(consumer.receive_batch): ...
             async for table in consumer.until_caught_up(consumer.read_arrow): ...
 
-        The start is when the first is asked for; what comes later may be among it. Of a queue that moves to another
-        member meanwhile the rest is that member's. At the end all that was received counts as worked on.
+        The start is when the first result is requested; later messages may be included. If a queue moves to another
+        member meanwhile, that member reads the rest. At the end all received messages count as done.
 
-        Raises what `receive` raises, NotReachable where no broker tells where a queue ends or whose it is.
+        Raises what `receive` raises, and NotReachable if no broker reports the end of a queue or its owner.
         """
         return until_caught_up(self, receive)
 
     def settle(self) -> None:
-        """All that was received is worked on."""
+        """Mark all received messages as done."""
         self.hand_out.settle()
 
     # ------------------------------------------------------------------------------ handlers, and again
@@ -199,21 +200,23 @@ class Consumer(ConsumerPositions):
         drain_timeout: float = DRAIN_TIMEOUT,
         handler_timeout: float = HANDLER_TIMEOUT,
     ) -> None:
-        """Call `await handler(message)` for each message, `concurrency` at a time; until cancelled or closed.
+        """Call `await handler(message)` for each message, `concurrency` at a time, until cancelled or closed.
 
             async def bill(message: MessageExt) -> None: ...
             await consumer.run(bill, concurrency=8)
 
-        When the handler returns, the message is done. When it raises an exception, that is logged, and the message goes
-        back to the group and comes again later, see `retry`; `ConsumeLater` does that without a log, with a delay of
-        your choice. Committed is up to the lowest message of a queue that is not done: at least once, in no order.
-        A handler that takes over `handler_timeout` seconds (a tenth more at most) is cancelled: it has failed.
+        When the handler returns, the message is done. When it raises an exception, the exception is logged, and the
+        message goes back to the group and is delivered again later, see `retry`; raising `ConsumeLater` does the same
+        without a log line, with a delay of your choice. A queue is committed up to its lowest message that is not done:
+        at least once, in no order. A handler that takes longer than `handler_timeout` seconds (up to a tenth more) is
+        cancelled and has failed.
 
-        At the end no more messages are taken, and handlers have `drain_timeout` seconds to finish; those that have not
-        are cancelled. What is not done is not committed, and is handed out first by another `run` of this consumer.
-        A second Ctrl-C waits for nobody. What is no Exception (KeyboardInterrupt) ends the run too, and comes out.
+        At the end no more messages are taken, and handlers have `drain_timeout` seconds to finish; after that they are
+        cancelled. Messages that are not done are not committed, and another `run` of this consumer handles them first.
+        A second Ctrl-C does not wait. A BaseException that is not an Exception (KeyboardInterrupt) also ends the run
+        and is raised.
 
-        Without a group to take a message back (`queues=`) an exception of the handler ends the run and comes out.
+        If no group can take a message back (`queues=`), an exception of the handler ends the run and is raised.
         Raises ClosedError after the consumer's block was left, BusyResourceError while another task receives, and
         ConfigError for a handler that is not async.
         """
@@ -228,14 +231,15 @@ class Consumer(ConsumerPositions):
         drain_timeout: float = DRAIN_TIMEOUT,
         handler_timeout: float = HANDLER_TIMEOUT,
     ) -> None:
-        """As `run`, but the handler gets a list of up to `max_messages` messages of one queue, in order, never empty.
+        """Do as `run`, but pass the handler a list of 1 to `max_messages` messages of one queue, in order.
 
             async def store(messages: list[MessageExt]) -> None: ...
             await consumer.run_batches(store, 100)
 
-        A list is what is at hand; nobody waits for it to be full. When the handler returns, all of it is done; when it
-        raises, all of it goes back to the group, unless it raises `ConsumeLater(done=n)`: then its first n are done.
-        Where order counts a failed list is tried again as it is, without what became a dead letter.
+        A list holds the messages that are available; it is never waited for to fill up. When the handler returns, the
+        whole list is done; when it raises, the whole list goes back to the group, unless it raises
+        `ConsumeLater(done=n)`: then the first n messages are done. An orderly consumer tries a failed list again
+        unchanged, without dead letters.
         """
         whole_number("max_messages", max_messages, least=1)
         await self._run(handler, max_messages, concurrency, drain_timeout, handler_timeout)
@@ -254,7 +258,7 @@ class Consumer(ConsumerPositions):
         handler = async_function("handler", handler)
         if self.client.traces is not None:
             handler = self.client.traces.handler(self.group, handler)
-        self.hand_out.check_free()  # Before another run, if there is one, is forgotten.
+        self.hand_out.check_free()  # Before a run that may be under way is forgotten.
         self._running = HandlerRun(
             self.hand_out,
             handler,
@@ -270,20 +274,20 @@ class Consumer(ConsumerPositions):
         await self._running.run(self.assigned.queues.values)
 
     async def drained(self) -> None:
-        """Wait until a `run` in another task has ended, after `close`."""
+        """Wait, after `close`, until a `run` in another task has ended."""
         if self._running is not None:
             with trio.move_on_after(self._running.drain_timeout + DRAIN_GRACE):
                 await self._running.ended.wait()
 
     async def retry(self, message: MessageExt, delay: RetryDelay = None) -> None:
-        """Hand a message back to the group: it comes again later, to any member, while others go on.
+        """Hand a message back to the group: it is delivered again later, to any member, while other messages go on.
 
-        `delay` is a timedelta: brokers have a list of delays (1 s to 2 h), and the shortest one that is not shorter is
-        taken. None waits longer each time (10 s, 30 s, 1 min ...), `GIVE_UP` is for the dead-letter topic at once;
-        there it goes too when it came `max_reconsume_times` again. Returns when it is stored; then it is done here,
-        like any message that was worked on. Raises NotReachable, BrokerError when no broker stored it, ConfigError
-        without a group to hand it to, LocalProtocolError for a delay beyond the longest. After a cancel, and after
-        RequestTimeout, nobody knows: it may come again twice.
+        `delay` is a timedelta: brokers have a list of delays (1 s to 2 h), and the shortest one that is at least as
+        long is used. None waits longer each time (10 s, 30 s, 1 min ...), `GIVE_UP` sends the message to the
+        dead-letter topic at once; it also goes there after `max_reconsume_times` redeliveries. Returns when a broker
+        has stored it; then it is done here, like any handled message. Raises NotReachable or BrokerError if no broker
+        stored it, ConfigError without a group to hand it to, LocalProtocolError for a delay beyond the longest.
+        After a cancel or RequestTimeout it is unknown whether it was stored: it may be delivered twice.
         """
         check_delay(delay)
         if self._delivery.send_back is None:
@@ -305,19 +309,19 @@ class Consumer(ConsumerPositions):
 
     @property
     def handlers(self) -> HandlerRun | None:
-        """The `run` that is under way; None while messages are received otherwise."""
+        """The `run` that is under way; None while messages are received in another way."""
         run = self._running
         return None if run is None or run.ended.is_set() else run
 
     # -------------------------------------------------------------------------------------- offsets
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit all messages received so far, or the given next offsets; returns when brokers have confirmed.
+        """Commit all messages received so far, or the given next offsets; return when the brokers have confirmed.
 
-        While handlers `run`, those that are done and have none before them that is not.
-        Never lowers what was committed (see `seek`). Raises NotReachable, BrokerError when a queue could not be
-        committed, CommitRefused when an operator has reset it or another member got it meanwhile; the others are, and
-        a later commit includes it. A cancel leaves open which ones are.
+        While handlers `run`, only messages that are done and have no unfinished message before them are committed.
+        Never lowers a committed offset (see `seek`). Raises NotReachable or BrokerError if a queue could not be
+        committed, and CommitRefused if an operator has reset it or another member got it meanwhile; the other queues
+        are committed, and a later commit includes the failed one. A cancel leaves open which queues were committed.
         """
         if self.is_closed:
             raise ClosedError(f"the consumer of group {self.group} is closed")
@@ -330,18 +334,18 @@ class Consumer(ConsumerPositions):
         await self.progress.commit(offsets)
 
     async def commit_done(self) -> list[Error]:
-        """Commit what was worked on; the errors of queues that could not be."""
+        """Commit the messages that are done; return the errors of queues that could not be committed."""
         return await self.progress.commit_done()
 
     # ---------------------------------------------------------------------------------- what it sees
 
     @property
     def pull_from_which_node_table(self) -> dict[MessageQueue, int]:
-        """The broker id that each assigned queue is pulled from next."""
+        """The broker id from which each assigned queue is pulled next."""
         return {queue: self._pulls.next_node(queue) for queue in self.assignment}
 
     def statistics(self) -> ConsumerStatistics:
-        """Counts and positions."""
+        """Return counts and positions."""
         nodes = self.pull_from_which_node_table
         queues = {
             queue: QueueStatistics(
@@ -361,7 +365,7 @@ class Consumer(ConsumerPositions):
 
     @property
     def is_closed(self) -> bool:
-        """Whether its block was left."""
+        """Whether the consumer's block was left."""
         return self.hand_out.is_closed
 
     def close(self) -> None:

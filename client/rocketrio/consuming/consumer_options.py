@@ -1,4 +1,4 @@
-"""What a consumer is told to do, checked and in one value: the arguments of `open_consumer`."""
+"""The checked arguments of `open_consumer` in one value."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -39,24 +39,24 @@ _COUNTS: Final = (
 
 @attrs.frozen(kw_only=True)
 class ConsumerOptions:
-    """Raises ConfigError for what cannot be meant."""
+    """A consumer's options. Raises ConfigError for contradictory or invalid ones."""
 
     group: str
     subscriptions: Mapping[str, Subscription]
-    """By topic, as the caller named them."""
+    """The subscription of each topic, in the caller's order."""
     queues: Sequence[MessageQueue] | None
-    """Read exactly these, as no member of the group."""
+    """Read exactly these queues, without becoming a member of the group."""
     mode: Mode
     orderly: bool
     offsets_path: Path | None
-    """Where offsets are kept when broadcasting; None for Java's place."""
+    """The file for offsets when broadcasting; None for Java's place."""
     max_reconsume_times: int | None
     """None for RocketMQ's rule."""
     delay_levels: tuple[timedelta, ...] = attrs.field(converter=check_levels)
-    """What the brokers' delay levels mean."""
+    """The delays that the brokers' delay levels stand for."""
     start_from: StartFrom
     wait_for_topic: float | None
-    """Seconds; None for as long as a broker needs to register a topic that a send has just made."""
+    """Seconds; None for the time in which a broker registers a topic that a send has just created."""
     auto_commit: bool
     auto_commit_interval: float
     pull_batch_size: int
@@ -73,7 +73,7 @@ class ConsumerOptions:
             problem = problem or topic_name_problem(topic)
         if problem is not None:
             raise ConfigError(problem)
-        # A word that was taken for another one would skip messages.
+        # A mistyped word that was taken for another one would skip messages.
         start = self.start_from
         is_time = isinstance(start, datetime) and start.tzinfo is not None
         if not is_time and not (isinstance(start, str) and start in ("earliest", "latest")):
@@ -111,7 +111,10 @@ def read_subscriptions(
     tags: Tags | Mapping[str, Tags],
     where: Where,
 ) -> dict[str, Subscription]:
-    """What is wanted of each topic. Raises ConfigError without a topic, and for topics that are not consumed."""
+    """Return the subscription of each topic.
+
+    Raises ConfigError without a topic, and if an argument names a topic that is not consumed.
+    """
     names = [topics] if isinstance(topics, str) else list_of(str, "topics", topics)
     names = list(dict.fromkeys(names))
     if queues is not None:

@@ -1,4 +1,4 @@
-"""Puts a consumer together: joins the group, shares its queues, pulls them, commits, and leaves again.
+"""Composes a consumer: joins the group, shares its queues, pulls them, commits, and leaves the group.
 
 Answers to: DefaultMQPushConsumerImpl.start and shutdown, DefaultLitePullConsumerImpl.
 """
@@ -39,19 +39,19 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 logger = logging.getLogger("rocketrio.consumer")
 
 COMMIT_GRACE: Final = 5.0
-"""Seconds that the last commit may take: one offset call."""
+"""Seconds that the last commit may take: one offset request."""
 YOUNG_TOPIC_LIMIT: Final = 1.0
-"""Seconds until an unknown topic is an error: a broker registers one that a send has just made a moment later."""
+"""Seconds until an unknown topic is an error: a broker registers a topic shortly after the send that created it."""
 YOUNG_TOPIC_PAUSE: Final = 0.1
 TOPIC_PAUSE: Final = 1.0
-"""Seconds between looks for a topic that is waited for longer."""
+"""Seconds between checks for a topic that is waited for longer."""
 TOPIC_TOLD_EVERY: Final = 60.0
-"""Seconds between lines of the log about a topic that is waited for."""
+"""Seconds between log lines about a topic that is waited for."""
 
 
 @asynccontextmanager
 async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGenerator[Consumer]:
-    """A consumer that is at work until the block ends."""
+    """Run a consumer until the block ends."""
     group = options.group
     if group in client.heartbeat.consumers:
         raise ConfigError(
@@ -91,7 +91,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             ),
             pulls,
             offsets,
-            options.subscriptions.get(queue.topic, ALL),  # Of the retry topic.
+            options.subscriptions.get(queue.topic, ALL),  # ALL: the retry topic.
             options.start_from,
             consumer.hand_out.arrived,
             consumer.hand_out.lost,
@@ -110,7 +110,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
             budget.queue_count = max(1, len(consumer.assigned.queues))
             consumer.rates.look()
 
-        # Raises for the caller, where a task could only log.
+        # Here an error reaches the caller; in a task it could only be logged.
         await _wait_for_topics(client, options.subscriptions, options.wait_for_topic)
         for topic, subscription in options.subscriptions.items():
             await _check_subscription(client, group, topic, subscription)
@@ -137,7 +137,7 @@ async def consuming(client: ClientInstance, options: ConsumerOptions) -> AsyncGe
 def _follow_reset(
     consumer: Consumer, offsets: RemoteBrokerOffsetStore, told: Mapping[MessageQueue, int]
 ) -> None:
-    """Go where an operator has put the group: Apache's brokers store nothing themselves while members run."""
+    """Move to the offsets that an operator set: while members run, Apache's brokers do not store a reset themselves."""
     for queue in sorted(told.keys() & consumer.assigned.queues.keys()):
         logger.warning(
             "reset by an operator queue=%s group=%s from=%s to=%d",
@@ -150,7 +150,7 @@ def _follow_reset(
 async def _check_subscription(
     client: ClientInstance, group: str, topic: str, subscription: Subscription
 ) -> None:
-    """Ask each broker of the topic whether it takes what only brokers understand."""
+    """Ask each broker of the topic whether it accepts an expression that only brokers can evaluate."""
     if not subscription.is_sql92:
         return
     route = await client.topic_route(topic)
@@ -160,7 +160,8 @@ async def _check_subscription(
         try:
             await client.api.check_subscription(found.addr, client.client_id, group, data)
         except BrokerError as error:
-            if error.code == ResponseCode.SYSTEM_ERROR:  # Not that of an expression it cannot read.
+            # An expression that the broker cannot parse has another code.
+            if error.code == ResponseCode.SYSTEM_ERROR:
                 error.advice = (
                     "Set enablePropertyFilter=true in that broker's settings and start it again,"
                     " or choose by tags="
@@ -174,7 +175,7 @@ async def _check_subscription(
 async def _wait_for_topics(
     client: ClientInstance, topics: Iterable[str], seconds: float | None
 ) -> None:
-    """Get the topics' routes, which may take so many seconds. Raises RouteNotFound, NotReachable after that."""
+    """Get the topics' routes within `seconds`. Raises RouteNotFound, NotReachable after that."""
     began = trio.current_time()
     told_at = -inf
     waited_out = RouteNotFound if seconds is None else (RouteNotFound, NotReachable)
@@ -198,7 +199,7 @@ async def _wait_for_topics(
 
 
 async def _join(service: RebalanceService, nursery: trio.Nursery) -> None:
-    """Become a member, and get a share of the queues."""
+    """Become a member of the group and get a share of the queues."""
     await service.client.join(service.member)
     if not await service.rebalance():
         service.member.rebalance_now.wake()
@@ -217,7 +218,7 @@ async def _close(
     offsets: OffsetStore,
     member: ConsumerMembership | None,
 ) -> None:
-    # Shielded and bounded: what was worked on is committed also when the block was cancelled.
+    # Shielded and bounded: what was done is committed even if the block was cancelled.
     consumer.close()
     consumer.assigned.stop()
     if isinstance(offsets, RemoteBrokerOffsetStore) and offsets.confirm is not None:
@@ -241,7 +242,7 @@ def _offset_store(client: ClientInstance, options: ConsumerOptions) -> OffsetSto
 
 
 async def _nobody_confirms() -> bool:
-    # A consumer that ends does not take a queue back from the member that has claimed it.
+    # A closing consumer does not take a queue back from the member that has claimed it.
     await trio.lowlevel.checkpoint()
     return False
 

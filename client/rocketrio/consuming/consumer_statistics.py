@@ -1,4 +1,4 @@
-"""What a consumer says about itself: counts and positions, as values."""
+"""A consumer's counts and positions, as values."""
 
 import attrs
 
@@ -8,31 +8,31 @@ from rocketrio_protocol.message import MessageQueue
 
 @attrs.frozen
 class QueueStatistics:
-    """One queue of a consumer."""
+    """The counts and positions of one queue."""
 
     position: int | None
-    """The next message to be handed out; None until the start is known."""
+    """The offset of the next message to be handed out; None until the start is known."""
     done_offset: int | None
-    """What may be committed."""
+    """The offset that may be committed."""
     cached_messages: int
     cached_bytes: int
     max_offset: int | None
-    """Of the queue at the broker, as the last pull said."""
+    """The end of the queue at the broker, as the last pull reported it."""
     pull_from_which_node: int
-    """The broker id the next pull goes to."""
+    """The broker id that the next pull goes to."""
     pulled_from: str | None
-    """The address that the last pull went to; None before the first."""
+    """The address that the last pull went to; None before the first pull."""
     pull_reason: PullReason | None
-    """Why it went there."""
+    """Why the last pull went there."""
     pulls: dict[PullReason, int]
-    """How many pulls went where they went for each reason."""
+    """The number of pulls for each reason of choosing their broker."""
     log_cuts: int
-    """Times that the log had become shorter than what was read, so that the queue went back."""
+    """How often the log had become shorter than what was read, so that the queue went back."""
 
 
 @attrs.frozen
 class ConsumerStatistics:
-    """What a consumer has done, and where it stands."""
+    """A consumer's counts and positions."""
 
     handed_out: int
     queues: dict[MessageQueue, QueueStatistics]

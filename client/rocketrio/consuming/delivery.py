@@ -1,4 +1,4 @@
-"""What becomes of a message that a consumer's handler could not deal with, by the kind of consumer."""
+"""What happens to a message whose handler failed, depending on the kind of consumer."""
 
 import logging
 from datetime import timedelta
@@ -16,12 +16,12 @@ logger = logging.getLogger("rocketrio.consumer")
 
 @attrs.define(eq=False)
 class Delivery:
-    """One consumer's rules."""
+    """The redelivery rules of one consumer."""
 
     send_back: SendBack | None
-    """None where there is no group to hand a message back to."""
+    """None if no group takes messages back."""
     hand_back: HandBack | None
-    """What `run` does with a message whose handler failed; None: it ends."""
+    """What `run` does with a message whose handler failed; None if the failure ends the run."""
     max_reconsume_times: int | None
     delay_levels: tuple[timedelta, ...]
 
@@ -33,7 +33,7 @@ class Delivery:
         times: int | None,
         delay_levels: tuple[timedelta, ...],
     ) -> "Delivery":
-        """Those of a group's member, of one that broadcasts, or of a consumer of named queues."""
+        """Return the rules for a member of a group, a broadcasting member, or a consumer of named queues."""
         if member is None:
             return cls(None, None, times, delay_levels)
         if member.message_model == BROADCASTING:
@@ -43,5 +43,5 @@ class Delivery:
 
 
 async def _drop(message: MessageExt, delay_level: int) -> None:
-    # As in Java: there is nobody to hand it to, and it is here alone that it failed.
+    # As in Java: no group takes it back, because it failed at this member only.
     logger.warning("dropped, as its consumer broadcasts message_id=%s", message.message_id)

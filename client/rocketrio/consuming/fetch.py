@@ -1,16 +1,16 @@
-"""The task that keeps one queue's messages at hand: where to start, pull, make room, pull again.
+"""Keeps one queue pulled ahead: finds the start offset, pulls, waits for room, and pulls again.
 
-Invariant: only an answer of "not found" starts a queue from scratch; while nobody answers, it waits.
-Invariant: the bounds of a slave never move a consumer: it may be behind. A master's move it back only while the name
-servers list that master (master_check.py).
-Invariant: where the log became shorter a consumer goes back to what its group committed, never to the end of that
-moment, and never past what it has not worked on (docs/decisions/0036).
-Invariant: a member whose pull nobody answered asks where the group is before it pulls again: it may have been counted
-out, and others have had the queue.
-Invariant: answers that lead nowhere are asked for ever more slowly (pull_pace.py).
+Invariant: only the answer "not found" starts a queue from scratch; while no broker answers, the task waits.
+Invariant: a slave's bounds never move a consumer, because the slave may be behind. A master's bounds move it back only
+while the name servers list that master (master_check.py).
+Invariant: if the log became shorter, a consumer goes back to what its group committed, never to the current end of the
+log, and never past messages that it has not handled (docs/decisions/0036).
+Invariant: a member whose pull got no answer asks for the group's offset before it pulls again: the brokers may have
+removed it from the group, and other members may have had the queue.
+Invariant: pulls slow down while answers bring no progress (pull_pace.py).
 Answers to: PullMessageService, DefaultMQPushConsumerImpl.pullMessage, RebalancePushImpl.computePullFromWhere.
-Unlike Java: an illegal offset is corrected at once, without ten seconds of pause; and Java's member that was cut off
-goes on from its own position, however far others have come.
+Unlike Java: an illegal offset is corrected at once, without a pause of ten seconds. Java's member that was cut off
+continues from its own position, however far other members have come.
 """
 
 import logging
@@ -38,22 +38,24 @@ from rocketrio_protocol.names import RETRY_PREFIX
 PULL_ERROR_PAUSE: Final = 1.0  # pullTimeDelayMillsWhenException
 PULL_BUSY_PAUSE: Final = 0.02  # pullTimeDelayMillsWhenBrokerFlowControl
 ROOM_LOOK: Final = 30.0
-"""Seconds between two looks for room, or for a lock, that nothing caused: with thousands of queues each one counts."""
+"""Seconds between checks for room or a lock without a wakeup: with thousands of queues each check counts."""
 STARTS_AT_ONCE: Final = 64
-"""Queues whose start is asked for at the same time: of thousands all would wait too long for their answer."""
+"""The number of queues that ask for their start offset at the same time: with thousands at once, all would wait too
+long for their answer."""
 EARLY_ENDS_TOLD: Final = 10
-"""Pulls in a row that a broker did not hold, after which the log says so: a few come while it stops or is full."""
+"""The number of consecutive pulls that a broker did not hold, after which this is logged: a few occur while a broker
+stops or is full."""
 NO_PROGRESS_PAUSE: Final = 1.0
-"""Seconds after an answer that neither has messages nor goes on; a lagging slave gives such."""
+"""Seconds to wait after an answer without messages and without progress; a lagging slave gives such answers."""
 
 StartFrom: TypeAlias = Literal["earliest", "latest"] | datetime
-"""Where a group begins on a queue that it never committed on."""
+"""Where a group begins on a queue on which it never committed."""
 
 logger = logging.getLogger("rocketrio.consumer")
 
 
 def consume_from_where(start_from: StartFrom) -> str:
-    """The name that heartbeats have for it."""
+    """Return the name that heartbeats use for `start_from`."""
     if start_from == "earliest":
         return "CONSUME_FROM_FIRST_OFFSET"
     return "CONSUME_FROM_LAST_OFFSET" if start_from == "latest" else "CONSUME_FROM_TIMESTAMP"
@@ -61,7 +63,7 @@ def consume_from_where(start_from: StartFrom) -> str:
 
 @attrs.define(eq=False)
 class QueueFetcher:
-    """Fills one ProcessQueue."""
+    """The task that fills one ProcessQueue."""
 
     process_queue: ProcessQueue
     wrapper: PullAPIWrapper
@@ -69,15 +71,16 @@ class QueueFetcher:
     subscription: Subscription
     start_from: StartFrom
     arrived: Callable[[ProcessQueue], None]
-    """Called, synchronously, when there is something to hand out."""
+    """Called synchronously when there is something to hand out."""
     lost: Callable[[ProcessQueue], None]
-    """Called, synchronously, before what was pulled is forgotten."""
+    """Called synchronously before pulled messages are forgotten."""
     position: Callable[[ProcessQueue], int | None]
-    """What is handed out next."""
+    """Returns the offset that is handed out next."""
     done: Callable[[ProcessQueue], int | None] | None
-    """Before which all is worked on, and is to be committed on the way; None where nothing is."""
+    """Returns the offset before which all messages are done, to be committed with pulls; None if pulls commit
+    nothing."""
     starts: trio.Semaphore
-    """Of all queues of the consumer."""
+    """Shared by all queues of the consumer."""
     is_shared: bool = True
     """Whether other members of the group may get the queue."""
     max_messages: int = PULL_BATCH_SIZE
@@ -92,21 +95,21 @@ class QueueFetcher:
         await self._pull_forever()
 
     def seek(self, offset: int) -> None:
-        """Go to an offset; a pull under way is given up."""
+        """Move to an offset; a pull in progress is cancelled."""
         self.process_queue.start(offset)
         self.process_queue.room.wake()
         self._pace = PullPace()
         self.give_up_pull()
 
     def give_up_pull(self) -> None:
-        """A pull under way counts for nothing."""
+        """Cancel a pull in progress; its answer does not count."""
         if self._pull_scope is not None:
             self._pull_scope.cancel()
 
     async def _start(self) -> None:
         process_queue = self.process_queue
         while process_queue.fetch_offset is None:
-            if not process_queue.is_locked:  # Its former owner may still commit.
+            if not process_queue.is_locked:  # The former owner may still commit.
                 await process_queue.room.wait(ROOM_LOOK)
                 continue
             try:
@@ -119,15 +122,15 @@ class QueueFetcher:
                 )  # fmt: skip
                 await trio.sleep(PULL_ERROR_PAUSE)
             else:
-                if process_queue.fetch_offset is None:  # Nobody called `seek` meanwhile.
+                if process_queue.fetch_offset is None:  # `seek` was not called meanwhile.
                     assert start.offset is not NOT_FOUND
                     process_queue.start(start.offset)
                     self.offsets.read_in(process_queue.queue, start.epoch)
 
     async def start_offset(self) -> StoredOffset:
-        """The committed offset, or where `start_from` says if there is none. Raises Error while nobody can tell."""
+        """Return the committed offset, or the one that `start_from` selects. Raises Error while no broker knows it."""
         queue = self.process_queue.queue
-        # RocketMQ's rule for "latest": a young queue, which may be new to everybody, is read from its beginning.
+        # RocketMQ's rule for "latest": a young queue, which may be new to every group, is read from its beginning.
         stored = await self.offsets.read_offset(queue, zero_if_young=self.start_from == "latest")
         if stored.offset is not NOT_FOUND:
             return stored
@@ -159,7 +162,7 @@ class QueueFetcher:
         return await client.ask_broker(queue, ask, insist_on_master=True)
 
     async def _catch_up(self) -> None:
-        """When a lost lock is ours again, or brokers answer again: go where another member, if any had it, is."""
+        """Move to the group's offset, after a lost lock or silent brokers: another member may be further."""
         process_queue = self.process_queue
         while process_queue.may_be_behind:
             if not process_queue.is_locked:
@@ -171,7 +174,7 @@ class QueueFetcher:
                 logger.warning("not caught up yet queue=%s error=%s", process_queue.queue, error)
                 await trio.sleep(PULL_ERROR_PAUSE)
                 continue
-            if process_queue.is_locked and process_queue.may_be_behind:  # Still, and no `seek`.
+            if process_queue.is_locked and process_queue.may_be_behind:  # No `seek` meanwhile.
                 process_queue.may_be_behind = False
                 offset = stored.offset
                 if own is not None and offset is not NOT_FOUND and offset > own:
@@ -184,19 +187,19 @@ class QueueFetcher:
                     self.offsets.read_in(process_queue.queue, stored.epoch)
 
     async def _where_the_group_is(self) -> tuple[StoredOffset, int | None]:
-        """What is stored, and what of ours it is compared with."""
+        """Return what the group has stored, and the own offset to compare it with."""
         process_queue = self.process_queue
         if process_queue.needs_lock:
             stored = await self.offsets.read_offset(process_queue.queue, zero_if_young=False)
             return stored, process_queue.done_offset
-        # No claim: another member may own the queue by now, which the next rebalance says. What handlers have in work
-        # they have, whoever else had it.
+        # This does not claim the queue: another member may own it by now, which the next rebalance reports. Messages in
+        # work stay with their handlers, even if another member also had them.
         committed = await self.offsets.committed(process_queue.queue)
         return committed, self.position(process_queue)
 
     async def _pull_forever(self) -> NoReturn:
         while True:
-            with trio.CancelScope() as self._pull_scope:  # Cancelled to go elsewhere.
+            with trio.CancelScope() as self._pull_scope:  # Cancelled by `seek` and `give_up_pull`.
                 while True:
                     await self._catch_up()
                     pause = await self._pull()
@@ -204,14 +207,14 @@ class QueueFetcher:
                         await trio.sleep(pause)
 
     async def _pull(self) -> float:
-        """One pull; the seconds to wait before the next."""
+        """Pull once; return the seconds to wait before the next pull."""
         process_queue = self.process_queue
         max_bytes, reserved = await self._room()
         epoch, offset = process_queue.epoch, process_queue.fetch_offset
         log_epoch = self.offsets.epoch(process_queue.queue)
         assert offset is not None
         process_queue.counts.last_pull = started = trio.current_time()
-        # The first one only looks: held at the end of a queue it would keep its reservation.
+        # The first pull is not held: at the end of a queue it would keep its reservation.
         suspend_timeout = 0.0 if process_queue.max_offset is None else SUSPEND_TIMEOUT
         try:
             result = await self.wrapper.pull_kernel(
@@ -229,7 +232,7 @@ class QueueFetcher:
                 self.wrapper.client, process_queue.queue, result.addr
             ):
                 return self._pace.moved(offset, result.next_begin_offset)
-            # In here too: an answer whose messages cannot be read is a pull that failed.
+            # Inside the try block: an answer whose messages cannot be read is a failed pull.
             if process_queue.epoch != epoch:
                 return 0.0
             if result.status is PullStatus.OFFSET_ILLEGAL:
@@ -249,7 +252,7 @@ class QueueFetcher:
             process_queue.budget.give(reserved)
 
     def _on_the_way(self, addr: str) -> PullCommit | None:
-        """What a pull there commits, so that a member that is killed repeats little."""
+        """Return the progress that a pull to `addr` commits, so that a killed process repeats few messages."""
         assert self.done is not None
         process_queue = self.process_queue
         done = self.done(process_queue)
@@ -259,12 +262,12 @@ class QueueFetcher:
         return self.offsets.with_pull(process_queue.queue, addr)
 
     def _lost_sight(self) -> None:
-        # A queue that is locked for us is nobody else's; when the lock runs out that is seen to.
+        # A locked queue belongs to no other member; the expiry of the lock is handled elsewhere.
         if self.is_shared and not self.process_queue.needs_lock:
             self.process_queue.may_be_behind = True
 
     async def _room(self) -> tuple[int, int]:
-        """Wait until more may be pulled; how many bytes at once, and how many of them are reserved."""
+        """Wait until more may be pulled; return the maximum size of the pull and the bytes reserved for it."""
         process_queue = self.process_queue
         while True:
             if process_queue.has_room:
@@ -278,7 +281,7 @@ class QueueFetcher:
             await process_queue.room.wait(ROOM_LOOK)
 
     def _accept(self, result: PullResult, offset: int, held: float | None) -> float:
-        """Take an answer over that took so many seconds, where it was to be held."""
+        """Take over an answer. `held` is the seconds that it took if the broker was to hold it, else None."""
         process_queue = self.process_queue
         went_on = result.next_begin_offset > offset
         if result.body and not went_on:
@@ -311,18 +314,19 @@ class QueueFetcher:
 
     @staticmethod
     def _goes_back(result: PullResult, offset: int) -> bool:
-        """Whether a master's answer would lower the position."""
+        """Return whether this answer is a master's and would lower the position."""
         is_moved = result.status is PullStatus.OFFSET_ILLEGAL
         return is_moved and not result.is_from_slave and result.next_begin_offset < offset
 
     async def _correct(self, result: PullResult, offset: int) -> float:
         process_queue, queue = self.process_queue, self.process_queue.queue
         if result.is_from_slave:
-            # Its log may be shorter than the master's, or begin later: wait for the master.
+            # The slave's log may be shorter than the master's, or begin later: wait for the master.
             self.wrapper.leave_slave(queue)
             return NO_PROGRESS_PAUSE
         pause = self._pace.moved(offset, result.next_begin_offset)
-        if result.next_begin_offset > offset:  # What lay there was deleted; what we hold was not.
+        # The messages in between were deleted; those held here are valid.
+        if result.next_begin_offset > offset:
             logger.warning(
                 "offset corrected queue=%s group=%s offset=%d to=%d broker_min=%d broker_max=%d",
                 queue, self.wrapper.group, offset, result.next_begin_offset,
@@ -331,15 +335,15 @@ class QueueFetcher:
             process_queue.put(result)
             return pause
         back_to = result.next_begin_offset
-        if result.epoch is None:  # An Apache broker's is the end of this moment.
+        if result.epoch is None:  # An Apache broker returns its current end.
             epoch = process_queue.epoch
             committed = await self.offsets.committed(queue)
-            if process_queue.epoch != epoch:  # A `seek` meanwhile.
+            if process_queue.epoch != epoch:  # `seek` was called meanwhile.
                 return 0.0
             if committed.offset is not NOT_FOUND:
                 back_to = min(back_to, committed.offset)
         done = process_queue.done_offset
-        if done is not None:  # What we pulled and did not work on is fetched again.
+        if done is not None:  # Messages that were pulled but not handled are pulled again.
             back_to = min(back_to, done)
         before = self.offsets.epoch(queue)
         is_shorter = None not in (before, result.epoch) and before != result.epoch
@@ -353,7 +357,7 @@ class QueueFetcher:
         if is_shorter:
             process_queue.counts.log_cuts += 1
             self.offsets.cut(queue, back_to)
-        else:  # What is stored may lie beyond the end too.
+        else:  # The stored offset may lie beyond the end too.
             self.offsets.reset_offset(queue, back_to)
         self.offsets.read_in(queue, result.epoch)
         return pause

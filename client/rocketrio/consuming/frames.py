@@ -1,11 +1,11 @@
-"""Received messages as tables: Arrow, and pandas or Polars made of it.
+"""Received messages as tables: Arrow, and pandas or Polars made from Arrow.
 
-How: what lies side by side in a pulled chunk is cut out in one piece, pieces are joined to blocks, and a block is
-decoded by columns. What came by a retry topic is read message by message: its topic stands in its properties.
+Adjacent records of a pulled chunk are cut out in one piece, pieces are joined into blocks, and a block is decoded by
+columns. Messages from a retry topic are read one by one, because their topic is in their properties.
 
-Invariant: the table is made before the messages are taken. What cannot be decoded stays with the consumer, and so does
-what compressed bodies leave no room for.
-Unlike Java: it has no such thing.
+Invariant: the table is built before the messages are taken. Messages that cannot be decoded, or whose decompressed
+bodies exceed the limit, stay with the consumer.
+Unlike Java: Java has no tables.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 TABLE_ROWS: Final = 65_536
-"""Rows of one table: enough that what a table costs however small no longer counts."""
+"""Rows of one table: enough to make the fixed cost of a table negligible."""
 BLOCK_SIZE: Final = 32 * 1024 * 1024
-"""Bytes decoded at once, so that what is joined and what is made of it are not in memory twice as a whole."""
+"""Bytes decoded at once, so that the joined records and the columns made of them never both exist as a whole."""
 BROKER_NAME: Final = "broker_name"
-"""The column that no record knows of."""
+"""The column that is not part of a record."""
 COLUMNS: Final = (
     "topic",
     BROKER_NAME,
@@ -47,22 +47,22 @@ COLUMNS: Final = (
 _EXTRAS: Final = {"pyarrow": "columns", "pandas": "pandas", "polars": "polars"}
 
 Columns: TypeAlias = Sequence[str]
-"""Names of the wanted ones, in the order wanted."""
+"""The names of the wanted columns, in the wanted order."""
 Piece: TypeAlias = tuple[memoryview, int, str]
-"""Records side by side, how many, and their broker's name."""
+"""Adjacent records, their count, and their broker's name."""
 
 
 async def receive_table(
     hand_out: HandOut, columns: Columns, max_messages: int, max_wait: float
 ) -> "pyarrow.Table":
-    """The next messages as one Arrow table."""
+    """Return the next messages as one Arrow table."""
     return await _receive(hand_out, columns, max_messages, max_wait, lambda table: table)
 
 
 async def receive_pandas(
     hand_out: HandOut, columns: Columns, max_messages: int, max_wait: float
 ) -> "pandas.DataFrame":
-    """The next messages as a pandas DataFrame."""
+    """Return the next messages as a pandas DataFrame."""
     _library("pandas")
     return await _receive(
         hand_out, columns, max_messages, max_wait, lambda table: table.to_pandas()
@@ -72,7 +72,7 @@ async def receive_pandas(
 async def receive_polars(
     hand_out: HandOut, columns: Columns, max_messages: int, max_wait: float
 ) -> "polars.DataFrame":
-    """The next messages as a Polars DataFrame."""
+    """Return the next messages as a Polars DataFrame."""
     from_arrow = _library("polars").from_arrow
     frame: polars.DataFrame = await _receive(hand_out, columns, max_messages, max_wait, from_arrow)
     return frame
@@ -104,7 +104,7 @@ async def _receive(
 
 
 def table_of(lists: Iterable[Sequence[MessageExt]], columns: Columns) -> "pyarrow.Table":
-    """These messages, in this order: all, or the first ones whose compressed bodies fit together."""
+    """Return these messages in order as a table: all, or the first ones whose decompressed bodies fit the limit."""
     arrow = _library("pyarrow")
     known = _known_columns()
     schema = arrow.schema([(name, known[name]) for name in columns])
@@ -122,7 +122,7 @@ def _known_columns() -> dict[str, Any]:
 
 
 def _library(name: str) -> ModuleType:
-    """An optional one, imported when it is needed: pyarrow alone takes 40 MiB of memory."""
+    """Import an optional library when it is needed: pyarrow alone takes 40 MiB of memory."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -145,13 +145,13 @@ def _decoded_blocks(
             fitting = error.fitting
         else:
             continue
-        if fitting:  # What the exception held is gone by now.
+        if fitting:  # The memory that the exception held is free by now.
             yield _decoded(list(_first(block, fitting)), columns, InflateBudget())
         return
 
 
 def _blocks(lists: Iterable[Sequence[MessageExt]]) -> Iterator[list[Sequence[MessageExt]]]:
-    """What is decoded together."""
+    """Group the messages into blocks that are decoded together."""
     block: list[Sequence[MessageExt]] = []
     size = 0
     for messages in lists:
@@ -175,7 +175,7 @@ def _stored_size(messages: Sequence[MessageExt]) -> int:
 
 
 def _is_record(messages: Sequence[MessageExt]) -> bool:
-    """Whether they say what their records do: those that come again say more."""
+    """Return whether the messages are plain records; redelivered ones have more than their record says."""
     return isinstance(messages, PulledMessages) or type(messages[0]) is MessageExt
 
 
@@ -188,7 +188,7 @@ def _first(block: Iterable[Sequence[MessageExt]], count: int) -> Iterator[Sequen
 
 
 def _pieces(messages: Sequence[MessageExt]) -> Iterator[Piece]:
-    """What a tag filter left out, or what came with another pull, ends a piece."""
+    """Split messages into adjacent pieces: a message that a tag filter omitted, or another pull, ends a piece."""
     if isinstance(messages, PulledMessages):
         yield messages.piece, len(messages), messages.broker_name
         return
@@ -213,7 +213,7 @@ def _decoded(
         return _one_by_one(block[0], columns, budget)
     pieces = [piece for messages in block for piece in _pieces(messages)]
     chunk = pieces[0][0] if len(pieces) == 1 else b"".join(piece for piece, _, _ in pieces)
-    # The number of rows comes from a column, and where only brokers are wanted there is no other.
+    # The number of rows comes from a column; `broker_name` alone has its own count.
     arrays = decode_columns(chunk, [n for n in columns if n != BROKER_NAME], budget=budget)
     if BROKER_NAME in columns:
         arrays[BROKER_NAME] = runs(

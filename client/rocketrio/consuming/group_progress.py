@@ -1,6 +1,6 @@
-"""Commits of one consumer: of what was worked on, on a period and on demand.
+"""Commits one consumer's progress, periodically and on request.
 
-Invariant: of a queue whose lock is lost nothing is committed: the member that has it now commits its own work.
+Invariant: nothing is committed of a queue whose lock is lost: the member that has it now commits its own work.
 Answers to: the part of MQClientInstance and DefaultMQPushConsumerImpl that persists offsets.
 """
 
@@ -20,7 +20,7 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.remoting.tasks import every
 
 REAFFIRM_EVERY: Final = 6
-"""Commit rounds between two looks whether brokers still know what they acknowledged: every 30 s."""
+"""Commit rounds between two checks that brokers still have what they acknowledged: every 30 s."""
 
 logger = logging.getLogger("rocketrio.consumer")
 
@@ -36,7 +36,7 @@ class GroupProgress:
     auto_commit: bool
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit these next offsets. Raises the first of the errors, when all that can be is committed."""
+        """Commit these next offsets. Raises the first error after all that can be committed is committed."""
         for queue, offset in offsets.items():
             if queue not in self.assigned.queues:
                 raise ConfigError(f"{queue} is not assigned to this consumer of group {self.group}")
@@ -53,7 +53,7 @@ class GroupProgress:
             raise errors[0]
 
     async def commit_done(self) -> list[Error]:
-        """Commit what was worked on; the errors of queues that could not be."""
+        """Commit the messages that are done; return the errors of queues that could not be committed."""
         owned = {
             queue: process_queue
             for queue, process_queue in self.assigned.queues.items()
@@ -66,11 +66,11 @@ class GroupProgress:
         return await self.offsets.persist_all(list(owned))
 
     async def commit_on_period(self, interval: float) -> None:
-        """The task of automatic commits; without them it only keeps brokers to what they acknowledged."""
+        """Commit periodically; without automatic commits only repeat what brokers may have lost."""
         round_number = 0
         async for _ in every(interval, first_after=interval):
             round_number += 1
-            self.rates.look()  # It needs one every few seconds, and no task of its own for that.
+            self.rates.look()  # It must sample every few seconds, and needs no task of its own for that.
             if round_number % REAFFIRM_EVERY == 0:
                 self.offsets.doubt_all()
             if self.auto_commit:
@@ -81,9 +81,9 @@ class GroupProgress:
                 logger.warning("commit failed group=%s error=%s", self.group, error)
 
     async def commit_at_end(self) -> None:
-        """The last commit of a consumer that leaves."""
+        """Commit a last time when the consumer leaves."""
         if self.auto_commit:
-            # Another member may own a queue by now, and be further: Apache's brokers are asked.
+            # Another member may own a queue by now and be further: Apache's brokers are asked first.
             self.offsets.doubt_all()
             for error in await self.commit_done():
                 logger.warning("not committed at the end group=%s error=%s", self.group, error)

@@ -1,11 +1,11 @@
-"""What was pulled and waits to be received: messages leave here one by one or in lists, queue by queue.
+"""Pulled messages that wait to be received: they leave here one by one or in lists, queue by queue.
 
-What was handed out counts as worked on when the next receive begins, or when somebody calls `settle`.
+A message that was handed out counts as done when the next receive begins, or when `settle` is called.
 
-Invariant: a message is taken and the position moved in one synchronous step, the last one of a receive: a cancel
-comes before it, and loses nothing.
+Invariant: taking a message and moving the position is one synchronous step, the last one of a receive: a cancel comes
+before it and loses nothing.
 Invariant: messages of one queue are handed out in order, by chunks as they were pulled.
-Invariant: what compressed bodies of one list grow to is bounded (inflating.py); a table's likewise (frames.py).
+Invariant: the decompressed size of one list is bounded (inflating.py), and so is that of a table (frames.py).
 Invariant: either one task receives, or the handlers of one `run` do.
 """
 
@@ -25,9 +25,9 @@ from rocketrio_protocol.errors import ClosedError
 from rocketrio_protocol.message import MessageExt
 
 TABLE_WAIT: Final = 0.01
-"""Seconds that a table waits for the next pulls of queues that are behind: Apache's brokers answer 32 at a time."""
+"""Seconds that a table waits for the next pulls of lagging queues: Apache's brokers answer with 32 messages at most."""
 CHECKPOINT_EVERY: Final = 64
-"""Messages handed out without waiting after which other tasks get a turn."""
+"""The number of messages handed out without waiting, after which other tasks get a turn."""
 
 
 class HandOut(Live):
@@ -36,23 +36,23 @@ class HandOut(Live):
     def __init__(self, group: str) -> None:
         self.group = group
         self.ready: deque[ProcessQueue] = deque()
-        """Queues with messages that wait, in turn."""
+        """Queues that have waiting messages, in the order of their turns."""
         self.taken: set[ProcessQueue] = set()
-        """Queues of which a handler has the next message in its hands, where order counts."""
+        """Queues whose next message is with a handler, for an orderly consumer."""
         self.workers = trio.lowlevel.ParkingLot()
         """Tasks of `run` that wait for a message."""
         self.closing = trio.Event()
-        # The chunk being handed out: messages before _index are with the caller, those before _settled worked on;
-        # at _limit other tasks get a turn.
+        # The chunk being handed out: messages before _index are with the caller, those before _settled are done; at
+        # _limit other tasks get a turn.
         self._current: ProcessQueue | None = None
         self._messages: Sequence[MessageExt] = []
         self._index = self._limit = self._settled = 0
         self._since_checkpoint = 0
         self._in_work: set[ProcessQueue] = set()
         self.may_inflate = False
-        """Some message was compressed: what leaves is counted by what it grows to."""
+        """Whether some message was compressed: then messages are counted by their decompressed size."""
         self._inflated: Sequence[MessageExt] = ()
-        """With the caller; their bodies are let go when they are settled."""
+        """Compressed messages that the caller has; their bodies are released when they are settled."""
         self._handed_out = 0
         self._is_receiving = False
         self.born()
@@ -70,23 +70,26 @@ class HandOut(Live):
         return await self._next()
 
     async def receive_batch(self, max_messages: int, max_wait: float) -> list[MessageExt]:
-        """Messages that are there, or `max_messages` if so many come within `max_wait` seconds; never none."""
+        """Return available messages, waiting up to `max_wait` seconds for `max_messages`; never an empty list."""
         await self.wait_batch(max_messages, max_wait)
         return self.take(max_messages)
 
     async def wait_batch(self, max_messages: int, max_wait: float) -> None:
-        """Wait until `receive_batch` would give something; nothing is taken."""
+        """Wait until `receive_batch` would return something; nothing is taken."""
         check_batch(max_messages, max_wait)
         await self._wait_message()
         if max_wait > 0 and self._may_grow(max_messages):
             with trio.move_on_after(max_wait):
                 while self._may_grow(max_messages):
                     await self._wait_arrival()
-            if not self._at_hand():  # Lost in a rebalance meanwhile.
+            if not self._at_hand():  # The messages were lost in a rebalance meanwhile.
                 await self._wait_message()
 
     async def wait_table(self, max_messages: int, max_wait: float) -> None:
-        """As `wait_batch`; also waits a moment for what is surely on its way: a small table costs what a large does."""
+        """Wait as `wait_batch`, then briefly for pulls that are sure to bring messages.
+
+        A small table costs as much as a large one.
+        """
         await self.wait_batch(max_messages, max_wait)
         if max_wait >= TABLE_WAIT or not self._is_more_coming(max_messages):
             return
@@ -100,7 +103,7 @@ class HandOut(Live):
         return self._may_grow(max_messages) and any(queue.is_lagging for queue in self.ready)
 
     def _may_grow(self, max_messages: int) -> bool:
-        """Whether waiting for a larger batch holds up no queue that has pulled all it may."""
+        """Return whether a larger batch is possible, and waiting for it blocks no queue that may not pull further."""
         if self._at_hand() >= max_messages:
             return False
         return all(queue.has_room and not queue.budget.is_used_up for queue in self.ready)
@@ -127,7 +130,7 @@ class HandOut(Live):
         return self._messages[index]
 
     async def _wait_message(self) -> None:
-        """Settle what was handed out, let others run, and wait until there is a message."""
+        """Settle what was handed out, let other tasks run, and wait until there is a message."""
         self.check_free()
         self.settle()
         self._is_receiving = True
@@ -146,7 +149,7 @@ class HandOut(Live):
         self._arrival = trio.Event()
 
     def check_free(self) -> None:
-        """Raises ClosedError, and BusyResourceError while another task receives."""
+        """Raise ClosedError if the consumer is closed, and BusyResourceError while another task receives."""
         if self.is_closed:
             raise self._closed()
         if self._is_receiving:
@@ -161,7 +164,7 @@ class HandOut(Live):
     # ------------------------------------------------------------------- handing out, synchronously
 
     def arrived(self, process_queue: ProcessQueue) -> None:
-        """A pull brought messages."""
+        """Make messages that a pull brought available."""
         self.may_inflate = self.may_inflate or process_queue.may_inflate
         if process_queue not in self.ready and process_queue not in self.taken:
             self.ready.append(process_queue)
@@ -178,19 +181,19 @@ class HandOut(Live):
             self.ready.append(process_queue)
 
     def _make_messages(self) -> None:
-        """From columns to single messages: those that come are made when they come."""
+        """Switch from columns to single messages, also for the next pulls."""
         self._messages = list(self._messages)
         for process_queue in (self._current, *self.ready):
             if process_queue is not None:
                 process_queue.is_lazy = False
 
     def want_columns(self) -> None:
-        """No messages need be made of what queues with messages pull from now on, as long as nobody takes one."""
+        """Let queues with messages keep their next pulls undecoded, until a single message is taken."""
         for process_queue in self.ready:
             process_queue.is_lazy = True
 
     def peek(self, max_messages: int) -> Iterator[Sequence[MessageExt]]:
-        """What `take` would give, chunk by chunk."""
+        """Yield what `take` would return, chunk by chunk."""
         chunks = (queue.chunks for queue in self.ready)
         turns = (chunk for turn in zip_longest(*chunks) for chunk in turn if chunk is not None)
         lists = (self._messages[self._index :], *(chunk.messages for chunk in turns))
@@ -203,7 +206,7 @@ class HandOut(Live):
                 max_messages -= len(messages)
 
     def take(self, max_messages: int) -> list[MessageExt]:
-        """What is at hand, synchronously, as far as compressed bodies fit together."""
+        """Take available messages synchronously, as far as their decompressed bodies fit the limit."""
         batch = list(chain.from_iterable(self.peek(max_messages)))
         if self.may_inflate:
             del batch[fitting(batch) :]
@@ -212,7 +215,7 @@ class HandOut(Live):
         return batch
 
     def pass_over(self, max_messages: int) -> None:
-        """Take them without a look."""
+        """Take messages without returning them."""
         while max_messages and (self._current is not None or self.ready):
             if self._current is None:
                 self._open_chunk()
@@ -240,7 +243,7 @@ class HandOut(Live):
         self._index = self._limit = self._settled = 0
 
     def settle(self) -> None:
-        """All that was handed out is worked on."""
+        """Mark everything that was handed out as done."""
         for message in self._inflated:
             message.forget_body()
         self._inflated = ()
@@ -260,9 +263,9 @@ class HandOut(Live):
         self._in_work.clear()
 
     def lost(self, process_queue: ProcessQueue) -> None:
-        """The queue is no longer ours, or goes on elsewhere: hand out nothing more of what was pulled."""
+        """Hand out nothing more of what was pulled: the queue is lost, or continues at another offset."""
         if process_queue is self._current:
-            process_queue.position = self.position(process_queue)  # For what is counted.
+            process_queue.position = self.position(process_queue)  # Statistics need it.
             self._handed_out += self._index - self._settled
             self._forget_chunk()
         self._in_work.discard(process_queue)
@@ -270,7 +273,7 @@ class HandOut(Live):
             self.ready.remove(process_queue)
 
     def put_back(self, process_queue: ProcessQueue) -> None:
-        """Hand out nothing more of what was pulled; what is in work stays so until it is settled."""
+        """Hand out nothing more of what was pulled; messages in work stay so until they are settled."""
         if process_queue is self._current:
             position, done_offset = self.position(process_queue), self.done_offset(process_queue)
             self._handed_out += self._index - self._settled
@@ -291,7 +294,7 @@ class HandOut(Live):
     # -------------------------------------------------------------------------------- for handlers
 
     def begin_run(self) -> None:
-        """From now on `run` takes the messages. Raises ClosedError, and BusyResourceError while somebody receives."""
+        """Let `run` take the messages from now on. Raises ClosedError, or BusyResourceError while a task receives."""
         self.check_free()
         self.settle()
         self._is_receiving = True
@@ -304,7 +307,7 @@ class HandOut(Live):
             self.ready.appendleft(current)
 
     def end_run(self, process_queues: Iterable[ProcessQueue]) -> None:
-        """All handlers are gone; what they have not finished is handed out first, by whatever comes next."""
+        """End the run after its last handler; unfinished messages are handed out first, by whatever receives next."""
         self._is_receiving = False
         self.taken.clear()
         for process_queue in process_queues:
@@ -312,12 +315,12 @@ class HandOut(Live):
             self.offer(process_queue)
 
     def offer(self, process_queue: ProcessQueue) -> None:
-        """What a queue has at hand may be handed out, if it is neither paused nor waits for its lock."""
+        """Make a queue's messages available, unless it is paused or waits for its lock."""
         if process_queue.chunks and not process_queue.is_paused and process_queue.is_locked:
             self.arrived(process_queue)
 
     def begin(self) -> InWork | None:
-        """The next message for any handler; None when there is none."""
+        """Take the next message for any handler; return None if there is none."""
         ready = self.ready
         while ready:
             process_queue = ready[0]
@@ -325,7 +328,7 @@ class HandOut(Live):
             if work is None:
                 ready.popleft()
                 continue
-            if process_queue.current is None:  # The next chunk is another queue's.
+            if process_queue.current is None:  # The next chunk comes from another queue.
                 ready.popleft()
                 if process_queue.chunks:
                     ready.append(process_queue)
@@ -334,7 +337,7 @@ class HandOut(Live):
         return None
 
     def begin_batch(self, max_messages: int) -> BatchInWork | None:
-        """The next messages of one queue, for any handler; None when there is none."""
+        """Take the next messages of one queue for any handler; return None if there are none."""
         ready = self.ready
         while ready:
             process_queue = ready.popleft()
@@ -349,7 +352,7 @@ class HandOut(Live):
         return None
 
     def take_queue(self) -> ProcessQueue | None:
-        """A queue for one handler alone, until `return_queue`."""
+        """Take a queue for one handler exclusively, until `return_queue`."""
         if not self.ready:
             return None
         process_queue = self.ready.popleft()
@@ -357,16 +360,17 @@ class HandOut(Live):
         return process_queue
 
     def begin_of(self, process_queue: ProcessQueue) -> InWork | None:
-        """The next message of a queue that was taken; None also once its lock is over."""
+        """Take the next message of a taken queue; return None if there is none, or if the queue's lock has ended."""
         if process_queue.is_lost:
-            return None  # After a standstill we may be here before the task that renews it.
+            # After a long pause this code may run before the task that renews the lock.
+            return None
         work = process_queue.begin()
         if work is not None:
             self._handed_out += 1
         return work
 
     def begin_batch_of(self, process_queue: ProcessQueue, max_messages: int) -> BatchInWork | None:
-        """The next messages of a queue that was taken, together; None also once its lock is over."""
+        """Take the next messages of a taken queue together; return None if there are none, or if its lock has ended."""
         if process_queue.is_lost:
             return None
         works = process_queue.begin_batch(max_messages)
@@ -374,7 +378,7 @@ class HandOut(Live):
         return BatchInWork(works) if works else None
 
     def return_queue(self, process_queue: ProcessQueue) -> None:
-        """Another handler may take it."""
+        """Let another handler take the queue."""
         self.taken.discard(process_queue)
         if process_queue.chunks or process_queue.current is not None:
             self.ready.append(process_queue)
@@ -383,23 +387,23 @@ class HandOut(Live):
 
     @property
     def handed_out(self) -> int:
-        """Messages received so far."""
+        """The number of messages received so far."""
         return self._handed_out + self._index - self._settled
 
     def done_offset(self, process_queue: ProcessQueue) -> int | None:
-        """What may be committed: all before it is worked on."""
+        """Return the offset that may be committed: all messages before it are done."""
         if process_queue is self._current and self._index > self._settled:
             return self._messages[self._index - 1].queue_offset
         return process_queue.done_offset
 
     def committable(self, process_queue: ProcessQueue) -> int | None:
-        """All received before it, but for what handlers have not finished."""
+        """Return the offset up to which everything was received, without messages that handlers have not finished."""
         if process_queue.in_work:
             return process_queue.done_offset
         return self.position(process_queue)
 
     def position(self, process_queue: ProcessQueue) -> int | None:
-        """What is handed out next."""
+        """Return the offset that is handed out next."""
         if process_queue is self._current and self._index > self._settled:
             if self._index == len(self._messages):
                 assert process_queue.current is not None
@@ -409,6 +413,6 @@ class HandOut(Live):
 
 
 def check_batch(max_messages: int, max_wait: float = 0.0) -> None:
-    """Raises ConfigError for a list that could hold nothing, or never come."""
+    """Raise ConfigError for a list size or waiting time that is out of range."""
     whole_number("max_messages", max_messages, least=1)
     seconds("max_wait", max_wait, may_be_0=True)

@@ -1,11 +1,11 @@
-"""Handlers that take too long: each worker has a hand, and one task looks at all hands now and then.
+"""Cancels handlers that exceed their time. Each worker has a `Hand`, and one task scans all hands periodically.
 
-    hand: takes a unit -> handler -> puts it down       a unit seen in the same hand for too long: cancelled
+    hand: takes a unit -> handler -> puts it down       a unit in the same hand for too long: handler cancelled
 
 Invariant: only a handler is cancelled, never what is done with its message before or after.
 Answers to: cleanExpiredMsg of ProcessQueue (consumeTimeout).
-Unlike Java: the handler is cancelled, where Java's goes on beside the one that gets the message again.
-How: a deadline for each message would cost as much as all else that is done for it.
+Unlike Java: the handler is cancelled; Java's handler keeps running beside the one that gets the message again.
+How: a deadline per message would cost as much as everything else that is done for the message.
 """
 
 from typing import Final
@@ -17,25 +17,25 @@ from rocketrio.consuming.in_work import Unit
 
 HANDLER_TIMEOUT: Final = 900.0  # consumeTimeout
 LOOKS: Final = 10
-"""Looks at all hands within the time that a handler has: it may take a tenth longer."""
+"""Scans of all hands within a handler's time, so that a handler may take a tenth longer."""
 
 
 @attrs.define(eq=False)
 class Hand:
-    """One worker's."""
+    """What one worker's handler is working on."""
 
     unit: Unit | None = None
-    """What its handler has now."""
+    """What the worker's handler has now."""
     inflated: int = 0
-    """Bytes that its compressed bodies take."""
+    """The bytes that its decompressed bodies take."""
     is_late: bool = False
-    """The handler was cancelled, though it may have finished all the same."""
+    """Whether the handler was cancelled; it may have finished nevertheless."""
     scope: trio.CancelScope = attrs.Factory(trio.CancelScope)
     _seen: Unit | None = None
     _seen_at: float = 0.0
 
     def anew(self) -> trio.CancelScope:
-        """The scope of what comes next."""
+        """Return a new cancel scope for the next handler calls."""
         self.is_late = False
         self.scope = trio.CancelScope()
         return self.scope
@@ -50,7 +50,7 @@ class Hand:
 
 
 async def watch(hands: list[Hand], timeout: float, over: trio.Event) -> None:
-    """Look at the hands until the event."""
+    """Scan the hands periodically until `over` is set."""
     while not over.is_set():
         with trio.move_on_after(timeout / LOOKS):
             await over.wait()

@@ -1,6 +1,6 @@
-"""What a handler has: one message, or several of one queue; and each one's place in its queue until it is done.
+"""Messages that a handler has: one, or several of one queue; and the place of each in its queue.
 
-A place outlives its message: of what is done behind a message that is not, only an offset is kept.
+Places outlive messages: for messages that finish out of order only the offset is kept.
 """
 
 from collections.abc import Sequence
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
 
 @attrs.define(eq=False)
 class Place:
-    """In the order of offsets."""
+    """A message's place in the order of offsets."""
 
     offset: int
-    """What is committed when this one is the lowest that is not done."""
+    """The offset that is committed while this is the lowest unfinished message."""
     work: Optional["InWork"] = None
-    """None: it is done."""
+    """None when the message is done."""
 
 
 @attrs.define(eq=False)
 class InWork:
-    """One message, from the moment it is handed out until its handler has finished."""
+    """One message, from the time it is handed out until its handler has finished."""
 
     process_queue: "ProcessQueue"
     chunk: "Chunk"
     given: MessageExt
     place: Place
     is_stale: bool = False
-    """Its queue went elsewhere meanwhile: what becomes of it moves nothing."""
+    """Whether the queue moved to another offset meanwhile: then the outcome changes no offset."""
 
     @property
     def works(self) -> Sequence["InWork"]:
-        """This one, as a batch of one."""
+        """The message as a batch of one."""
         return (self,)
 
     def done(self) -> None:
-        """Its handler has finished."""
+        """Mark the message as done."""
         self.process_queue.done(self)
 
     def again(self) -> None:
-        """Its handler is to get it once more: its `reconsume_times` is one more."""
+        """Prepare the message for another attempt here: its `reconsume_times` increases by one."""
         self.given = redelivered(self.given, getattr(self.given, "attempts_here", 0) + 1)
 
     def part(self, works: Sequence["InWork"]) -> "InWork | None":
-        """What of it is left."""
+        """Return this message if `works`, what is left of the unit, is not empty; else None."""
         return self if works else None
 
 
 @attrs.define(eq=False)
 class BatchInWork:
-    """Several messages of one queue, in order, that one handler has together; there is at least one."""
+    """Several messages of one queue, in order, that one handler has together; at least one."""
 
     works: Sequence[InWork]
 
@@ -67,28 +67,28 @@ class BatchInWork:
 
     @property
     def process_queue(self) -> "ProcessQueue":
-        """Where they come from."""
+        """The queue of the messages."""
         return self.works[0].process_queue
 
     @property
     def is_stale(self) -> bool:
-        """As of each of them: they were taken together."""
+        """The same for all messages, because they were taken together."""
         return self.works[0].is_stale
 
     def done(self) -> None:
-        """The handler has finished with all of them."""
+        """Mark all messages as done."""
         for work in self.works:
             work.done()
 
     def again(self) -> None:
-        """The handler is to get them once more."""
+        """Prepare all messages for another attempt here."""
         for work in self.works:
             work.again()
 
     def part(self, works: Sequence[InWork]) -> "BatchInWork | None":
-        """Those that are left."""
+        """Return the remaining messages as a batch, or None if there are none."""
         return BatchInWork(works) if works else None
 
 
 Unit: TypeAlias = InWork | BatchInWork
-"""What one call of a handler is about."""
+"""The messages that one call of a handler gets."""

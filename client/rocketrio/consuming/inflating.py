@@ -1,10 +1,10 @@
-"""How many messages may be handed out together, so that what their compressed bodies grow to stays bounded.
+"""Limits how many messages are handed out together, so that the size of their decompressed bodies is bounded.
 
-A pulled chunk is as small as its stored bytes, and waits so. Bodies are inflated when messages leave, one after the
-other; those beyond the limit stay for the next hand-out. What was inflated is let go when its message is done.
+A pulled chunk waits at its stored, compressed size. Bodies are decompressed when messages leave, one after the other;
+messages beyond the limit stay for the next hand-out. A decompressed body is released when its message is done.
 
-Invariant: at least one message leaves: none grows beyond MAX_BODY_SIZE, or it cannot be read at all.
-Unlike Java: it inflates all that a pull brought at once, whatever it grows to (docs/decisions/0046).
+Invariant: at least one message leaves: a body never exceeds MAX_BODY_SIZE, or else it cannot be read at all.
+Unlike Java: Java decompresses all messages of a pull at once, whatever their size (docs/decisions/0046).
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +14,12 @@ from rocketrio_protocol.record.compression import INFLATE_LIMIT
 
 
 def inflated_size(messages: Iterable[MessageExt]) -> int:
-    """Bytes that their compressed bodies take, which are inflated now."""
+    """Decompress the bodies and return the bytes that they take."""
     return sum(message.inflated_size for message in messages)
 
 
 def fitting(messages: Sequence[MessageExt]) -> int:
-    """How many of them, from the first on, stay within the limit together."""
+    """Return how many messages, counted from the first, fit the limit together."""
     size = 0
     for count, message in enumerate(messages):
         size += message.inflated_size

@@ -1,8 +1,8 @@
-"""A broadcasting consumer's progress: every member has its own, in a file beside it.
+"""The progress of a broadcasting consumer: every member keeps its own, in a local file.
 
-Invariant: what was stored never goes back unless it is reset.
+Invariant: a stored offset never goes back unless it is reset.
 Answers to: LocalFileOffsetStore.
-Unlike Java: offsets of queues that are away for a while are kept.
+Unlike Java: offsets of queues that disappear for a while are kept.
 """
 
 import attrs
@@ -17,7 +17,7 @@ from rocketrio_protocol.message import MessageQueue
 
 @attrs.define(eq=False)
 class LocalFileOffsetStore:
-    """Offsets of one group on this machine."""
+    """One group's offsets on this machine."""
 
     file: OffsetFile
     _table: dict[MessageQueue, int] = attrs.Factory(dict)
@@ -26,21 +26,21 @@ class LocalFileOffsetStore:
 
     @classmethod
     def load(cls, file: OffsetFile) -> "LocalFileOffsetStore":
-        """With what the file holds. Raises ConfigError when it cannot be read."""
+        """Load the store from the file. Raises ConfigError if the file cannot be read."""
         stored, epochs = file.read_all()
         return cls(file, dict(stored), stored, epochs)
 
     @property
     def offset_table(self) -> dict[MessageQueue, int]:
-        """What is noted, by queue."""
+        """The noted offsets by queue."""
         return dict(self._table)
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
-        """A young queue is no matter of brokers here: what the file does not hold is not found."""
+        """Return the noted offset, or NOT_FOUND also for a young queue: no broker decides where it begins."""
         return StoredOffset(self._table.get(queue, NOT_FOUND), epoch=self._epochs.get(queue))
 
     async def committed(self, queue: MessageQueue) -> StoredOffset:
-        """What the file holds."""
+        """Return the offset that the file holds."""
         return StoredOffset(self._stored.get(queue, NOT_FOUND))
 
     def update_offset(self, queue: MessageQueue, offset: int) -> None:
@@ -48,50 +48,50 @@ class LocalFileOffsetStore:
         self._table[queue] = max(offset, self._table.get(queue, offset))
 
     def reset_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Go to an offset on purpose."""
+        """Set an offset deliberately, even a lower one."""
         self._table[queue] = offset
         self._epochs.pop(queue, None)
 
     def with_pull(self, queue: MessageQueue, addr: str) -> PullCommit | None:
-        """No broker is told."""
+        """Return None: pulls carry no progress to brokers."""
         return None
 
     def epoch(self, queue: MessageQueue) -> str | None:
-        """The epoch of the log that the position comes from; None when no broker told it."""
+        """Return the log epoch that the position belongs to; None if no broker reported one."""
         return self._epochs.get(queue)
 
     def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
-        """The position is one of this epoch of the log, as a broker said."""
+        """Note the log epoch that the position belongs to, if the broker reported one."""
         if epoch is not None:
             self._epochs[queue] = epoch
 
     def cut(self, queue: MessageQueue, offset: int) -> None:
-        """The log became shorter: what is noted counts up to this offset only."""
+        """Lower the noted offset to `offset`, because the log became shorter."""
         if queue in self._table:
             self._table[queue] = min(offset, self._table[queue])
 
     def lose(self, queue: MessageQueue) -> None:
-        """Nobody else's progress is here."""
+        """Do nothing: the file has no other member's progress."""
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """A queue that comes back goes on where it was."""
+        """Do nothing: a queue that comes back continues where it was."""
 
     def overruled(self, queue: MessageQueue) -> CommitRefused | None:
-        """Nobody resets a file."""
+        """Return None: operators do not reset files."""
         return None
 
     def doubt_all(self) -> None:
-        """Nobody else writes the file."""
+        """Do nothing: no other process writes the file."""
 
     async def persist(self, queue: MessageQueue) -> None:
-        """Write the file, if it has changed. Raises Error."""
+        """Write the file if it has changed. Raises Error."""
         if self._table != self._stored:
             table = dict(self._table)
             self.file.write(table, self._epochs)
             self._stored = table
 
     async def persist_all(self, queues: list[MessageQueue]) -> list[Error]:
-        """The same for all queues at once."""
+        """Write the file once for all queues; return its error, if any."""
         try:
             for queue in queues[:1]:
                 await self.persist(queue)
@@ -100,9 +100,9 @@ class LocalFileOffsetStore:
         return []
 
     async def persist_committed(self) -> list[Error]:
-        """A file forgets nothing."""
+        """Do nothing: a file does not lose offsets."""
         return []
 
     async def tell_masters(self) -> list[Error]:
-        """No broker is told."""
+        """Do nothing: no broker is involved."""
         return []

@@ -1,9 +1,9 @@
-"""Checks that a broker is still the master before a consumer goes back on its word.
+"""Checks that a broker is still the master before its answer moves a consumer back.
 
-A route is up to 30 s old. Meanwhile another broker may have become master; the former one is shorter, and to it the
-consumer's position lies beyond the end of the queue. So the name servers are asked again before a position is lowered.
+A route is up to 30 s old. Meanwhile another broker may have become master. The log of the former master is shorter, and
+the consumer's position lies beyond its end. So the name servers are asked again before a position is lowered.
 
-Invariant: an answer of a broker that is not the master by the newest route lowers no position and no committed offset.
+Invariant: the answer of a broker that is not the master by the newest route lowers no position and no committed offset.
 Invariant: while no name server answers, the broker of the last known route is believed: its log may really be shorter.
 Answers to: nothing; Java believes whatever address it asked.
 """
@@ -17,7 +17,7 @@ logger = logging.getLogger("rocketrio.consumer")
 
 
 async def is_master_still(client: ClientInstance, queue: MessageQueue, addr: str) -> bool:
-    """Whether the name servers, asked now, list `addr` as master of the queue's broker."""
+    """Ask the name servers whether `addr` is the master of the queue's broker."""
     await client.refresh_topic_route(queue.topic)
     master = client.routing.find_broker_address_in_publish(queue.broker_name)
     if master == addr:

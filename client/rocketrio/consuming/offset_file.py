@@ -1,14 +1,15 @@
-"""The file in which a broadcasting consumer keeps its offsets, in Java's place and form.
+"""The file in which a broadcasting consumer keeps its offsets, in Java's location and format.
 
-    ~/.rocketmq_offsets/<client id>/<group>/offsets.json    and beside it offsets.json.bak, what it was before
+    ~/.rocketmq_offsets/<client id>/<group>/offsets.json    and offsets.json.bak, its former content
 
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:12}}
 
-Behind Java's table stands ours of the epochs that the offsets come from (`rocketrioEpochs`), if brokers told them: a
-member that starts again goes back too where the log became shorter meanwhile.
+After Java's table comes a rocketrio table with the log epochs of the offsets (`rocketrioEpochs`), if brokers reported
+them: a member that starts again also goes back if the log became shorter meanwhile.
 
-Invariant: the file, and folders made for it, are for this user alone; no client id leads out of the first one.
-Invariant: whoever reads finds one whole table: a new one is written beside it and takes its name.
+Invariant: the file, and folders made for it, are readable by this user only; no client id leads out of the first
+folder.
+Invariant: a reader always finds one whole table: a new one is written beside it and then renamed.
 Answers to: LocalFileOffsetStore, OffsetSerializeWrapper.
 Unlike Java: the file is never half written. As in Java it is not synced: after a power cut messages may come again.
 """
@@ -35,9 +36,9 @@ logger = logging.getLogger("rocketrio.offsets")
 
 
 def default_offsets_path(client_id: str, group: str) -> Path:
-    """Java's place. A client id made at random counts as the one that Java would give.
+    """Return Java's path for the file. A random client id is replaced by the one that Java would use.
 
-    Raises ConfigError for one that would lead out of the folder.
+    Raises ConfigError for a client id that would lead out of the folder.
     """
     if "#" in client_id:
         client_id = f"{client_id.partition('@')[0]}@{JAVA_INSTANCE}"
@@ -50,7 +51,7 @@ def default_offsets_path(client_id: str, group: str) -> Path:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a folder, and those above it, that nobody else can look into; one that is there stays as it is."""
+    """Make a folder and its parents, accessible to this user only; an existing folder is not changed."""
     if not path.is_dir():
         _make_folder(path.parent)
         path.mkdir(0o700, exist_ok=True)
@@ -72,17 +73,17 @@ class _Read(msgspec.Struct, rename="camel"):
 
 @attrs.frozen
 class OffsetFile:
-    """One file and the one before."""
+    """One offset file and its backup."""
 
     path: Path
 
     def read(self) -> dict[MessageQueue, int]:
-        """The offsets alone."""
+        """Return the offsets without their epochs."""
         offsets, _ = self.read_all()
         return offsets
 
     def read_all(self) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str]]:
-        """Offsets and their epochs; empty without a file. Raises ConfigError when neither file can be read."""
+        """Return offsets and their epochs; empty without a file. Raises ConfigError if neither file can be read."""
         problem: Exception | None = None
         for path in (self.path, self._backup):
             try:
@@ -104,7 +105,7 @@ class OffsetFile:
     def write(
         self, offsets: Mapping[MessageQueue, int], epochs: Mapping[MessageQueue, str]
     ) -> None:
-        """Replace both tables. Raises Error when the disk will not."""
+        """Replace both tables. Raises Error if the file cannot be written."""
         kept = _Written(dict(offsets), dict(epochs) or msgspec.UNSET)
         fresh = self.path.with_name(f"{self.path.name}.tmp")
         try:

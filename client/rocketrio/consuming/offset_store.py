@@ -1,13 +1,13 @@
-"""A group's progress at the brokers: read when a queue is taken over, committed as it is worked on.
+"""A group's progress at the brokers: read when a queue is taken over, committed as messages are done.
 
-Invariant: a commit is done when a broker answered it, and what is committed never goes back unless it is reset.
-Invariant: "not found" is an answer of its own; a broker that cannot be reached raises.
-Invariant: of a queue that we have lost an Apache broker hears nothing more: it would take any number of ours.
+Invariant: a commit is complete when a broker answered it, and a committed offset never goes back unless it is reset.
+Invariant: "not found" is an answer of its own; a broker that cannot be reached raises an error.
+Invariant: nothing is sent to an Apache broker about a queue that this member has lost: it would accept any offset.
 Answers to: RemoteBrokerOffsetStore.
-Unlike Java: commits are answered, not oneway. A broker of ours is told which claim they belong to (queue_claim.py),
-and keeps the newer offset itself. An Apache broker that may know more or less than we think (after a slave was read
-from or committed to, or after any connection failed) is asked before it is told: an older number of ours does not
-lower its, and what it has forgotten is committed again.
+Unlike Java: commits are answered, not oneway. To a rocketrio broker they carry the claim that they belong to
+(queue_claim.py), and the broker itself keeps the newer offset. An Apache broker may have more or less than this client
+knows (after a slave was read from or committed to, or after any connection failed). It is then asked before the commit:
+an older offset of this client does not lower the broker's, and a lost offset is committed again.
 """
 
 import logging
@@ -38,28 +38,29 @@ logger = logging.getLogger("rocketrio.offsets")
 
 @attrs.define(eq=False)
 class _Progress:
-    """One queue's offsets."""
+    """The offsets of one queue."""
 
     wanted: int
     stored: int | None = None
-    """What a broker acknowledged."""
+    """The offset that a broker acknowledged."""
     stored_at: str | None = None
     floor: int = -1
-    """What the master was seen to hold, if more than ours: nothing up to it is committed."""
+    """The master's offset, if it was seen to be higher than this client's: nothing up to it is committed."""
     in_doubt: bool = False
-    """The master may hold something else than `stored`."""
+    """Whether the master may hold another offset than `stored`."""
     is_reset: bool = False
-    """`wanted` was set on purpose and counts even if it is lower."""
+    """Whether `wanted` was set deliberately and counts even if it is lower."""
 
 
 @attrs.define
 class RemoteBrokerOffsetStore:
-    """Offsets of one group, kept by brokers."""
+    """One group's offsets, kept by brokers."""
 
     client: ClientInstance
     group: str
     confirm: Callable[[], Awaitable[bool]] | None = None
-    """Looks again at which queues are ours; whether that could be told. None: they are given by hand."""
+    """Rebalances again and returns whether that succeeded, to confirm which queues this member owns. None if the queues
+    were given explicitly."""
     _claims: dict[MessageQueue, QueueClaim] = attrs.Factory(dict)
     _table: dict[MessageQueue, _Progress] = attrs.Factory(dict)
     _locks: dict[tuple[str, str], trio.Lock] = attrs.Factory(dict)
@@ -67,7 +68,7 @@ class RemoteBrokerOffsetStore:
 
     @property
     def offset_table(self) -> dict[MessageQueue, int]:
-        """What is committed next, by queue."""
+        """The offset of each queue that is committed next."""
         return {queue: progress.wanted for queue, progress in self._table.items()}
 
     def update_offset(self, queue: MessageQueue, offset: int) -> None:
@@ -79,15 +80,15 @@ class RemoteBrokerOffsetStore:
             progress.wanted = offset
 
     def reset_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Go to an offset on purpose; the next commit may lower what is stored."""
+        """Set an offset deliberately; the next commit may lower the stored offset."""
         progress = self._table.setdefault(queue, _Progress(offset))
         progress.wanted, progress.is_reset = offset, True
         self._claim(queue).seek()
 
     def with_pull(self, queue: MessageQueue, addr: str) -> PullCommit | None:
-        """What is noted, for a broker of ours that knows our claim, and has not confirmed it yet.
+        """Return unconfirmed progress for a pull, if `addr` is a rocketrio broker that knows this member's claim.
 
-        Nothing counts as stored by it: `persist` commits it as well, unless it is answered before.
+        The pull does not mark it as stored: `persist` also commits it, unless a broker has confirmed it before.
         """
         progress, claim = self._table.get(queue), self._claims.get(queue)
         if progress is None or claim is None or progress.wanted == progress.stored:
@@ -100,40 +101,43 @@ class RemoteBrokerOffsetStore:
         return PullCommit(progress.wanted, claim.generation, ownership)
 
     def epoch(self, queue: MessageQueue) -> str | None:
-        """The epoch of the log that the position comes from; None when no broker told it."""
+        """Return the log epoch that the position belongs to; None if no broker reported one."""
         return self._claim(queue).epoch
 
     def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
-        """The position is one of this epoch of the log, as a broker said."""
+        """Note the log epoch that the position belongs to, as a broker reported it."""
         self._claim(queue).epoch = epoch
 
     def cut(self, queue: MessageQueue, offset: int) -> None:
-        """The log became shorter: what is noted counts up to this offset only; no seek, the broker has cut its own."""
+        """Lower the noted offset to `offset`, because the log became shorter.
+
+        This is not a seek: the broker has lowered its own offset too.
+        """
         progress = self._table.get(queue)
         if progress is None or progress.wanted <= offset:
             return
         progress.wanted, progress.is_reset = offset, False
-        # What is stored there now is for the next commit to find out.
+        # The next commit asks which offset is stored there now.
         progress.stored, progress.floor, progress.in_doubt = None, -1, True
 
     def lose(self, queue: MessageQueue) -> None:
-        """Another member owns the queue now; what is still to be committed counts as late."""
+        """Note that another member owns the queue now; a commit that is still due counts as late."""
         self._claim(queue).is_lost = True
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Nothing more is to be committed of a queue."""
+        """Forget a queue: nothing more is to be committed."""
         self._table.pop(queue, None)
         self._claims.pop(queue, None)
 
     def overruled(self, queue: MessageQueue) -> CommitRefused | None:
-        """Why commits of the queue are dropped; None while they are not."""
+        """Return the error of commits that are dropped because of a reset; None while commits are not dropped."""
         claim = self._claims.get(queue)
         if claim is None or claim.overruled is None:
             return None
         return reset_meanwhile(self.group, queue, claim.overruled)
 
     def claim_anew(self, queue: MessageQueue) -> None:
-        """An operator has put the group elsewhere, and we follow: the next commit is one of after that."""
+        """Forget the claim after an operator's reset was followed: the next commit counts as a later one."""
         self._claim(queue).forget()
         self.doubt(queue)
 
@@ -141,7 +145,7 @@ class RemoteBrokerOffsetStore:
         return self._claims.setdefault(queue, QueueClaim())
 
     async def committed(self, queue: MessageQueue) -> StoredOffset:
-        """What the broker has stored for the group, or NOT_FOUND. Raises Error when none answers."""
+        """Return the broker's stored offset of the group, or NOT_FOUND. Raises Error if no broker answers."""
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
             told = await self.client.api.claim_queue(
@@ -150,7 +154,7 @@ class RemoteBrokerOffsetStore:
                 queue,
                 None,
                 zero_if_young=False,
-                # An Apache broker is asked as ever.
+                # An Apache broker gets the usual request.
                 with_epoch=self._claim(queue).generation is not None,
             )
             return StoredOffset(told.offset, found.is_slave, told.epoch)
@@ -158,9 +162,10 @@ class RemoteBrokerOffsetStore:
         return await self.client.ask_broker(queue, ask, insist_on_master=True)
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
-        """Claim the queue; what the master knows, or a slave while no master can be reached; what `reset_offset` set.
+        """Claim the queue; return the offset that `reset_offset` set, else the master's, else a slave's.
 
-        Raises NotReachable, RouteNotFound or BrokerError when nobody answers: never mistake that for NOT_FOUND.
+        A slave is asked only while no master can be reached. Raises NotReachable, RouteNotFound or BrokerError if no
+        broker answers: never mistake that for NOT_FOUND.
         """
 
         async def ask(found: FindBrokerResult) -> StoredOffset:
@@ -176,7 +181,8 @@ class RemoteBrokerOffsetStore:
             self._table[queue].stored = stored.offset
         if stored.is_from_slave:
             self.doubt(queue)
-        if known is not None and is_reset:  # While we asked, or not committed yet: it counts more.
+        # The reset happened during the request, or is not committed yet: it takes precedence.
+        if known is not None and is_reset:
             return StoredOffset(known.wanted, stored.is_from_slave)
         return stored
 
@@ -194,27 +200,27 @@ class RemoteBrokerOffsetStore:
         return claimed
 
     def doubt(self, queue: MessageQueue) -> None:
-        """Ask what is stored before the next commit: somebody else may have committed more."""
+        """Ask for the stored offset before the next commit: another member may have committed more."""
         progress = self._table.get(queue)
         if progress is not None:
             progress.in_doubt = True
 
     def doubt_all(self) -> None:
-        """Look at the masters again with the next commit: they may have been restarted."""
+        """Ask the masters again at the next commit: they may have been restarted."""
         for progress in self._table.values():
             progress.in_doubt = True
 
     async def persist(self, queue: MessageQueue, *, insist_on_master: bool = False) -> None:
-        """Commit what is noted for one queue. Raises Error when no broker took it; then it is still to be done.
+        """Commit the noted offset of one queue. Raises Error if no broker stored it; it is then still due.
 
-        With `insist_on_master` a master that failed a moment ago is tried first all the same. Raises CommitRefused when
-        an operator has reset the offset meanwhile; from then on does nothing, see `overruled`.
+        With `insist_on_master` a master is tried first even if it failed a moment ago. Raises CommitRefused if an
+        operator has reset the offset meanwhile; after that it does nothing, see `overruled`.
         """
         progress = self._table.get(queue)
         if progress is None or self._claim(queue).overruled is not None:
             return
-        # One commit of a topic at a time to each broker: they arrive in order, and Apache's brokers lose one of two
-        # that arrive together for a group without any offset there (seen with 5.3.3).
+        # Only one commit per topic and broker is under way at a time: commits arrive in order, and Apache's brokers
+        # lose one of two that arrive together for a group without any offset there (seen with 5.3.3).
         async with self._lock(queue):
             if progress.wanted == progress.stored and not progress.in_doubt:
                 return
@@ -233,7 +239,7 @@ class RemoteBrokerOffsetStore:
             and progress.stored == progress.wanted
             and progress.stored_at == found.addr
         ):
-            return  # Still in doubt: the master is to hear of it when it is back.
+            return  # The offset stays in doubt: the master gets it when it is back.
         if found.addr not in claim.ownerships and not claim.is_lost:
             await self._look(found, queue, progress)
         ownership = claim.ownerships.get(found.addr)
@@ -259,7 +265,7 @@ class RemoteBrokerOffsetStore:
     async def _look(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress
     ) -> None:
-        """Claim the queue at a broker that has not heard of us, or see what it holds."""
+        """Claim the queue at a broker that does not know this member yet, or ask which offset the broker holds."""
         known = (await self._ask(found, queue)).offset
         progress.floor = -1 if known is NOT_FOUND else known
         progress.in_doubt = found.is_slave
@@ -267,10 +273,10 @@ class RemoteBrokerOffsetStore:
     async def _commit_claimed(
         self, found: FindBrokerResult, queue: MessageQueue, progress: _Progress, ownership: str
     ) -> None:
-        """Commit to a broker of ours, which decides by claim and generation what is newer."""
+        """Commit to a rocketrio broker, which decides by claim and generation which offset is newer."""
         claim = self._claim(queue)
         while True:
-            # Anew each time: meanwhile the log may have become shorter.
+            # Read again each time: the log may have become shorter meanwhile.
             times_forgotten, wanted = claim.times_forgotten, progress.wanted
             answer = await self.client.api.update_consumer_offset(
                 found.addr,
@@ -283,11 +289,12 @@ class RemoteBrokerOffsetStore:
                 seek=progress.is_reset,
             )
             if claim.times_forgotten != times_forgotten:
-                return  # Of before a reset that we have followed meanwhile.
+                # The commit was sent before a reset that this member has followed meanwhile.
+                return
             if answer.outcome == CommitOutcome.RESET:
                 assert answer.generation is not None
                 claim.overruled = StandingOffset(answer.generation, answer.standing_offset)
-                # Raised also where the queue went to another member meanwhile, and this claim with it.
+                # Raised even if the queue, and this claim with it, went to another member meanwhile.
                 raise reset_meanwhile(self.group, queue, claim.overruled)
             if answer.outcome == CommitOutcome.CUT:
                 raise CommitRefused(
@@ -297,7 +304,8 @@ class RemoteBrokerOffsetStore:
                 )
             if answer.outcome != CommitOutcome.UNCLAIMED or claim.is_lost:
                 break
-            # Another member claimed the queue after us, or the broker was started anew: is it ours still?
+            # Another member claimed the queue later, or the broker was restarted: check whether this member still owns
+            # it.
             if not await self._is_confirmed(queue):
                 raise CommitRefused(
                     f"offset {wanted} of group {self.group} on {queue} is not committed: "
@@ -326,13 +334,13 @@ class RemoteBrokerOffsetStore:
         logger.debug("committed queue=%s offset=%d addr=%s", queue, wanted, found.addr)
 
     async def persist_committed(self) -> list[Error]:
-        """Repeat to brokers what they may have forgotten; nothing new is committed."""
+        """Repeat to brokers what they may have lost; nothing new is committed."""
         return await self.persist_all(
             [queue for queue, progress in self._table.items() if progress.wanted == progress.stored]
         )
 
     async def tell_masters(self) -> list[Error]:
-        """Repeat to the masters what perhaps only slaves know: nobody will once this store is gone."""
+        """Repeat to the masters what perhaps only slaves know, before this store is gone."""
         return await self.persist_all(
             [
                 queue
@@ -345,7 +353,7 @@ class RemoteBrokerOffsetStore:
     async def persist_all(
         self, queues: list[MessageQueue], *, insist_on_master: bool = False
     ) -> list[Error]:
-        """Commit several queues at the same time; the errors of those that could not be."""
+        """Commit several queues concurrently; return the errors of queues that could not be committed."""
         if self._faults_seen != self.client.faults.count:
             self._faults_seen = self.client.faults.count
             self.doubt_all()
@@ -357,7 +365,7 @@ class RemoteBrokerOffsetStore:
                     await self.persist(queue, insist_on_master=insist_on_master)
                 except (NotReachable, RouteNotFound) as error:
                     errors.append(error)
-                    return  # The others would wait for the same timeout.
+                    return  # The other queues of this broker would wait for the same timeout.
                 except Error as error:
                     errors.append(error)
 
@@ -374,7 +382,7 @@ class RemoteBrokerOffsetStore:
 
 
 def check_offset(queue: MessageQueue, offset: int) -> None:
-    """Raises ConfigError for a number that is no offset: brokers store it, and find no progress there later."""
+    """Raise ConfigError for an invalid offset: brokers would store it, and later find no progress there."""
     if not 0 <= offset < OFFSET_LIMIT:
         raise ConfigError(
             f"{offset} is no offset of {queue}: the first one is 0, and 64 bits hold all"

@@ -1,4 +1,4 @@
-"""Where a consumer's progress is kept, as its parts see it: at the brokers, or in a file of its own.
+"""The interface to a consumer's progress, which is kept at the brokers or in a local file.
 
 Answers to: OffsetStore.
 """
@@ -15,18 +15,18 @@ from rocketrio_protocol.message import MessageQueue
 
 @attrs.frozen
 class StoredOffset:
-    """What is stored for a group on a queue."""
+    """The offset that is stored for a group on a queue."""
 
     offset: Offset
     is_from_slave: bool = False
-    """A slave may know an older one, or none yet."""
+    """Whether a slave answered, which may have an older offset, or none yet."""
     epoch: str | None = None
-    """Of the log that the offset belongs to; None when no broker told it."""
+    """The epoch of the log that the offset belongs to; None if no broker reported one."""
 
 
 @attrs.frozen
 class PullCommit:
-    """Progress that a pull takes along: where, and what proves that it is ours."""
+    """Progress that is sent with a pull: the offset, and the proof that this member owns the queue."""
 
     offset: int
     generation: str
@@ -34,19 +34,19 @@ class PullCommit:
 
 
 class OffsetStore(Protocol):
-    """Progress of one group; what is noted is synchronous, what is stored is not."""
+    """One group's progress. Offsets are noted synchronously and stored asynchronously."""
 
     @property
     def offset_table(self) -> dict[MessageQueue, int]:
-        """What is noted, by queue."""
+        """The noted offsets by queue."""
         ...
 
     async def read_offset(self, queue: MessageQueue, *, zero_if_young: bool) -> StoredOffset:
-        """Take a queue over. Raises Error while nobody can tell."""
+        """Take a queue over; return where to start. Raises Error while no broker knows it."""
         ...
 
     async def committed(self, queue: MessageQueue) -> StoredOffset:
-        """What is stored now."""
+        """Return the offset that is stored now."""
         ...
 
     def update_offset(self, queue: MessageQueue, offset: int) -> None:
@@ -54,47 +54,47 @@ class OffsetStore(Protocol):
         ...
 
     def reset_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Go to an offset on purpose."""
+        """Set an offset deliberately, even a lower one."""
         ...
 
     def with_pull(self, queue: MessageQueue, addr: str) -> PullCommit | None:
-        """What a pull of the queue may commit on its way to a broker; None where it is to commit nothing."""
+        """Return the progress that a pull from `addr` should commit; None if it should commit nothing."""
         ...
 
     def epoch(self, queue: MessageQueue) -> str | None:
-        """The epoch of the log that the position comes from; None when no broker told it."""
+        """Return the log epoch that the position belongs to; None if no broker reported one."""
         ...
 
     def read_in(self, queue: MessageQueue, epoch: str | None) -> None:
-        """The position is one of this epoch of the log, as a broker said."""
+        """Note the log epoch that the position belongs to, as a broker reported it."""
         ...
 
     def cut(self, queue: MessageQueue, offset: int) -> None:
-        """The log became shorter: what is noted counts up to this offset only."""
+        """Lower the noted offset to `offset`, because the log became shorter."""
         ...
 
     def lose(self, queue: MessageQueue) -> None:
-        """Another member owns the queue now."""
+        """Note that another member owns the queue now."""
         ...
 
     def remove_offset(self, queue: MessageQueue) -> None:
-        """Nothing more is to be committed of a queue."""
+        """Forget a queue: nothing more is to be committed."""
         ...
 
     def overruled(self, queue: MessageQueue) -> CommitRefused | None:
-        """Why commits of the queue are dropped; None while they are not."""
+        """Return the error of commits that are dropped because of a reset; None while commits are not dropped."""
         ...
 
     def doubt_all(self) -> None:
-        """What is stored may be something else than we think."""
+        """Note that stored offsets may differ from what this client knows."""
         ...
 
     async def persist(self, queue: MessageQueue) -> None:
-        """Store what is noted for one queue. Raises Error."""
+        """Store the noted offset of one queue. Raises Error."""
         ...
 
     async def persist_all(self, queues: list[MessageQueue]) -> list[Error]:
-        """Store what is noted for several; the errors of those that could not be."""
+        """Store the noted offsets of several queues; return the errors of queues that could not be stored."""
         ...
 
     async def persist_committed(self) -> list[Error]:

@@ -1,6 +1,6 @@
-"""The part of a consumer that concerns places: which queues it reads, where it stands, and going elsewhere.
+"""The part of a consumer that concerns positions: which queues it reads, where it stands, and seeking.
 
-Invariant: what brokers could not tell is None or an error, never 0.
+Invariant: an answer that brokers could not give is None or an error, never 0.
 Answers to: seek, seekToBegin, pause, resume, assignment, committed and offsetForTimestamp of DefaultLitePullConsumer.
 """
 
@@ -28,7 +28,7 @@ from rocketrio_protocol.names import retry_topic
 
 
 class ConsumerPositions(Live):
-    """Of one consumer, which sets these."""
+    """Mixin of Consumer, which sets these attributes."""
 
     client: ClientInstance
     group: str
@@ -37,9 +37,10 @@ class ConsumerPositions(Live):
     _offsets: OffsetStore
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from `offset` of an assigned queue; what was pulled is dropped.
+        """Continue at `offset` of an assigned queue; pulled messages are dropped.
 
-        The next commit stores it, also if that lowers what is stored. Synchronous: nothing of it can be cancelled.
+        The next commit stores the offset, even if it lowers the stored one. Synchronous: it cannot be cancelled
+        halfway.
         """
         process_queue = self._process_queue(queue)
         check_offset(queue, offset)
@@ -50,10 +51,10 @@ class ConsumerPositions(Live):
     async def seek_to_time(
         self, time: datetime, queues: Iterable[MessageQueue] | None = None
     ) -> dict[MessageQueue, int]:
-        """Go to the first message stored at `time` or later, in all assigned queues or some; where each goes on.
+        """Move to the first message stored at `time` or later, in all assigned queues or some; return the new offsets.
 
-        A queue without such a message goes on at its end. Brokers before 5.0 may say the message before. Raises the
-        first error when a master cannot be asked: then no queue has moved. A cancel moves none either.
+        A queue without such a message continues at its end. Brokers before 5.0 may answer with the message before.
+        Raises the first error if a master cannot be asked; then no queue has moved. A cancel moves no queue either.
         """
         if time.tzinfo is None:
             raise ConfigError(f"time={time!r} has no time zone")
@@ -65,14 +66,16 @@ class ConsumerPositions(Live):
                 raise answer
         moved = {queue: at for queue, at in known(answers).items() if at is not None}
         for queue, offset in moved.items():
-            if queue in self.assigned.queues:  # Not moved to another member meanwhile.
+            # The queue may have moved to another member meanwhile.
+            if queue in self.assigned.queues:
                 self.seek(queue, offset)
         return moved
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Receive nothing more of these queues, or of all, until `resume`; they stay this member's.
+        """Receive nothing more of these queues, or of all, until `resume`; they stay assigned to this member.
 
-        What was pulled of them is forgotten, and pulled again later. Ends too when a queue moves to another member.
+        Messages that were pulled from them are dropped and pulled again later. The pause also ends when a queue moves
+        to another member.
         """
         for queue in self.assigned.queues if queues is None else self._chosen(queues):
             self.assigned.pause(queue)
@@ -90,33 +93,33 @@ class ConsumerPositions(Live):
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now; that of its group's retry topic is its own business."""
+        """The queues that this consumer reads now, without the queues of its group's retry topic."""
         own = retry_topic(self.group)
         return sorted(queue for queue in self.assigned.queues if queue.topic != own)
 
     def position(self, queue: MessageQueue) -> int | None:
-        """Offset of the message that is handed out next; None until the queue's start is known."""
+        """Return the offset of the message that is handed out next; None until the queue's start is known."""
         return self.hand_out.position(self._process_queue(queue))
 
     async def committed_offset(self, queue: MessageQueue) -> Offset:
-        """What is stored for the group, or NOT_FOUND. Raises Error when no broker answers."""
+        """Return the stored offset of the group, or NOT_FOUND. Raises Error if no broker answers."""
         return (await self._offsets.committed(queue)).offset
 
     async def min_offsets(self) -> dict[MessageQueue, int | None]:
-        """Offset of the oldest message of each assigned queue, asked of the brokers; None where unknown."""
+        """Ask the brokers for the offset of each assigned queue's oldest message; None where unknown."""
         return known(await of_each(self.assignment, lambda queue: begin_offset(self.client, queue)))
 
     async def max_offsets(self) -> dict[MessageQueue, int | None]:
-        """The offset that the next message of each assigned queue gets; None where unknown."""
+        """Ask the brokers for the offset that each assigned queue's next message gets; None where unknown."""
         return known(await of_each(self.assignment, lambda queue: end_offset(self.client, queue)))
 
     async def lag(self) -> dict[MessageQueue, int | None]:
-        """Messages behind the end of each assigned queue, asked of the brokers; None where unknown."""
+        """Ask the brokers how many messages each assigned queue's position is behind its end; None where unknown."""
         found: dict[MessageQueue, int | None] = {}
         for queue, end in (await self.max_offsets()).items():
             process_queue = self.assigned.queues.get(queue)
             position = None if process_queue is None else self.hand_out.position(process_queue)
-            # A slave may not have got as far as we have.
+            # A slave may not have come as far as this consumer.
             found[queue] = None if position is None or end is None else max(0, end - position)
         return found
 

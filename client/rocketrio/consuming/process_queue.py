@@ -1,14 +1,14 @@
-"""The messages of one queue that were pulled and not handed out, and where its consumer stands.
+"""One queue's messages that were pulled and not handed out, and the consumer's offsets in the queue.
 
     done_offset <= position <= fetch_offset
 
-`fetch_offset` is pulled next, `position` is handed out next, and all before `done_offset` was worked on: that is
-what may be committed. Handlers that run side by side finish in any order; `in_work` knows who has not.
+`fetch_offset` is pulled next, `position` is handed out next, and all messages before `done_offset` are done: it may be
+committed. Concurrent handlers finish in any order; `in_work` lists the unfinished messages.
 
 Invariant: every change is synchronous, so that a cancel finds all three consistent.
-Invariant: what a pull brought counts only if nobody moved the queue meanwhile (`epoch`).
+Invariant: the result of a pull counts only if the queue was not moved meanwhile (`epoch`).
 Answers to: ProcessQueue, and the flow control of DefaultMQPushConsumerImpl.
-Unlike Java: pulled chunks are kept as they came; no tree of messages by offset.
+Unlike Java: pulled chunks are kept as they arrived, not in a tree of messages by offset.
 """
 
 import math
@@ -34,20 +34,20 @@ PULL_THRESHOLD_FOR_QUEUE: Final = 1000  # messages; pullThresholdForQueue
 PULL_THRESHOLD_SIZE_FOR_QUEUE: Final = 100 * 1024 * 1024  # bytes; pullThresholdSizeForQueue
 
 CONSUME_MAX_SPAN: Final = 2000
-"""Messages behind one that is not done for which no more are pulled (consumeConcurrentlyMaxSpan): they would all come
+"""Messages after an unfinished one at which pulling stops (consumeConcurrentlyMaxSpan): all of them would be delivered
 again if the consumer died."""
-FINISH_LOOK: Final = 1.0  # seconds between two looks that nothing caused
+FINISH_LOOK: Final = 1.0  # fallback poll interval, seconds
 
 
 @attrs.define(eq=False)
 class Chunk:
-    """The messages of one pull, and where the queue goes on behind them."""
+    """The messages of one pull, and the offset where the queue continues after them."""
 
     messages: Sequence[MessageExt]
     next_offset: int
     size: int
     is_held: bool = True
-    """Counted by the budget."""
+    """Whether the budget counts it."""
     index: int = 0
     """Messages before it are with handlers, or done."""
     in_work: int = 0
@@ -61,40 +61,41 @@ class ProcessQueue:
     threshold_messages: int = PULL_THRESHOLD_FOR_QUEUE
     threshold_bytes: int = PULL_THRESHOLD_SIZE_FOR_QUEUE
     budget: PullBudget = attrs.Factory(PullBudget)
-    """Of all queues of the consumer."""
+    """Shared by all queues of the consumer."""
     is_lazy: bool = False
-    """Whole chunks are wanted, as columns: no message is made before somebody asks for it."""
+    """Whether whole chunks are wanted, as columns: then a message is decoded only when it is requested."""
     may_inflate: bool = False
-    """Some of its messages were compressed."""
+    """Whether some of its messages were compressed."""
     is_paused: bool = False
     is_locked: bool = True
-    """Whether it is known to be this member's alone, where order counts."""
+    """Whether this member is known to hold the queue's lock; always true if no order is required."""
     locked_until: float = math.inf
-    """When its lock runs out; past where it was lost, infinite where order does not count."""
+    """When the lock expires; in the past if it was lost, infinite if no order is required."""
     may_be_behind: bool = False
-    """Its lock was lost for a while, or no broker answered: another member may have had it, and be further."""
+    """Whether another member may have had the queue and be further: the lock was lost for a while, or no broker
+    answered."""
     is_dropped: bool = False
-    """Another member owns it now: nothing more is handed out."""
+    """Whether another member owns the queue now: nothing more is handed out."""
     epoch: int = 0
     fetch_offset: int | None = None
-    """None until it is known where to start."""
+    """None until the start offset is known."""
     position: int | None = None
     done_offset: int | None = None
     chunks: deque[Chunk] = attrs.Factory(deque)
     current: Chunk | None = None
-    """Being handed out."""
+    """The chunk that is being handed out."""
     in_work: deque[Place] = attrs.Factory(deque)
-    """From the lowest unfinished message on."""
+    """Places from the lowest unfinished message on."""
     message_count: int = 0
     size: int = 0
     max_offset: int | None = None
-    """As the last pull answer said."""
+    """As reported by the last pull answer."""
     counts: QueueCounts = attrs.Factory(QueueCounts)
     room: Wakeup = attrs.Factory(Wakeup)
-    """Caused when more may be pulled."""
+    """Woken when more may be pulled."""
 
     def start(self, offset: int) -> None:
-        """Begin at `offset`, or go there: what was pulled is forgotten."""
+        """Begin at `offset`, or move there: pulled messages are dropped."""
         self._forget()
         for work in self.unfinished:
             work.is_stale = True
@@ -103,12 +104,12 @@ class ProcessQueue:
         self.may_be_behind = False
 
     def rewind(self) -> None:
-        """What was pulled and not handed out is to be pulled again."""
+        """Drop pulled messages that were not handed out, so that they are pulled again."""
         self._forget()
         self.fetch_offset = self.position
 
     def drop(self) -> None:
-        """The queue is no longer ours."""
+        """Drop the queue: another member owns it."""
         self.is_dropped = True
         self._forget()
         self.budget.forget(self)
@@ -131,22 +132,22 @@ class ProcessQueue:
 
     @property
     def needs_lock(self) -> bool:
-        """Whether it is kept for one member alone, by a lock that may run out."""
+        """Whether a lock that may expire reserves the queue for one member."""
         return self.locked_until < math.inf
 
     @property
     def is_lost(self) -> bool:
-        """Whether its lock has run out or went to another member, who may be at work on it."""
+        """Whether the lock has expired or went to another member, which may be working on the queue."""
         return trio.current_time() >= self.locked_until
 
     @property
     def is_retry(self) -> bool:
-        """Whether what failed before comes here again."""
+        """Whether this is a queue of the retry topic, which redelivers failed messages."""
         return self.queue.topic.startswith(RETRY_PREFIX)
 
     @property
     def is_lagging(self) -> bool:
-        """Whether a pull will bring something at once, as far as is known."""
+        """Whether a pull will return messages immediately, as far as is known."""
         return (
             self.max_offset is None
             or self.fetch_offset is None
@@ -163,7 +164,7 @@ class ProcessQueue:
         return self.message_count < self.threshold_messages and self.size < self.threshold_bytes
 
     def put(self, result: PullResult) -> bool:
-        """Take over what a pull from `fetch_offset` brought; whether there is something to hand out."""
+        """Take over the result of a pull from `fetch_offset`; return whether there is something to hand out."""
         messages: Sequence[MessageExt] = ()
         if result.body:
             messages = result.undecoded() if self.is_lazy else result.messages()
@@ -180,7 +181,7 @@ class ProcessQueue:
             self.counts.pulled += len(messages)
             self.budget.take(chunk.size)
             return True
-        # Nothing of it was wanted: the queue stands behind it once all before it is handed out.
+        # All messages were filtered out: the position moves behind them once everything before is handed out.
         last = self.chunks[-1] if self.chunks else self.current
         if last is not None:
             last.next_offset = result.next_begin_offset
@@ -192,7 +193,7 @@ class ProcessQueue:
         return False
 
     def take(self) -> Chunk:
-        """The oldest chunk, to be handed out; it is `current` until `finish`."""
+        """Return the oldest chunk, to be handed out; it is `current` until `finish`."""
         assert self.current is None
         chunk = self.current = self.chunks.popleft()
         self.message_count -= len(chunk.messages)
@@ -201,7 +202,7 @@ class ProcessQueue:
         return chunk
 
     def finish(self) -> None:
-        """All of the current chunk is handed out."""
+        """Finish the current chunk: all of it is handed out."""
         assert self.current is not None
         self.position = self.current.next_offset
         self._release(self.current)
@@ -210,7 +211,7 @@ class ProcessQueue:
     # ------------------------------------------------------------------------ one message to each handler
 
     def begin(self) -> InWork | None:
-        """The next message, for a handler; None when there is none at hand."""
+        """Take the next message for a handler; return None if there is none."""
         chunk = self.current
         if chunk is None:
             if not self.chunks:
@@ -232,9 +233,9 @@ class ProcessQueue:
         return work
 
     def begin_batch(self, max_messages: int) -> list[InWork]:
-        """The next messages, for one handler together: those at hand, but for so many at most.
+        """Take the next available messages, up to `max_messages`, for one handler together.
 
-        It is done with compressed bodies once they have grown beyond the limit together.
+        It stops when their decompressed bodies exceed the limit together.
         """
         works: list[InWork] = []
         size = 0
@@ -247,7 +248,7 @@ class ProcessQueue:
         return works
 
     def done(self, work: InWork) -> None:
-        """A handler has finished with its message."""
+        """Mark a message as done, after its handler has finished."""
         work.place.work = None
         if self.may_inflate:
             work.given.forget_body()
@@ -266,7 +267,7 @@ class ProcessQueue:
             self.room.wake()
 
     def abandon(self, work: InWork) -> None:
-        """A handler leaves a message of a lost queue undone: its next owner finds it again."""
+        """Leave a message of a lost queue undone: the next owner of the queue gets it again."""
         self._release(work.chunk)
         work.is_stale = True
         self.in_work.clear()
@@ -274,12 +275,12 @@ class ProcessQueue:
         self.room.wake()
 
     async def finished(self) -> None:
-        """Wait until nothing of a lost queue is in work."""
+        """Wait until no message of a lost queue is in work."""
         while self.in_work or self.done_offset != self.position:
             await self.room.wait(FINISH_LOOK)
 
     def put_current_back(self, index: int) -> None:
-        """What is left of the current chunk from `index` on is to be handed out anew."""
+        """Put the rest of the current chunk, from `index` on, back to be handed out again."""
         chunk = self.current
         assert chunk is not None
         self.current = None
@@ -292,11 +293,11 @@ class ProcessQueue:
     # ------------------------------------------------------------------------------------ what is here
 
     def waiting(self, position: int | None) -> Sequence[MessageExt]:
-        """What of the current chunk is not handed out, when the queue stands at `position`."""
+        """Return the messages of the current chunk that are not handed out, with the queue at `position`."""
         return () if self.current is None else self.current.messages[self._index_of(position) :]
 
     def waiting_count(self, position: int | None) -> int:
-        """Messages that were pulled and are not handed out."""
+        """Return the number of messages that were pulled and are not handed out."""
         if self.current is None:
             return self.message_count
         return self.message_count + len(self.current.messages) - self._index_of(position)
@@ -308,11 +309,11 @@ class ProcessQueue:
 
     @property
     def unfinished(self) -> list[InWork]:
-        """What handlers have, in order."""
+        """The messages that handlers have, in order."""
         return [place.work for place in self.in_work if place.work is not None]
 
     def reclaim(self) -> None:
-        """Nobody has messages of this queue any more: those that are unfinished are handed out first."""
+        """Take unfinished messages back after the last handler has ended, to hand them out first."""
         if self.is_dropped:
             return
         if self.current is not None:
@@ -327,7 +328,7 @@ class ProcessQueue:
         self.in_work.clear()
         assert self.position is not None
         messages = [work.given for work in unfinished]
-        # Its bytes are those of chunks that were counted once.
+        # Its bytes belong to chunks that were already counted.
         self.chunks.appendleft(Chunk(messages, self.position, 0, is_held=False))
         self.message_count += len(messages)
         self.position = messages[0].queue_offset

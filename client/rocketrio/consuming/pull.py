@@ -1,12 +1,12 @@
-"""One pull of one queue, wherever it can be had: the table says where, failures say where not.
+"""One pull of one queue, from any replica that has it: a table says which replica is preferred, failures exclude some.
 
-Invariant: a commit travels with a pull only to a master.
-Invariant: each address is tried once a call, and the route is fetched anew at most once.
-Invariant: a former master that answers as a slave is believed only while the route still names it.
-Invariant: a master that refuses for another one's sake is replaced within the call, once the route names that one.
-Invariant: a connection on which a pull waits is watched (silence.py): a silent one costs two seconds, not a timeout.
+Invariant: a commit is sent with a pull only to a master.
+Invariant: each address is tried once per call, and the route is refreshed at most once.
+Invariant: a former master that answers as a slave is believed only while the route still lists it as the master.
+Invariant: if a master refuses because another one has replaced it, the call moves on once the route lists that one.
+Invariant: a connection on which a pull waits is probed (silence.py): a dead one costs two seconds, not a timeout.
 Answers to: PullAPIWrapper.
-Unlike Java: a broker that cannot be reached is replaced within the call, not by an error and a pause of 3 s.
+Unlike Java: a broker that cannot be reached is replaced within the call, not after an error and a pause of 3 s.
 """
 
 import logging
@@ -32,19 +32,19 @@ from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNot
 from rocketrio_protocol.message import MessageQueue
 
 SUSPEND_TIMEOUT: Final = 15.0
-"""Seconds a broker may hold a pull that finds nothing (brokerSuspendMaxTimeMillis)."""
+"""Seconds that a broker may hold a pull that finds nothing (brokerSuspendMaxTimeMillis)."""
 PULL_GRACE: Final = 5.0
-"""Seconds beyond the suspension until a pull counts as lost; a broker looks at held pulls every 5 s."""
+"""Seconds beyond the suspension until a pull counts as lost; a broker checks held pulls every 5 s."""
 PULL_BATCH_SIZE: Final = 1024
-"""Messages asked for at once. Apache answers with 32 at most (maxTransferCountOnMessageInMemory)."""
+"""The number of messages requested at once. Apache answers with 32 at most (maxTransferCountOnMessageInMemory)."""
 DIAL_LIMIT: Final = 2.0
-"""Seconds until a connection that does not come about is waited for no longer: another replica may be there."""
+"""Seconds to wait for a new connection: another replica may be available."""
 HOLD_ELSEWHERE: Final = 5.0
-"""Seconds a pull is held at most where it was not meant to go: then the wanted replica is looked for again."""
+"""Maximum seconds that a pull is held at a replica that was not the wanted one; then the wanted one is tried again."""
 HOLD_WITH_BOUND: Final = 1.0
-"""Seconds a pull is held at most where staleness matters: meanwhile nobody sees it grow."""
+"""Maximum seconds that a pull is held if staleness matters: growth of the staleness is not seen meanwhile."""
 ROUTE_MAX_AGE: Final = 1.0
-"""Seconds a route may be old to be believed after a failure."""
+"""Maximum age in seconds of a route that is believed after a failure."""
 
 _NOT_AS_WANTED: Final = frozenset(
     (
@@ -60,13 +60,13 @@ logger = logging.getLogger("rocketrio.pull")
 
 @attrs.define
 class PullAPIWrapper:
-    """Pulls for one group."""
+    """Pulls on behalf of one group."""
 
     client: ClientInstance
     group: str
     policy: ReadPolicy = SUGGESTED
     nodes: PullNodes = attrs.field(init=False)
-    """Where each queue is pulled from, and why."""
+    """Chooses where each queue is pulled from, and records why."""
     _looks: ReplicaLooks | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -87,12 +87,12 @@ class PullAPIWrapper:
         suspend_timeout: float = SUSPEND_TIMEOUT,
         timeout: float | None = None,
     ) -> PullResult:
-        """Messages of `queue` from `offset` on, which was read in this epoch of the log.
+        """Pull messages of `queue` from `offset`, which was read in this epoch of the log.
 
-        When there are none the broker holds the request for `suspend_timeout` seconds (0: it answers at once).
-        `commit` says what is committed on the way to an address, if it is a master's. `timeout` bounds each attempt, by
-        default five seconds more than the suspension. Raises NotReachable when no broker of the queue answers,
-        RouteNotFound when none is known, BrokerError when one refuses. A cancel loses nothing: pulling again brings the
+        If there are none, the broker holds the request for `suspend_timeout` seconds (0: it answers immediately).
+        `commit` returns what is committed at an address, if it is a master's. `timeout` bounds each attempt; the
+        default is five seconds more than the suspension. Raises NotReachable if no broker of the queue answers,
+        RouteNotFound if none is known, BrokerError if one refuses. A cancel loses nothing: pulling again returns the
         same messages.
         """
         if timeout is None:
@@ -131,7 +131,7 @@ class PullAPIWrapper:
                     error.stale_route and (found.is_slave or self._has_moved(found, queue))
                 ):
                     raise
-                # Also from a slave that has not copied topic or group yet: the master has them.
+                # This includes a slave that has not copied the topic or group yet: the master has them.
                 failure = error
                 tried.add(found.addr)
                 logger.warning(
@@ -140,7 +140,7 @@ class PullAPIWrapper:
                 )  # fmt: skip
 
     async def _check_still_master(self, found: FindBrokerResult, queue: MessageQueue) -> None:
-        """A slave has answered for the master: what lies at a position there may be other than what was read before.
+        """Check the route after a slave answered for the master: the messages at a position there may differ.
 
         Raises NotReachable if the name servers list another master by now, or none.
         """
@@ -149,12 +149,12 @@ class PullAPIWrapper:
             raise NotReachable("The former master is a slave now", broker_addr=found.addr)
 
     def _has_moved(self, found: FindBrokerResult, queue: MessageQueue) -> bool:
-        """Whether the route names another master by now than the one that was asked."""
+        """Return whether the route now names another master than the one that was asked."""
         master = self.client.routing.find_broker_address_in_publish(queue.broker_name)
         return master is not None and master != found.addr
 
     def next_node(self, queue: MessageQueue) -> int:
-        """The broker id that the next pull goes to, as far as that can be said now."""
+        """Return the broker id that the next pull goes to, as far as it is known."""
         if self.policy.read_from == "suggested":
             return self.client.routing.recalculate_pull_from_which_node(queue, self.group)
         counts = self.nodes.counts.get(queue)
@@ -163,17 +163,17 @@ class PullAPIWrapper:
     def where_and_why(
         self, queue: MessageQueue
     ) -> tuple[str | None, PullReason | None, dict[PullReason, int]]:
-        """The last pull's address and reason, and how many went for each reason."""
+        """Return the last pull's address and reason, and the number of pulls for each reason."""
         counts = self.nodes.counts.get(queue)
         if counts is None:
             return None, None, {}
         return counts.last.found.addr, counts.last.reason, dict(counts.by_reason)
 
     def leave_slave(self, queue: MessageQueue) -> None:
-        """What it answered may be wrong because it is behind: the master is asked next."""
+        """Ask the master next: the slave's answer may be wrong because it is behind."""
         self.client.routing.update_pull_from_which_node(queue, MASTER_ID, self.group)
         if self._looks is not None:
-            # Whoever is chosen by other rules counts as not having come this far.
+            # For other read policies: treat the slave as not having come this far.
             views = self.nodes.views_of(queue)
             last = self.nodes.counts[queue].last.found
             views.note(last.broker_id, -1, None, trio.current_time())
@@ -216,7 +216,7 @@ class PullAPIWrapper:
         suspend_timeout: float,
         epoch: str | None,
     ) -> PullMessageRequestHeader:
-        # The expression goes with every pull, so that a broker which has not had our heartbeat serves it too.
+        # The expression is sent with every pull, so that a broker without this client's heartbeat can answer too.
         sys_flag = PullSysFlag.SUBSCRIPTION
         if suspend_timeout > 0:
             sys_flag |= PullSysFlag.SUSPEND
@@ -259,7 +259,7 @@ class PullAPIWrapper:
                 await client.pool.channel(addr, timeout=min(timeout, DIAL_LIMIT))
             result = await client.api.pull_message(addr, header, timeout=timeout)
         except NotReachable:
-            # What was held before cost nothing: it is known to have lived until a moment ago.
+            # The time for which the pull was held does not count: the broker was alive until a moment ago.
             spent = min(trio.current_time() - started, SILENCE_LIMIT)
             client.mark_unreachable(addr, spent=spent)
             client.silence.failed(addr, queue)

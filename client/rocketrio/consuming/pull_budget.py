@@ -1,12 +1,13 @@
-"""How many bytes a consumer may hold of all its queues together, so that its memory is bounded under any lag.
+"""Limits the bytes that a consumer holds over all its queues, so that its memory is bounded under any lag.
 
-    | what is held and what pulls that lag may bring: three quarters | pulls held at the end of queues: a quarter |
+    | held messages, and pulls of lagging queues: three quarters | pulls held at the end of queues: a quarter |
 
-A pull that will surely bring something reserves what it asks for; one that waits at the end of its queue reserves
-nothing, and asks for so little that all of them together fit into the last quarter.
+A pull that is sure to return messages reserves the size it requests. A pull that waits at the end of its queue reserves
+nothing, and requests so little that all such pulls together fit into the last quarter.
 
 Invariant: queues that wait for room get it in turn.
-Unlike Java: a limit for the whole consumer; Java's are per queue and per topic, and off for a topic.
+Unlike Java: the limit is for the whole consumer; Java's limits are per queue and per topic, and off by default per
+topic.
 """
 
 from typing import Final, Protocol
@@ -16,13 +17,13 @@ import attrs
 from rocketrio.wakeup import Wakeup
 
 PULL_THRESHOLD_SIZE: Final = 256 * 1024 * 1024
-"""Bytes a consumer pulls ahead over all queues: a few times what one queue may have (100 MiB)."""
+"""Bytes that a consumer pulls ahead over all queues: a few times the limit of one queue (100 MiB)."""
 PULL_MAX_BYTES: Final = 1024 * 1024
-"""Body bytes asked for at once, of brokers that let the client say so (5.x and ours)."""
+"""Body bytes requested at once, from brokers that accept such a limit (Apache 5.x and rocketrio)."""
 
 
 class Holder(Protocol):
-    """Who holds messages: a queue."""
+    """A holder of messages: a queue."""
 
     @property
     def room(self) -> Wakeup: ...
@@ -30,17 +31,20 @@ class Holder(Protocol):
 
 @attrs.define(eq=False)
 class PullBudget:
-    """Bytes of one consumer."""
+    """The byte budget of one consumer."""
 
     limit: int = PULL_THRESHOLD_SIZE
     used: int = 0
-    """Held or reserved."""
+    """Bytes held or reserved."""
     queue_count: int = 1
     _waiting: dict[Holder, None] = attrs.Factory(dict)
-    """In the order in which they came."""
+    """Holders that wait for room, in the order of their requests."""
 
     def reserve(self, holder: Holder, *, is_lagging: bool) -> tuple[int, int] | None:
-        """Bytes that may be asked for now, and how many of them are reserved; without room None, and a wake later."""
+        """Return the bytes that may be requested now and how many are reserved, or None without room.
+
+        After None the holder is woken as soon as there is room.
+        """
         size = min(PULL_MAX_BYTES, max(1, self.limit // 4))
         reserved = size if is_lagging else 0
         is_next = not self._waiting or next(iter(self._waiting)) is holder
@@ -61,16 +65,16 @@ class PullBudget:
         )
 
     def take(self, size: int) -> None:
-        """So many bytes are held."""
+        """Count `size` bytes as held."""
         self.used += size
 
     def give(self, size: int) -> None:
-        """So many are held no more, or were reserved for nothing."""
+        """Release `size` bytes that were held or reserved."""
         self.used -= size
         self._wake_next()
 
     def forget(self, holder: Holder) -> None:
-        """It waits no longer."""
+        """Remove a holder from the queue of those that wait."""
         if holder in self._waiting:
             del self._waiting[holder]
             self._wake_next()

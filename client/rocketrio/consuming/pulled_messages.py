@@ -1,6 +1,6 @@
-"""The messages of one pull while nobody looks at a single one: where each begins in the bytes that came.
+"""The messages of one pull, not yet decoded: only the start of each in the received bytes is known.
 
-Invariant: sizes and magics are checked when it is made; what a pull brought cannot turn out to be none later.
+Invariant: sizes and magics are checked at creation, so the received bytes cannot turn out to be malformed later.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,19 +17,19 @@ from rocketrio_protocol.record.vectors import Int64s
 
 @attrs.define(eq=False)
 class PulledMessages(Sequence[MessageExt]):
-    """Each message is made when it is asked for, and anew each time."""
+    """A sequence that decodes a message each time it is accessed."""
 
     body: Body
     broker_name: str
     starts: Int64s
     end: int
-    """Where the last one ends."""
+    """The end of the last message."""
     has_compressed: bool
-    """Whether the body of any is compressed."""
+    """Whether any body is compressed."""
 
     @classmethod
     def of(cls, body: Body, broker_name: str) -> Self:
-        """All of a pull's. Raises RemoteProtocolError for what is no row of messages."""
+        """Wrap all messages of a pull. Raises RemoteProtocolError if the bytes are not a sequence of messages."""
         starts = record_starts(body)
         check_magics(body, starts)
         return cls(body, broker_name, starts, len(body), any_compressed(body, starts))
@@ -63,5 +63,5 @@ class PulledMessages(Sequence[MessageExt]):
 
     @property
     def piece(self) -> memoryview:
-        """The bytes of all of them; there is at least one."""
+        """The bytes of all messages; there is at least one."""
         return memoryview(self.body)[int(self.starts[0]) : self.end]

@@ -1,11 +1,11 @@
-"""What brokers told us when we took a queue over, by which they know our commits from late ones and from a reset.
+"""The brokers' answers to claiming a queue, by which they distinguish current commits from late ones and from resets.
 
-A broker of ours answers a claim with an ownership, which counts there until another member claims the queue, and with
-the generation of the group's offset. Commits carry both. An Apache broker answers without: then it is an Apache one.
+A rocketrio broker answers a claim with an ownership, which is valid there until another member claims the queue, and
+with the generation of the group's offset. Commits carry both. A broker that answers without them is an Apache broker.
 
-Invariant: generation and epoch are those that our position comes from, wherever we claim later: a reset is noticed, and
-that the log became shorter (docs/decisions/0036).
-Unlike Java: its commits say nothing of who sent them, and a late one lowers what the next owner stored.
+Invariant: generation and epoch are those that the position comes from, wherever the queue is claimed later: that is how
+a reset is noticed, and that the log became shorter (docs/decisions/0036).
+Unlike Java: Java's commits do not identify their sender, and a late one lowers what the next owner stored.
 """
 
 import attrs
@@ -15,17 +15,17 @@ from rocketrio_protocol.message import MessageQueue
 
 
 class CommitRefused(Error):
-    """A commit that is out of date: an operator reset the group's offset, another member has the queue now, or the log
-    became shorter than what was read.
+    """A commit was out of date: a reset, another member, or a shorter log has overtaken it.
 
-    It was not stored, and the position in the queue is as it was. After a reset commits of the queue are dropped until
-    it is taken over again, which starts at the reset offset, or until `seek` says where to go on. After the log became
-    shorter the next pull goes back to where the group is.
+    An operator reset the group's offset, another member has the queue now, or the log became shorter than what was
+    read. The commit was not stored, and the position in the queue is unchanged. After a reset, commits of the queue are
+    dropped until it is taken over again, which starts at the reset offset, or until `seek` sets a position. After the
+    log became shorter, the next pull goes back to the group's offset.
     """
 
 
 def lock_lost(queue: MessageQueue) -> CommitRefused:
-    """The error for a commit of a queue that is kept for another member now."""
+    """Return the error for a commit of a queue that is locked for another member now."""
     return CommitRefused(
         f"{queue} is not committed: its lock has run out or went to another member",
         topic=queue.topic,
@@ -34,7 +34,7 @@ def lock_lost(queue: MessageQueue) -> CommitRefused:
 
 
 def lost_meanwhile(queue: MessageQueue) -> CommitRefused:
-    """What a commit ends with whose queue went to another member before it was through."""
+    """Return the error for a commit whose queue went to another member before it was complete."""
     return CommitRefused(
         f"another member got {queue} during the commit, and whether it was stored is open",
         topic=queue.topic,
@@ -44,7 +44,7 @@ def lost_meanwhile(queue: MessageQueue) -> CommitRefused:
 
 @attrs.frozen
 class StandingOffset:
-    """What a broker of ours says of the group's offset."""
+    """The group's offset at a rocketrio broker."""
 
     generation: str
     offset: int | None
@@ -61,35 +61,37 @@ def reset_meanwhile(group: str, queue: MessageQueue, standing: StandingOffset) -
 
 @attrs.define(eq=False)
 class QueueClaim:
-    """One queue, for as long as we own it."""
+    """One queue's claim, for as long as this member owns the queue."""
 
     generation: str | None = None
-    """Of the offset that we started from, or committed last; None until a broker of ours told it."""
+    """The generation of the offset that the position started from, or that was committed last; None until a rocketrio
+    broker reported one."""
     ownerships: dict[str, str | None] = attrs.Factory(dict)
-    """By address of the broker; None for one that knows no claims."""
+    """Ownerships by broker address; None for a broker without claims."""
     is_lost: bool = False
-    """Another member owns the queue: only a broker that can tell late commits is told anything."""
+    """Whether another member owns the queue: then only brokers that recognise late commits get one."""
     overruled: StandingOffset | None = None
-    """What an operator's reset has put there; ours is dropped."""
+    """The offset that an operator's reset has set; commits of this client are dropped."""
 
     epoch: str | None = None
-    """Of the log that our position comes from; None until a broker of ours told it, and after a seek."""
+    """The epoch of the log that the position comes from; None until a rocketrio broker reported one, and after a
+    seek."""
     times_forgotten: int = 0
 
     def took(self, addr: str, ownership: str | None, generation: str | None) -> None:
-        """A broker answered our claim."""
+        """Note a broker's answer to the claim."""
         self.ownerships[addr] = ownership
         if self.generation is None:
             self.generation = generation
 
     def forget(self) -> None:
-        """As at the start, so that the next commit claims the queue as it is then."""
+        """Return to the initial state, so that the next commit claims the queue as it is then."""
         self.generation, self.epoch, self.overruled = None, None, None
         self.ownerships.clear()
         self.times_forgotten += 1
 
     def seek(self) -> None:
-        """The user went elsewhere, and after what happened until now."""
+        """Note that the user set a new position, which counts as later than a reset."""
         self.epoch = None
         if self.overruled is not None:
             self.generation, self.overruled = self.overruled.generation, None

@@ -1,6 +1,6 @@
-"""What was counted of one queue while a consumer owns it: by pulls and by failures, never by single messages.
+"""What was counted of one queue while a consumer owns it: per pull and per failure, never per message.
 
-How many messages were worked on follows from it: those that were pulled, less those that are still here.
+The number of messages that are done follows from it: those that were pulled, less those that are still here.
 """
 
 import attrs
@@ -8,27 +8,27 @@ import attrs
 
 @attrs.define(eq=False)
 class QueueCounts:
-    """Since the queue was taken over."""
+    """Counts since the queue was taken over."""
 
     pulls: int = 0
-    """Those that brought messages."""
+    """Pulls that returned messages."""
     pull_seconds: float = 0.0
-    """What they took together; a broker holds one until there is a message."""
+    """The total time of these pulls; a broker holds a pull until there is a message."""
     pulled: int = 0
-    """Messages that were wanted."""
+    """Pulled messages that were wanted."""
     forgotten: int = 0
-    """Messages of these that were not handed out: the queue went elsewhere, or was paused."""
+    """Pulled messages that were dropped instead of handed out: the queue moved to another offset, or was paused."""
     failed: int = 0
-    """Times that a message could not be handled."""
+    """The number of times that a message could not be handled."""
     handed_back: int = 0
     """Messages that went back to the group, or to the dead letters."""
     log_cuts: int = 0
-    """Times that the log had become shorter than what was read of it."""
+    """The number of times that the log had become shorter than what was read."""
     last_pull: float | None = None
     """When the last pull began, by the clock of deadlines."""
 
     def brought(self, now: float) -> None:
-        """The last pull has brought messages."""
+        """Count the last pull: it has returned messages."""
         if self.last_pull is not None:
             self.pulls += 1
             self.pull_seconds += now - self.last_pull

@@ -1,17 +1,17 @@
-"""The locks by which brokers keep a queue for one member of a group: for consumers to whom order counts.
+"""The locks by which brokers reserve a queue for one member of a group, for orderly consumers.
 
-    asked at once and every 20 s -> ours for 30 s here, for 60 s at the broker
-    its connection has ended     -> nothing is handed out until the lock is given again, on another connection
+requested at once and every 20 s -> held for 30 s here, for 60 s at the broker
+its connection has ended         -> nothing is handed out until the lock is granted again, on another connection
 
-Invariant: of a queue whose lock has run out here nothing more is pulled or handed out; at the broker it is ours for
+Invariant: nothing is pulled or handed out from a queue whose lock has expired here; the broker keeps the lock for
 another half minute, in which the message in work may finish.
-Invariant: a queue is handed out only while the connection stands on which its lock was given: a broker that was started
-again may give the lock to another member.
-Invariant: when a lock that was lost is back, the queue goes on where another member may have come to meanwhile.
-Invariant: a queue given up is unlocked only when its message in work is done and committed.
+Invariant: a queue is handed out only while the connection on which its lock was granted is open: a restarted broker may
+grant the lock to another member.
+Invariant: when a lost lock is granted again, the queue continues where another member may have come meanwhile.
+Invariant: a released queue is unlocked only when its message in work is done and committed.
 Answers to: RebalanceImpl.lock, lockAll, unlock; ProcessQueue.isLockExpired; RocketMQ reference, section 2.7.
-Unlike Java: the broker is told which locks this member works with, so that one that has just taken over knows whose
-they are. A lock that was refused is asked for every second, and the start of a queue is read when it is locked.
+Unlike Java: the request says which locks this member already holds, so that a new master knows their owner. A refused
+lock is requested again every second, and the start of a queue is read only when it is locked.
 """
 
 import logging
@@ -39,9 +39,9 @@ from rocketrio_protocol.remoting.channel import Channel
 LOCK_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.lockInterval
 LOCK_LIFETIME: Final = 30.0  # rocketmq.client.rebalance.lockMaxLiveTime
 LOCK_RETRY: Final = 1.0
-"""Seconds until a queue is asked for again that another member still has."""
+"""Seconds until a queue that another member still has is requested again."""
 FINISH_LIMIT: Final = 20.0
-"""Seconds that the message in work of a queue given up may take until it is unlocked (UNLOCK_DELAY_TIME_MILLS)."""
+"""Seconds that the message in work of a released queue may take until it is unlocked (UNLOCK_DELAY_TIME_MILLS)."""
 
 logger = logging.getLogger("rocketrio.consumer")
 
@@ -53,26 +53,26 @@ class QueueLocks:
     client: ClientInstance
     group: str
     lost: Callable[[ProcessQueue], None]
-    """Told, synchronously, when a lock has run out or went to somebody else."""
+    """Called synchronously when a lock has expired or went to another member."""
     gained: Callable[[ProcessQueue], None]
-    """Told, synchronously, when a queue is locked for us."""
+    """Called synchronously when this member gets the lock of a queue."""
     _held: dict[MessageQueue, ProcessQueue] = attrs.Factory(dict)
-    """Queues to be locked: those owned, and those that are being given up."""
+    """Queues to be locked: owned ones, and those that are being released."""
     _until: dict[MessageQueue, float] = attrs.Factory(dict)
-    """When the locks run out here that a broker has given."""
+    """When each granted lock expires here."""
     _connections: dict[MessageQueue, Channel] = attrs.Factory(dict)
-    """On which connection each of them was given."""
+    """The connection on which each lock was granted."""
     _watched: set[Channel] = attrs.Factory(set)
     _nursery: trio.Nursery = attrs.field(init=False)
     _wakeup: Wakeup = attrs.Factory(Wakeup)
 
     def want(self, process_queue: ProcessQueue) -> None:
-        """Lock a queue soon, and from then on until it is unlocked."""
+        """Lock a queue soon, and keep it locked until `unlock`."""
         self._held[process_queue.queue] = process_queue
         self._wakeup.wake()
 
     async def run(self) -> None:
-        """Ask for locks and renew them, for as long as the consumer lives."""
+        """Request locks and renew them until cancelled."""
         async with trio.open_nursery() as self._nursery:
             renewed = trio.current_time() - LOCK_INTERVAL
             while True:
@@ -88,7 +88,7 @@ class QueueLocks:
                 await self._wakeup.wait(self._pause(renewed))
 
     def _lacks(self, process_queue: ProcessQueue) -> bool:
-        """Whether the lock is to be asked for: it was not given, or its connection has ended."""
+        """Return whether the lock is to be requested: it was not granted, or its connection has ended."""
         return process_queue.queue not in self._until or not (
             process_queue.is_locked or process_queue.is_dropped
         )
@@ -114,13 +114,13 @@ class QueueLocks:
             self._stop(process_queue)
 
     def _stop(self, process_queue: ProcessQueue) -> None:
-        """Hand out nothing more of a queue until its lock is given again."""
+        """Hand out nothing more of a queue until its lock is granted again."""
         process_queue.is_locked = False
         process_queue.may_be_behind = True
         self.lost(process_queue)
 
     async def _watch(self, connection: Channel) -> None:
-        """Stop the queues whose locks were given on a connection, when it ends."""
+        """Stop the queues whose locks were granted on a connection when it ends."""
         await connection.over.wait()
         self._watched.discard(connection)
         for queue in [queue for queue, given in self._connections.items() if given is connection]:
@@ -150,7 +150,7 @@ class QueueLocks:
             logger.warning(
                 "queues not locked broker=%s group=%s error=%s", broker_name, self.group, error
             )
-            return  # What was locked stays so until it runs out.
+            return  # Locks that were granted remain until they expire.
         if connection.closed:
             return
         if connection not in self._watched:
@@ -160,7 +160,7 @@ class QueueLocks:
         for queue in queues:
             process_queue = self._held.get(queue)
             if process_queue is None:
-                continue  # Given up meanwhile.
+                continue  # The queue was released meanwhile.
             if queue in locked:
                 self._until[queue] = process_queue.locked_until = asked_at + LOCK_LIFETIME
                 self._connections[queue] = connection
@@ -173,11 +173,11 @@ class QueueLocks:
                 self._lose(queue)
 
     def is_locked(self, queue: MessageQueue) -> bool:
-        """Whether nobody else can have the queue now."""
+        """Return whether this member has the queue exclusively now."""
         return self._until.get(queue, 0.0) > trio.current_time()
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Let others have these queues. A broker that cannot be told gives them away after a minute."""
+        """Release the locks of these queues. A broker that cannot be reached releases them after a minute."""
         given_up = [queue for queue in queues if queue in self._held]
         for queue in given_up:
             del self._held[queue]
@@ -188,7 +188,7 @@ class QueueLocks:
                 nursery.start_soon(self._unlock_at, broker_name, of_one_broker)
 
     async def unlock_all(self) -> None:
-        """The consumer ends."""
+        """Release all locks when the consumer ends."""
         await self.unlock(list(self._held))
 
     async def _unlock_at(self, broker_name: str, queues: list[MessageQueue]) -> None:
@@ -205,14 +205,14 @@ class QueueLocks:
         header: LockBatchMqRequestHeader | UnlockBatchMqRequestHeader,
         queues: list[MessageQueue],
     ) -> tuple[bytes, Channel]:
-        """The answer's body, and the connection on which it came."""
+        """Return the answer's body, and the connection on which it came."""
         addr = self._master(broker_name)
         try:
             return await self._call_at(addr, header, queues)
         except Error as error:
             if not error.stale_route:
                 raise
-            # A former master renews nothing; who has the route of yesterday would come to its successor too late.
+            # A former master renews no lock; with an outdated route the request would reach its successor too late.
             await self.client.refresh_topic_route(queues[0].topic, max_age=ROUTE_MAX_AGE)
             successor = self._master(broker_name)
             if successor == addr:

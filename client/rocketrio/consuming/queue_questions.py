@@ -1,4 +1,4 @@
-"""Questions to brokers about queues, for whoever holds a client: where they begin and end."""
+"""Asks brokers about queues: where they begin and end, and the offset at a time."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -15,7 +15,7 @@ logger = logging.getLogger("rocketrio.consumer")
 
 
 async def begin_offset(client: ClientInstance, queue: MessageQueue) -> int:
-    """The offset of the queue's oldest message. Raises Error when no broker answers."""
+    """Return the offset of the queue's oldest message. Raises Error if no broker answers."""
 
     async def ask(found: FindBrokerResult) -> int:
         return await client.api.min_offset(found.addr, queue)
@@ -24,7 +24,7 @@ async def begin_offset(client: ClientInstance, queue: MessageQueue) -> int:
 
 
 async def end_offset(client: ClientInstance, queue: MessageQueue) -> int:
-    """The offset that the queue's next message gets. Raises Error when no broker answers."""
+    """Return the offset that the queue's next message gets. Raises Error if no broker answers."""
 
     async def ask(found: FindBrokerResult) -> int:
         return await client.api.max_offset(found.addr, queue)
@@ -33,7 +33,7 @@ async def end_offset(client: ClientInstance, queue: MessageQueue) -> int:
 
 
 async def offset_at(client: ClientInstance, queue: MessageQueue, time: datetime) -> int:
-    """The offset of the first message stored at `time` or later, as the master says. Raises Error without it."""
+    """Ask the master for the offset of the first message stored at `time` or later. Raises Error without a master."""
     timestamp_ms = int(time.timestamp() * 1000)
 
     async def ask(found: FindBrokerResult) -> int:
@@ -50,7 +50,7 @@ async def offset_at(client: ClientInstance, queue: MessageQueue, time: datetime)
 async def of_each(
     queues: Iterable[MessageQueue], question: Callable[[MessageQueue], Awaitable[int]]
 ) -> dict[MessageQueue, int | Error]:
-    """The answers for several queues, asked at the same time; an error where nobody could tell."""
+    """Ask about several queues concurrently; return each queue's answer, or its error if no broker answered."""
     answers: dict[MessageQueue, int | Error] = {}
 
     async def ask(queue: MessageQueue) -> None:
@@ -68,5 +68,5 @@ async def of_each(
 
 
 def known(answers: Mapping[MessageQueue, int | Error]) -> dict[MessageQueue, int | None]:
-    """The same with None for errors."""
+    """Replace errors by None."""
     return {queue: a if isinstance(a, int) else None for queue, a in answers.items()}

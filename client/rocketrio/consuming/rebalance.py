@@ -1,7 +1,7 @@
-"""Sharing the queues of a group: who is in it, what is mine, on a period and at once when something changed.
+"""Shares the queues of a group: asks for its members, computes this member's queues, periodically and on changes.
 
-Invariant: while members or queues cannot be asked, everybody keeps what it has.
-Invariant: a member that a broker does not list announces itself before it believes the list.
+Invariant: while members or queues cannot be determined, every member keeps its queues.
+Invariant: a member that a broker does not list sends a heartbeat before it believes the list.
 Answers to: RebalanceService, RebalanceImpl; RocketMQ reference, section 9.7.
 Unlike Java: all members ask the brokers of a topic in the same order, so that they see the same list.
 """
@@ -34,22 +34,22 @@ from rocketrio_protocol.names import retry_topic
 
 REBALANCE_INTERVAL: Final = 20.0  # rocketmq.client.rebalance.waitInterval
 UNBALANCED_INTERVAL: Final = 1.0
-"""Seconds until the next try when members or queues could not be asked (as 5.x)."""
+"""Seconds until the next try after members or queues could not be determined (as 5.x)."""
 
 RETRY_TOPIC_INTERVAL: Final = 5.0
-"""Seconds until the next look for the group's retry topic, which a broker makes when it first hears of the group."""
+"""Seconds between checks for the group's retry topic, which a broker creates when it first sees the group."""
 
 logger = logging.getLogger("rocketrio.rebalance")
 
 
 @attrs.define(eq=False)
 class RebalanceService:
-    """Rebalances one consumer."""
+    """The rebalancing of one consumer."""
 
     client: ClientInstance
     member: ConsumerMembership
     assign: Callable[[Mapping[str, list[MessageQueue]]], None]
-    """Takes the own queues of each topic that could be balanced; synchronous."""
+    """Takes this member's queues of each topic that could be balanced; synchronous."""
     strategy: AllocateStrategy = allocate_averagely
     interval: float = REBALANCE_INTERVAL
     reports: deque[Rebalance] = attrs.field(factory=lambda: deque(maxlen=RECENT_REBALANCES))
@@ -57,7 +57,7 @@ class RebalanceService:
     _shares: dict[str, Share] = attrs.Factory(dict)
 
     async def run(self) -> None:
-        """Rebalance for as long as the consumer lives."""
+        """Rebalance until cancelled."""
         is_balanced = True
         while True:
             await self.member.rebalance_now.wait(self._interval(is_balanced))
@@ -75,7 +75,7 @@ class RebalanceService:
         return topic not in self.member.subscriptions or topic in known
 
     async def rebalance(self) -> bool:
-        """One round over all topics; whether every one of them could be balanced that exists."""
+        """Rebalance all topics once; return whether every existing topic could be balanced."""
         shares: dict[str, Share] = {}
         mine: dict[str, list[MessageQueue]] = {}
         is_balanced = True
@@ -85,7 +85,7 @@ class RebalanceService:
                 shares[topic] = Share.of(members, mine[topic])
             except Error as error:
                 if isinstance(error, RouteNotFound) and topic == retry_topic(self.member.group):
-                    continue  # Nothing was handed back yet.
+                    continue  # No message was handed back yet.
                 is_balanced = False
                 logger.warning(
                     "not rebalanced topic=%s group=%s error=%s", topic, self.member.group, error
@@ -99,13 +99,13 @@ class RebalanceService:
         for topic, share in shares.items():
             found = report(topic, self._shares.get(topic, Share()), share, when)
             self._shares[topic] = share
-            # The queue of what was handed back is our own business.
+            # Queues of the retry topic are internal.
             if found is not None and topic != retry_topic(self.member.group):
                 self.reports.append(found)
                 logger.info("rebalanced group=%s %s", self.member.group, found)
 
     async def _own_queues(self, topic: str) -> tuple[list[str], list[MessageQueue]]:
-        """The members of the group, and the queues that are ours."""
+        """Return the members of the group, and this member's queues."""
         client = self.client
         queues = subscribe_queues(topic, await client.topic_route(topic))
         if not queues:
@@ -138,10 +138,10 @@ class RebalanceService:
                     client.mark_unreachable(found.addr, spent=trio.current_time() - started)
                     failure = error
                 except ServiceNotAvailable as error:
-                    failure = error  # It does not lead any more, and its list lacks members.
+                    failure = error  # It is not the master any more, and its list lacks members.
                     await client.refresh_topic_route(topic, max_age=ROUTE_MAX_AGE)
                 except BrokerError as error:
-                    failure = error  # It knows no member: not even us.
+                    failure = error  # It knows no member, not even this one.
                     if not found.is_slave:
                         return []
         raise failure or RouteNotFound("no broker serves the topic", topic=topic)

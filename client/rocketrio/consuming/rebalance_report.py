@@ -1,6 +1,6 @@
-"""What a rebalance moved, for people and programs that watch a group.
+"""Reports what a rebalance moved, for people and programs that monitor a group.
 
-Unlike Java: it has no such report; its MessageQueueListener tells a member of its own queues alone.
+Unlike Java: Java has no such report; its MessageQueueListener only notifies a member of its own queues.
 """
 
 from collections.abc import Iterable
@@ -12,19 +12,19 @@ import attrs
 from rocketrio_protocol.message import MessageQueue
 
 RECENT_REBALANCES: Final = 100
-"""Reports a consumer keeps."""
+"""The number of reports that a consumer keeps."""
 
 
 @attrs.frozen
 class Rebalance:
-    """One topic's queues were shared anew, as this member sees it."""
+    """A change in how one topic's queues are shared, as this member sees it."""
 
     when: datetime
     topic: str
     gained: tuple[MessageQueue, ...]
     lost: tuple[MessageQueue, ...]
     joined: tuple[str, ...]
-    """Client ids that are members since."""
+    """Client ids that have become members."""
     left: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Rebalance:
 
 @attrs.frozen
 class Share:
-    """Who shares a topic, and what of it is ours."""
+    """The members that share a topic, and this member's queues."""
 
     members: frozenset[str] = frozenset()
     queues: frozenset[MessageQueue] = frozenset()
@@ -47,7 +47,7 @@ class Share:
 
 
 def report(topic: str, before: Share, after: Share, when: datetime) -> Rebalance | None:
-    """What changed for this member, or who came and went; None where nothing did."""
+    """Return what changed for this member, and which members joined or left; None without a change."""
     if before == after:
         return None
     return Rebalance(

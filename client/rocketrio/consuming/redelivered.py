@@ -1,4 +1,4 @@
-"""A message that comes again: from the retry topic of its group, or to the same handler once more.
+"""A redelivered message: from the retry topic of its group, or passed to the same handler again.
 
 Answers to: DefaultMQPushConsumerImpl.resetRetryAndNamespace.
 """
@@ -12,12 +12,12 @@ from rocketrio_protocol.record.properties import PROPERTY_RETRY_TOPIC
 
 @attrs.define(eq=False, repr=False)
 class RedeliveredMessage(MessageExt):
-    """The same record, with the topic it was sent to; queue and offset are those it has now."""
+    """The same record with the topic that it was sent to; queue and offset are its current ones."""
 
     attempts_here: int = 0
-    """How often it failed since it was received, without having been handed back."""
+    """How often handling failed since the message was received, without handing it back."""
     namespace: Namespace = NO_NAMESPACE
-    """Whose short names it has."""
+    """The namespace whose short names it has."""
 
     @property
     def topic(self) -> str:
@@ -28,7 +28,7 @@ class RedeliveredMessage(MessageExt):
         return super().reconsume_times + self.attempts_here
 
     def copy(self) -> "RedeliveredMessage":
-        """The same message without the rest of its chunk."""
+        """Return the same message without the rest of its chunk."""
         return RedeliveredMessage(
             self.record,
             0,
@@ -47,7 +47,7 @@ class RedeliveredMessage(MessageExt):
 
 
 def redelivered(message: MessageExt, attempts_here: int = 0) -> RedeliveredMessage:
-    """`message` as one that comes again."""
+    """Return `message` as a redelivered one."""
     return RedeliveredMessage(
         message.buffer,
         message.start,

@@ -1,4 +1,4 @@
-"""A handler for each message, or for some together, several at a time: what `Consumer.run` and `run_batches` do.
+"""Calls a handler for each message or list of messages, several concurrently: `Consumer.run` and `run_batches`.
 
     worker: take a message -> handler -> done         a failure hands the message back to its group
     in order: take a queue -> handler, one by one     a failure tries the same message again
@@ -6,9 +6,9 @@
 A queue's progress is its lowest unfinished message, in whatever order handlers finish.
 
 Invariant: between the handler's return and "done" nothing can be cancelled.
-Invariant: what is not done when all is over is neither committed nor lost: it is handed out again first.
+Invariant: messages that are not done at the end are neither committed nor lost: they are handed out again first.
 Answers to: ConsumeMessageConcurrentlyService, ConsumeMessageOrderlyService; RocketMQ reference, section 9.6.
-Unlike Java: a handler is awaited; workers take messages when they are free, so nothing is queued for them.
+Unlike Java: a handler is awaited; workers take messages when they are free, without a queue in between.
 """
 
 import logging
@@ -39,15 +39,15 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 
 CONCURRENCY: Final = 20  # consumeThreadMin and consumeThreadMax
 DRAIN_TIMEOUT: Final = 10.0
-"""Seconds that handlers may take to finish at the end: a third of the half minute that containers are given."""
+"""Seconds that handlers may take to finish at the end: a third of the half minute that containers usually get."""
 HAND_BACK_PAUSE: Final = 5.0
-"""Seconds until a message that could not be handed back is handled once more (submitConsumeRequestLater)."""
+"""Seconds until a message that could not be handed back is handled again here (submitConsumeRequestLater)."""
 SUSPEND_PAUSE: Final = 1.0
-"""Seconds until a failed message is tried again where order counts (suspendCurrentQueueTimeMillis)."""
+"""Seconds until an orderly consumer tries a failed message again (suspendCurrentQueueTimeMillis)."""
 
 BATCH_SIZE: Final = 32
-"""Messages given to a handler together: what Apache's brokers answer a pull with. (Java's consumeMessageBatchMaxSize
-is 1, which makes no batches.)"""
+"""Messages per list: the number with which Apache's brokers answer a pull. (Java's consumeMessageBatchMaxSize is 1,
+which makes no batches.)"""
 
 _NO_HANDLER: Final = "group {}: the handlers of its consumer here have ended"
 
@@ -59,12 +59,12 @@ logger = logging.getLogger("rocketrio.consumer")
 
 
 class ConsumeLater(Exception):
-    """Raised by a handler: this message again later.
+    """Raised by a handler to have its message redelivered later.
 
-    `delay` says after which time: brokers have a list of delays (1 s to 2 h), and the shortest one that is not shorter
-    is taken. None waits longer each time, `GIVE_UP` is for the dead-letter topic. Where order counts the same message
-    is tried again after a second, whatever the delay but for GIVE_UP. A handler of `run_batches` may say that the first
-    `done` messages of its list are done: the others come again.
+    `delay` is the time until then: brokers have a list of delays (1 s to 2 h), and the shortest one that is at least as
+    long is used. None waits longer each time, `GIVE_UP` sends the message to the dead-letter topic. An orderly consumer
+    tries the same message again after a second, whatever the delay, except for GIVE_UP. A handler of `run_batches` may
+    report that the first `done` messages of its list are done: only the others are redelivered.
     """
 
     def __init__(self, delay: RetryDelay = None, *, done: int = 0) -> None:
@@ -77,22 +77,22 @@ class ConsumeLater(Exception):
 
 @attrs.define(eq=False)
 class HandlerRun:
-    """One `run`, from its beginning to the last handler."""
+    """One `run`, from its beginning to the end of the last handler."""
 
     hand_out: HandOut
     handler: Callable[[Any], Awaitable[object]]
-    """Of messages, or of lists where there is a `batch_size`."""
+    """Takes messages, or lists if there is a `batch_size`."""
     hand_back: HandBack | None
-    """None where there is no group to take a message back: then a failure ends the run."""
+    """None if no group takes messages back: then a failure ends the run."""
     max_reconsume_times: int | None = None
-    """Where order counts: how often a message is tried again before it is a dead letter; None for no end."""
+    """For an orderly consumer: how often a message is tried again before it is a dead letter; None for no limit."""
     delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
     is_orderly: bool = False
     concurrency: int = CONCURRENCY
     drain_timeout: float = DRAIN_TIMEOUT
     handler_timeout: float = HANDLER_TIMEOUT
     batch_size: int | None = None
-    """How many messages a handler gets together at most; None where it gets each alone."""
+    """The maximum length of a handler's lists; None if it gets single messages."""
     is_stopping: bool = False
     ended: trio.Event = attrs.Factory(trio.Event)
     _busy: int = 0
@@ -100,12 +100,12 @@ class HandlerRun:
     _idle: trio.Event = attrs.Factory(trio.Event)
     _nursery: trio.Nursery | None = None
     _context: Context = attrs.Factory(copy_context)
-    """Of the task that runs the handlers."""
+    """The context of the task that runs the handlers."""
     _scope: trio.CancelScope = attrs.Factory(lambda: trio.CancelScope(shield=True))
 
     @trio.lowlevel.enable_ki_protection
     async def run(self, owned: Callable[[], Iterable[ProcessQueue]]) -> None:
-        """Until cancelled, or the consumer is closed. `owned` names the queues when it is over."""
+        """Run until cancelled, or until the consumer is closed. `owned` returns the queues at that time."""
         self.hand_out.begin_run()
         try:
             async with background_nursery() as nursery:
@@ -116,7 +116,7 @@ class HandlerRun:
                 finally:
                     self._stop()
                     try:
-                        # A second Ctrl-C comes here, and waits for nobody.
+                        # A second Ctrl-C is raised here, and ends the wait.
                         with trio.CancelScope(shield=True):
                             await self._idle.wait()
                     finally:
@@ -155,7 +155,7 @@ class HandlerRun:
             self._leave()
             raise
         except BaseException:
-            # The others may finish what they have.
+            # The other workers may finish their messages.
             self._stop()
             self._leave()
             with trio.CancelScope(shield=True, deadline=self._scope.deadline):
@@ -171,7 +171,7 @@ class HandlerRun:
     async def _handle(
         self, hand: Hand, units: Iterable[Unit | None]
     ) -> tuple[Unit, Exception] | None:
-        """One unit after the other; the first one whose handler failed, and how. None: there are no more."""
+        """Handle one unit after the other; return the first failed one and its exception, or None at the end."""
         failure: Exception | None = None
         with hand.anew() as scope:
             failure = await self._handle_until_failure(hand, units)
@@ -183,10 +183,10 @@ class HandlerRun:
             return None
         assert failure is not None
         if isinstance(failure, NotAwaitable):
-            raise failure  # It would be so with every message.
+            raise failure  # Every message would fail like this.
         return unit, failure
 
-    @trio.lowlevel.disable_ki_protection  # Ctrl-C ends what users wrote, wherever it is.
+    @trio.lowlevel.disable_ki_protection  # Ctrl-C may interrupt the user's code anywhere.
     async def _handle_until_failure(
         self, hand: Hand, units: Iterable[Unit | None]
     ) -> Exception | None:
@@ -224,11 +224,11 @@ class HandlerRun:
 
     @property
     def _is_full(self) -> bool:
-        """Whether the compressed bodies that handlers have leave no room for more."""
+        """Whether decompressed bodies with handlers leave no room for more."""
         return sum(hand.inflated for hand in self._hands) >= INFLATE_LIMIT
 
     def _failed(self, unit: Unit, failure: Exception) -> tuple[int, list[InWork]]:
-        """The delay level that a failure asks for, and whose; raises it where there is nobody to hand them to."""
+        """Return the delay level after a failure and the messages to hand back; raise it without a group to do so."""
         if self.hand_back is None:
             raise failure
         works = list(unit.works)
@@ -284,7 +284,7 @@ class HandlerRun:
                 yield hand_out.begin() if batch_size is None else hand_out.begin_batch(batch_size)
 
     async def _hand_back(self, hand: Hand, unit: Unit, failure: Exception) -> None:
-        """Hand its messages back, or handle them here once more; at the end they are left undone."""
+        """Hand a failed unit back, or handle it here again; at the end of the run it is left undone."""
         while True:
             level, works = self._failed(unit, failure)
             while works and await self._is_handed_back(works[0], level):
@@ -306,9 +306,9 @@ class HandlerRun:
     # -------------------------------------------------------------------------------------- out of turn
 
     async def handle_apart(self, message: MessageExt) -> Exception | None:
-        """Have the handler run on a message of nobody's queue, beside the workers; its failure.
+        """Call the handler with a message of a private queue, beside the workers; return its failure.
 
-        Raises ClosedError where the run is over, or ends before the handler does. A cancel leaves the handler at work.
+        Raises ClosedError if the run is over, or ends before the handler does. A cancel does not stop the handler.
         """
         if self._nursery is None or self.is_stopping:
             raise ClosedError(_NO_HANDLER.format(self.hand_out.group))
@@ -351,7 +351,7 @@ class HandlerRun:
             await trio.lowlevel.checkpoint()
 
     def _units_of(self, process_queue: ProcessQueue) -> Iterator[Unit]:
-        """One chunk of a queue, or what is left of it; less where compressed bodies leave no room."""
+        """Yield the units of one chunk of a queue, or of its rest; fewer if decompressed bodies leave no room."""
         hand_out, batch_size = self.hand_out, self.batch_size
         while not (self.is_stopping or (hand_out.may_inflate and self._is_full)):
             if batch_size is None:
@@ -392,7 +392,7 @@ class HandlerRun:
         return await self._is_handed_back(work, DEAD_LETTER_LEVEL)
 
     async def _may_try_again(self, unit: Unit) -> bool:
-        """Wait a moment, and for the queue's lock if that ran out; False when the messages are left undone."""
+        """Wait a moment, and for the queue's lock if it has expired; return False if the messages are left undone."""
         process_queue = unit.process_queue
         while True:
             await trio.sleep(SUSPEND_PAUSE)
@@ -403,7 +403,7 @@ class HandlerRun:
 
 
 def _hint(failure: Exception) -> str:
-    """Say what a handler needs that calls asyncio, whose own words do not."""
+    """Return what to do about a handler that calls asyncio; asyncio's own error does not explain it."""
     if not isinstance(failure, RuntimeError) or "no running event loop" not in str(failure):
         return ""
     return (

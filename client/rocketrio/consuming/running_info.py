@@ -1,15 +1,15 @@
-"""What a member of a group answers operators' tools: where it is (221), how it is doing (307), one message more (309).
+"""Answers operators' tools about a group member: its offsets (221), its state (307), handling one more message (309).
 
-All is the consumer's state at the moment it is asked. Cached are messages that are not handed out, and those that
-handlers have; what handlers of an orderly consumer have is its "transaction". Times of consuming are those of a look
-every few seconds (consume_rates.py). What Java counts and this client does not has the value of a Java consumer at
-rest: `tryUnlockTimes` 0 (a lock that cannot be given back runs out), `droped` false (a queue that moved is not told at
-all), and without order no "transaction", and as the time of the lock that of the take-over. A queue whose start is not
-known yet has the offset -1.
+All values are the consumer's state at the time of the request. Cached are messages that are not handed out, and those
+that handlers have; messages with handlers of an orderly consumer are its "transaction". Times of consuming come from
+samples every few seconds (consume_rates.py). What Java counts and this client does not has the value of an idle Java
+consumer: `tryUnlockTimes` 0 (a lock that cannot be released expires), `droped` false (a queue that moved is not
+reported at all). A consumer that is not orderly has no "transaction", and reports the time of the take-over as that of
+the lock. A queue whose start is not known yet has the offset -1.
 
 Invariant: topics and groups have the names that brokers know, with their namespace.
 Answers to: DefaultMQPushConsumerImpl.consumerRunningInfo, ProcessQueue.fillProcessQueueInfo, cloneOffsetTable.
-Unlike Java: properties are settings alone, no objects; a consumer without handlers consumes nothing on demand.
+Unlike Java: properties are only settings, not objects; a consumer without handlers handles nothing on request.
 """
 
 from datetime import datetime
@@ -46,7 +46,7 @@ UNKNOWN: Final = -1
 
 @attrs.define(eq=False)
 class RunningMember:
-    """One consumer that is a member of a group."""
+    """The answers of one consumer that is a member of a group."""
 
     client: ClientInstance
     member: ConsumerMembership
@@ -58,7 +58,7 @@ class RunningMember:
     # -------------------------------------------------------------------------------------- offsets
 
     def consumer_offsets(self, topic: str) -> dict[MessageQueue, int]:
-        """What would be committed now of the topic's queues, or of all; queues whose start is unknown are left out."""
+        """Return what would be committed now for the topic's queues, or all; omit queues without a known start."""
         return {
             self._long(queue): offset
             for queue, offset in self._commit_offsets().items()
@@ -79,7 +79,7 @@ class RunningMember:
     # --------------------------------------------------------------------------------- how it is doing
 
     def running_info(self) -> ConsumerRunningInfo:
-        """All of it but the stacks."""
+        """Return the whole report except for the stacks."""
         rates, wrapped = self.consumer.rates, self.client.namespace.wrapped
         rates.look()
         subscriptions = self.member.subscriptions
@@ -129,7 +129,7 @@ class RunningMember:
         return self.client.wall_clock.now_ms() - round((trio.current_time() - at) * 1000)
 
     def _properties(self) -> dict[str, str]:
-        """Settings by the names that Java's consumers have for them, in Java's units; those of ours alone say so."""
+        """Return settings by the names and in the units of Java's consumers; rocketrio's own begin with `rocketrio`."""
         client, options, run = self.client, self.options, self.consumer.handlers
         times = options.max_reconsume_times
         properties = {
@@ -176,9 +176,9 @@ class RunningMember:
     # ------------------------------------------------------------------------------- one message more
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Have a handler run on a message, out of turn; it moves no offset.
+        """Call a handler with a message immediately, out of order; no offset moves.
 
-        Raises ClosedError without a handler. A cancel leaves the handler at work.
+        Raises ClosedError without a handler. A cancel does not stop the handler.
         """
         run = self.consumer.handlers
         if run is None:
@@ -209,14 +209,14 @@ def _outcome(failure: Exception | None) -> tuple[ConsumeResult, str | None]:
 
 @attrs.frozen
 class _Span:
-    """Messages of one queue: how many, and the offsets of the first and the last; Java's zeros where there is none."""
+    """Some messages of one queue: their count, and the first and last offset; zeros as in Java if there are none."""
 
     count: int = 0
     first: int = 0
     last: int = 0
 
     def and_then(self, other: "_Span") -> "_Span":
-        """With those behind it."""
+        """Return the span extended by the messages after it."""
         if not self.count or not other.count:
             return self if self.count else other
         return _Span(self.count + other.count, self.first, other.last)
@@ -226,13 +226,13 @@ NONE: Final = _Span()
 
 
 def _in_work(process_queue: ProcessQueue) -> _Span:
-    """What handlers have."""
+    """Return the span of the messages that handlers have."""
     offsets = [work.given.queue_offset for work in process_queue.unfinished]
     return _Span(len(offsets), offsets[0], offsets[-1]) if offsets else NONE
 
 
 def _waiting(process_queue: ProcessQueue, position: int | None) -> _Span:
-    """What is not handed out."""
+    """Return the span of the messages that are not handed out."""
     rest = process_queue.waiting(position)
     pieces = [rest] if rest else []
     pieces += [chunk.messages for chunk in process_queue.chunks if chunk.messages]
@@ -243,7 +243,7 @@ def _waiting(process_queue: ProcessQueue, position: int | None) -> _Span:
 
 
 def _held_bytes(process_queue: ProcessQueue) -> int:
-    """Of the pulls that are not all done."""
+    """Return the size of the pulls that are not completely done."""
     chunks = {work.chunk for work in process_queue.unfinished} | set(process_queue.chunks)
     if process_queue.current is not None:
         chunks.add(process_queue.current)

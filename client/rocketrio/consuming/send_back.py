@@ -1,11 +1,11 @@
-"""Handing a message back to its group: it comes again later, or goes to the dead-letter topic.
+"""Hands a message back to its group: it is redelivered later, or goes to the dead-letter topic.
 
-The broker that holds the message stores it anew (36). If that one cannot be reached or will not, the message is sent to
-the group's retry topic on any master, as Java's consumer does it.
+The broker that holds the message stores it again (36). If that broker cannot be reached or refuses, the message is sent
+to the group's retry topic on any master, as Java's consumer does.
 
-Invariant: a message counts as handed back only when a master said that it is stored.
+Invariant: a message counts as handed back only when a master has confirmed that it is stored.
 Answers to: DefaultMQPushConsumerImpl.sendMessageBack; RocketMQ reference, sections 2.8 and 9.6.
-Unlike Java: all masters of the retry topic are tried, and the delay level counts there too.
+Unlike Java: all masters of the retry topic are tried, and the delay level applies there too.
 """
 
 import logging
@@ -58,22 +58,22 @@ class GiveUp(Enum):
 
 
 GIVE_UP: Final = GiveUp.GIVE_UP
-"""In place of a delay: the message goes to the dead-letter topic and does not come again."""
+"""Used in place of a delay: the message goes to the dead-letter topic and is not redelivered."""
 
 RetryDelay: TypeAlias = timedelta | Literal[GiveUp.GIVE_UP] | None
-"""When a message comes again; None waits longer each time."""
+"""When a message is redelivered; None waits longer each time."""
 
 
 @attrs.define(eq=False)
 class SendBack:
-    """Hands back messages of one group member."""
+    """Hands back the messages of one group member."""
 
     client: ClientInstance
     member: ConsumerMembership
     max_reconsume_times: int = MAX_RECONSUME_TIMES
 
     async def send_back(self, message: MessageExt, delay_level: int) -> None:
-        """Returns when the message is stored again. Raises Error when no broker stored it; a cancel leaves it open."""
+        """Return when the message is stored again. Raises Error if no broker stored it; a cancel leaves that open."""
         try:
             await self._to_its_broker(message, delay_level)
         except Error as error:
@@ -82,7 +82,7 @@ class SendBack:
             )
             await self._to_any_broker(message, delay_level)
         if retry_topic(self.member.group) not in self.client.routing.topic_route_table:
-            self.member.rebalance_now.wake()  # It exists by now.
+            self.member.rebalance_now.wake()  # The topic exists by now.
 
     async def _to_its_broker(self, message: MessageExt, delay_level: int) -> None:
         addr = self.client.routing.find_broker_address_in_publish(message.broker_name)
@@ -111,7 +111,7 @@ class SendBack:
         route = await self.client.topic_route(topic)
         failure: Error | None = None
         names = {broker.broker_name for broker in route.broker_datas}
-        # Its own broker has just failed.
+        # The message's own broker comes last: it has just failed.
         for name in sorted(names, key=lambda name: (name == message.broker_name, name)):
             addr = self.client.routing.find_broker_address_in_publish(name)
             if addr is None:
@@ -150,13 +150,13 @@ class SendBack:
             message.flag,
             encode_properties(properties),
             reconsume_times=times + 1,
-            # More times than allowed make it a dead letter.
+            # More redeliveries than allowed make it a dead letter.
             max_reconsume_times=0 if is_dead else self.max_reconsume_times,
         )
 
 
 def check_delay(delay: RetryDelay) -> None:
-    """Raise ConfigError for what says nothing about when a message comes again."""
+    """Raise ConfigError for a delay of the wrong type or a negative one."""
     if delay is None or delay is GIVE_UP:
         return
     if not isinstance(delay, timedelta) or delay < timedelta(0):
@@ -167,7 +167,7 @@ def check_delay(delay: RetryDelay) -> None:
 
 
 def retry_level(delay: RetryDelay, levels: Sequence[timedelta]) -> int:
-    """Return the brokers' level for a delay: the shortest one that is not shorter than it.
+    """Return the brokers' level for a delay: the shortest level that is at least as long.
 
     Raises LocalProtocolError for a delay beyond the longest level.
     """
@@ -175,4 +175,4 @@ def retry_level(delay: RetryDelay, levels: Sequence[timedelta]) -> int:
         return BROKER_DECIDES_LEVEL
     if delay is GIVE_UP:
         return DEAD_LETTER_LEVEL
-    return level_for(max(delay, _SHORTEST), levels)  # The level 0 would wait longer each time.
+    return level_for(max(delay, _SHORTEST), levels)  # Level 0 would wait longer each time.

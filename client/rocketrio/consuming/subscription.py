@@ -1,6 +1,6 @@
-"""What of a topic a consumer wants: everything, messages with one of some tags, or those whose properties fit SQL92.
+"""Which messages of a topic a consumer wants: all, those with certain tags, or those that match an SQL92 expression.
 
-An SQL92 expression is read and applied by brokers alone; here it is a text.
+Only brokers parse and evaluate SQL92 expressions; here they are plain text.
 
 Answers to: FilterAPI, SubscriptionData's tag expression (`*`, `a`, `a || b`), MessageSelector.
 """
@@ -23,7 +23,7 @@ SQL92_EXPRESSION_TYPE: Final = "SQL92"
 
 @attrs.frozen
 class Subscription:
-    """An expression; `tags` is None when it is none of tags, or every message is wanted."""
+    """An expression; `tags` is None if it has no tags: every message is wanted, or it is SQL92."""
 
     expression: str = ALL_EXPRESSION
     tags: frozenset[str] | None = None
@@ -31,11 +31,11 @@ class Subscription:
 
     @property
     def is_sql92(self) -> bool:
-        """Only brokers can tell what it means, and whether they take it."""
+        """Whether only brokers can evaluate the expression, or reject it."""
         return self.expression_type == SQL92_EXPRESSION_TYPE
 
     def data(self, topic: str, *, sub_version: int) -> SubscriptionData:
-        """As a heartbeat announces it."""
+        """Return the subscription as a heartbeat announces it."""
         tags = sorted(self.tags or ())
         return SubscriptionData(
             topic=topic,
@@ -50,16 +50,17 @@ class Subscription:
 ALL: Final = Subscription()
 
 _NOT_IN_TAGS: Final = re.compile(r"[\s,|'\"]")
-"""What separates tags elsewhere, and what SQL has; no broker forbids it in a tag, but hardly anybody has such tags."""
+"""Characters that separate tags elsewhere or belong to SQL; brokers do not forbid them in a tag, but few tags have
+them."""
 
 
 def odd_tag(subscription: Subscription) -> str | None:
-    """Return a tag that was hardly meant as one: no message has it, and the consumer would wait for ever."""
+    """Return a tag that is probably a mistake: no message would have it, and the consumer would wait forever."""
     return min(filter(_NOT_IN_TAGS.search, subscription.tags or ()), default=None)
 
 
 def parse_subscription(tags: str | Iterable[str] | None) -> Subscription:
-    """A subscription from `"a || b"`, `["a", "b"]`, `"*"` or None. Raises ConfigError for blank tags."""
+    """Return a subscription from `"a || b"`, `["a", "b"]`, `"*"` or None. Raises ConfigError for blank tags."""
     if tags is None:
         return ALL
     given = tags.split("||") if isinstance(tags, str) else list_of(str, "tags", tags)
@@ -79,7 +80,10 @@ def parse_subscription(tags: str | Iterable[str] | None) -> Subscription:
 
 
 def parse_where(where: str) -> Subscription:
-    """A subscription from an SQL92 expression: `amount > 100 AND region = 'EU'`. Raises ConfigError for a blank one."""
+    """Return a subscription from an SQL92 expression: `amount > 100 AND region = 'EU'`.
+
+    Raises ConfigError for a blank one.
+    """
     text("where", where)
     if not where.strip():
         raise ConfigError("where= is blank; leave it away to receive everything")

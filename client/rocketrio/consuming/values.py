@@ -1,7 +1,7 @@
-"""An iteration over what messages mean instead of messages: what `Consumer.values` returns.
+"""Iteration over deserialized values instead of messages: what `Consumer.values` returns.
 
-Invariant: a message whose value cannot be made counts as handed out, like any other: who goes on passes over it,
-who leaves finds it again.
+Invariant: a message that cannot be deserialized counts as handed out, like any other: continuing the iteration skips
+it; leaving the block redelivers it.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 @attrs.define
 class Values(Generic[T]):
-    """One value after the other, for as long as the consumer is open."""
+    """Iterator over values, one after the other, while the consumer is open."""
 
     messages: AsyncIterator[MessageExt]
     deserializer: Callable[[MessageExt], T]
     message: MessageExt | None = None
-    """Where the last value came from, or the exception: to log it, or to hand it back with `retry`."""
+    """The message of the last value or exception: to log it, or to hand it back with `retry`."""
 
     def __aiter__(self) -> Self:
         return self
