@@ -157,7 +157,7 @@ class Replicas:
             return None
         if self.read_from == "slave":
             return _spread(part, serving)
-        # Apache's masters suggest id 1 even if there is no such broker.
+        # Apache's masters suggest id 1 even if that slave does not exist.
         return next((f for f in serving if f.broker_id == broker_id), _spread(part, serving))
 
     def _is_fresh_enough(self, part: QueueRange, found: FindBrokerResult, now: float) -> bool:

@@ -1,1 +1,1 @@
-"""Reading a topic as it grows: positions, limits, and what brokers are told of a stream."""
+"""Reads a topic as a stream: positions, limits, and the progress that is reported to brokers."""

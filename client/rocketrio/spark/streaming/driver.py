@@ -1,7 +1,7 @@
-"""What a streaming query asks on the driver, answered: where it starts, how far the next batch goes, where brokers are.
+"""The driver's side of a streaming query: where it starts, where the next batch ends, where brokers are.
 
-Runs in the loop of `runtime`; tables in, tables out. Its state is of this run only: after a restart everything that
-matters comes from Spark's checkpoint as the start of the first question.
+It runs in the loop of `runtime` and takes and returns tables of offsets. Its state belongs to this run only: after a
+restart everything that matters comes from Spark's checkpoint, as the start of the first call.
 """
 
 import logging
@@ -43,12 +43,13 @@ logger = logging.getLogger("rocketrio.spark.stream")
 
 @attrs.frozen
 class Limit:
-    """What Spark allows a batch to be, by the trigger of the query."""
+    """The size that Spark allows a batch, according to the trigger of the query."""
 
     max_rows: int | None = None
     max_size: int | None = None
     is_only_batch: bool = False
-    """Everything that there is, whatever the options say (Trigger.Once; with older PySpark any batch may be so)."""
+    """True if the batch takes everything there is, whatever the options say. That is so for Trigger.Once; with older
+    PySpark any batch may be one."""
 
 
 class StreamDriver:
@@ -69,7 +70,7 @@ class StreamDriver:
         self._initial: dict[MessageQueue, int] | None = None
 
     async def initial(self, client: ClientInstance) -> dict[MessageQueue, int]:
-        """Where a fresh query starts, worked out once. Raises SparkSourceError for what cannot be."""
+        """Return where a new query starts, determined once. Raises SparkSourceError if a start is not possible."""
         if self._initial is None:
             with source_errors():
                 self._initial = await self._find_initial(client)
@@ -100,7 +101,7 @@ class StreamDriver:
         }
 
     async def aim(self, client: ClientInstance) -> None:
-        """Read what is there now, and end. Raises BrokerUnreachable when that is not known of every queue."""
+        """Read what exists now, then end. Raises BrokerUnreachable if the end of a queue cannot be found."""
         with source_errors():
             view = await repeated(partial(self._watch.look_whole, client), self._retries)
         self._position.aim(view)
@@ -108,16 +109,16 @@ class StreamDriver:
     async def latest(
         self, client: ClientInstance, start: OffsetTable, limit: Limit
     ) -> dict[MessageQueue, int]:
-        """The end of the next batch; `start` when there is nothing, or nobody who says so. Raises SparkSourceError."""
+        """Return the end of the next batch, or `start` if nothing is known to be new. Raises SparkSourceError."""
         if self._start.stands_still(is_only_batch=limit.is_only_batch):
             return dict(start)
         if self._commits is not None:
             self._commits.read_up_to(start)
         view, position = self._watch.view, self._position
-        # What was seen a moment ago will do as long as there is more of it to read.
+        # A recent view is sufficient as long as it shows more to read.
         if not (self._watch.is_fresh and position.parts(start, view)):
             view = await self._watch.look(client, start)
-        # No poll may follow that would judge it.
+        # No later poll would decide whether the queue grows back.
         while limit.is_only_batch and position.is_waiting(start, view, trio.current_time()):
             view = await self._watch.look(client, start)
         max_rows = limit.max_rows
@@ -138,25 +139,25 @@ class StreamDriver:
         return step.end
 
     async def finished(self, client: ClientInstance, end: OffsetTable) -> None:
-        """Spark has done a batch up to there. Raises nothing."""
+        """Note that Spark has finished a batch up to `end`, and commit for the group. Raises nothing."""
         if self._commits is not None:
             self._commits.finished(end)
             await self._commits.send(client, at_once=False)
 
     def newest(self, start: OffsetTable) -> dict[MessageQueue, int]:
-        """The ends of the queues as they were last told; a queue of which nobody has told yet is left out."""
+        """Return the last known ends of the queues; a queue whose end is not known yet is omitted."""
         return {queue: max(end, start.get(queue, 0)) for queue, end in self._watch.newest.items()}
 
     # ------------------------------------------------------------------------------------ batches
 
     def ranges(self, start: OffsetTable, end: OffsetTable) -> list[QueueRange]:
-        """What a batch reads. Raises OffsetOutOfRange for a queue that went back, if losses are to fail the query."""
+        """Return what a batch reads. Raises OffsetOutOfRange for a queue that went back, if losses fail the query."""
         is_replay = self._start.replays_first_batch()
         if is_replay and self._start.first_batch_is_empty:
             return []
         found: list[QueueRange] = []
         for queue, last in sorted(end.items()):
-            first = start.get(queue, last)  # Of a queue that is new the first batch reads nothing.
+            first = start.get(queue, last)  # The first batch reads nothing of a new queue.
             if first > last and not is_replay:
                 self._report([_went_back(queue, first, last)])
             seen = self._watch.view.held.get(queue)
@@ -197,7 +198,7 @@ class StreamDriver:
     async def first_partitions(
         self, client: ClientInstance, topics: Sequence[str]
     ) -> dict[str, dict[str, int]]:
-        """By what the column `partition` counts. Raises SparkSourceError."""
+        """Return the numbers from which the column `partition` is computed. Raises SparkSourceError."""
         with source_errors():
             return await repeated(partial(first_partitions, client, topics), self._retries)
 

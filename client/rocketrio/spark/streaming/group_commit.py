@@ -1,10 +1,10 @@
-"""Telling brokers how far a stream is, for those who watch the lag of its group.
+"""Commits the progress of a stream for its group, so that tools can show the group's lag.
 
-Spark's checkpoint alone says where a query goes on; what stands here is never read again by it.
+Spark's checkpoint alone decides where a query continues; the query never reads these commits.
 
-Invariant: an offset is that of the next message to read, so that a group that has read everything has no lag.
+Invariant: a committed offset is that of the next message to read, so a group that has read everything has no lag.
 Invariant: nothing here fails a query: what was not committed is committed later.
-Answers to: RemoteBrokerOffsetStore, for a reader that owns nothing and is nobody's member.
+Answers to: RemoteBrokerOffsetStore, for a reader that owns no queues and is not a member of a group.
 """
 
 import logging
@@ -25,7 +25,7 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.names import retry_topic
 
 COMMIT_TIMEOUT: Final = 2.0
-"""Seconds that a poll may spend on it."""
+"""Seconds that a poll may spend on commits."""
 DEFAULT_TOPIC: Final = "TBW102"
 READ_AND_WRITE: Final = 6
 
@@ -39,29 +39,29 @@ class GroupCommit:
     group: str
     interval: float
     failures: int = 0
-    """Commits that no broker took, and polls whose time was over before all were sent."""
+    """Commits that no broker accepted, and polls whose time was over before all commits were sent."""
     _wanted: dict[MessageQueue, int] = attrs.Factory(dict)
     _settled: dict[MessageQueue, int] = attrs.Factory(dict)
-    """What a master acknowledged."""
+    """The offsets that a master acknowledged."""
     _known_at: set[str] = attrs.Factory(set)
-    """Names of the brokers that have heard of the group by us."""
+    """Names of the brokers to which this object has introduced the group."""
     _faults_seen: int = 0
     _sent_at: float = -inf
     _is_failing: bool = False
 
     def read_up_to(self, start: OffsetTable) -> None:
-        """Spark has finished everything in front of `start`."""
+        """Note that Spark has finished everything before `start`."""
         self._wanted = dict(start)
 
     def finished(self, end: OffsetTable) -> None:
-        """Spark has finished a batch; it says so late, and perhaps more was heard of before."""
+        """Note that Spark has finished a batch up to `end`; Spark reports this late, so offsets never go back here."""
         for queue, offset in end.items():
             self._wanted[queue] = max(offset, self._wanted.get(queue, 0))
 
     async def send(self, client: ClientInstance, *, at_once: bool) -> None:
-        """Commit what changed, if it is time or `at_once`. Never raises an Error."""
+        """Commit changed offsets, if the interval is over or `at_once`. Never raises an Error."""
         if self._faults_seen != client.faults.count:
-            # Whoever was away may have come back with an older state.
+            # A broker that was away may have come back with an older state.
             self._faults_seen = client.faults.count
             self._settled.clear()
         due = [queue for queue, at in self._wanted.items() if self._settled.get(queue) != at]
@@ -106,10 +106,10 @@ class GroupCommit:
                     "not committed group=%s queue=%s offset=%d failures=%d error=%s",
                     self.group, queue, offset, self.failures, error,
                 )  # fmt: skip
-                return  # The others of this broker would wait for the same timeout.
+                return  # The broker's other commits would wait as long.
 
     async def _introduce(self, client: ClientInstance, queue: MessageQueue, offset: int) -> None:
-        """Make the group known to a broker as a consumer would, and see who else is of it.
+        """Make the group known to a broker as a consumer would, and warn if the group has members.
 
         A 5.x broker refuses the offsets of a group that never pulled; tools that show lag ask for the retry topic.
         """
@@ -118,7 +118,7 @@ class GroupCommit:
         found = client.routing.candidates(queue.broker_name)[0]
         try:
             members = await client.api.consumer_ids(found.addr, self.group)
-        except BrokerError:  # Apache's word for none.
+        except BrokerError:  # Apache's brokers answer so for no members.
             members = []
         if members:
             logger.warning(
@@ -143,5 +143,5 @@ class GroupCommit:
         try:
             await client.api.call(found.addr, header, what="the retry topic cannot be made")
         except BrokerError as error:
-            # Perhaps a right that we lack: only tools of Apache's miss it.
+            # A permission may be missing; only Apache's tools need the topic.
             logger.info("no retry topic group=%s error=%s", self.group, error)

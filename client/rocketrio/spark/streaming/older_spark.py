@@ -1,14 +1,14 @@
-"""PySpark 4.0 and 4.1, which ask for the end of a batch and not say where it starts: the order of their calls does.
+"""Infers from the order of calls where a batch starts, which PySpark 4.0 and 4.1 do not say when they ask for its end.
 
     fresh query           latestOffset, initialOffset, partitions(start, end)
     restart               partitions(end, end), latestOffset, partitions(end, next)
     batch 0 once more     partitions(end, end), initialOffset, partitions(start, end)
 
-So the first question of a reader that was asked nothing before is that of a fresh query, and batch 0 starts where the
-options say; after that a batch starts where the one before it ended.
+So if latestOffset is the first call on a reader, the query is fresh and batch 0 starts where the options say; after
+that a batch starts where the previous one ended.
 
-Invariant: no start is guessed. With `spark.sql.streaming.triggerAvailableNowWrapper.enabled` these versions ask for the
-end before anything else, after a restart too; that is found by the call that follows.
+Invariant: a start is never guessed. With `spark.sql.streaming.triggerAvailableNowWrapper.enabled` these versions ask
+for the end first, after a restart too; the call that follows shows this, and is refused.
 """
 
 import enum
@@ -27,12 +27,12 @@ class _Stage(enum.Enum):
 
 @attrs.define
 class CallOrder:
-    """What one reader was asked so far."""
+    """The calls that one reader has received so far."""
 
     _stage: _Stage = _Stage.NEW
 
     def asked_for_end(self) -> bool:
-        """Whether a fresh query asks, which has no start yet. Raises OptionError for calls of Spark's wrapper."""
+        """Return True if a fresh query asks, which has no start yet. Raises OptionError if Spark's wrapper asks."""
         if self._stage in (_Stage.END_ASKED, _Stage.START_ASKED):
             raise _wrapped()
         if self._stage is _Stage.NEW:
@@ -40,12 +40,12 @@ class CallOrder:
         return self._stage is _Stage.END_ASKED
 
     def asked_for_start(self) -> None:
-        """Spark asked where the query starts."""
+        """Note that Spark asked where the query starts."""
         if self._stage is _Stage.END_ASKED:
             self._stage = _Stage.START_ASKED
 
     def planned(self) -> None:
-        """Spark has a batch planned. Raises OptionError for calls of Spark's wrapper."""
+        """Note that Spark plans a batch. Raises OptionError for calls of Spark's wrapper."""
         if self._stage is _Stage.END_ASKED:
             raise _wrapped()
         self._stage = _Stage.RUNNING

@@ -1,4 +1,4 @@
-"""The options of a stream: those of a read without an end, and those that only a stream has."""
+"""The options of a stream: those of a read except its end, and those that only a stream has."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -50,10 +50,10 @@ STREAM_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
     ),
     "commitIntervalMs": OptionHelp("5000", "how often, while there is something to read"),
 }
-"""What only a stream knows; everything of READ_OPTION_TABLE but BATCH_ONLY_OPTIONS it knows too."""
+"""The options that only a stream has; it also has those of READ_OPTION_TABLE, except BATCH_ONLY_OPTIONS."""
 
 STREAM_OPTIONS: Final = dict.fromkeys(STREAM_OPTION_TABLE, STREAMING_READ)
-"""For the other uses: whose these names are."""
+"""The names of these options, with their use, for the errors of other uses."""
 
 _KNOWN: Final = tuple(
     name for name in (*READ_OPTION_TABLE, *STREAM_OPTION_TABLE) if name not in BATCH_ONLY_OPTIONS
@@ -63,7 +63,7 @@ _BATCH_OPTIONS: Final = dict.fromkeys(BATCH_ONLY_OPTIONS, BATCH_READ)
 
 @attrs.frozen
 class StreamOptions:
-    """A streaming read, as asked for. Times are seconds, sizes bytes."""
+    """The options of a streaming read. Times are seconds, sizes bytes."""
 
     read: ReadOptions
     max_rows: int | None = None
@@ -74,19 +74,19 @@ class StreamOptions:
     discovery_interval: float = 10.0
     failure_timeout: float = 300.0
     commit_group: str | None = None
-    """Whose progress is told to brokers; None: nobody's."""
+    """The group whose progress is committed at brokers, or None."""
     commit_interval: float = 5.0
 
     @property
     def is_limited(self) -> bool:
-        """Whether a batch has an upper or a lower bound."""
+        """Whether a batch has an upper or a lower limit."""
         return (self.max_rows, self.max_size, self.min_rows) != (None, None, None)
 
 
 def parse_stream_options(
     given: Mapping[str, str], *, other_options: Mapping[str, str] | None = None
 ) -> StreamOptions:
-    """The options of `spark.readStream`, in any letter case. Raises OptionError naming what is wrong."""
+    """Parse the options of `spark.readStream`, in any letter case. Raises OptionError that names the wrong option."""
     texts = known_texts(
         given,
         known=_KNOWN,
@@ -114,7 +114,7 @@ _NUMBERS: Final = (
     ("max_size", "maxBytesPerTrigger", 1),
     ("min_rows", "minOffsetsPerTrigger", 1),
 )
-# Fields in seconds whose options are milliseconds: field, option, least.
+# Fields in seconds whose options are milliseconds: field, option, smallest value.
 _MILLISECONDS: Final = (
     ("poll_interval", "offsetPollIntervalMs", 1),
     ("discovery_interval", "discoveryIntervalMs", 1),

@@ -1,14 +1,15 @@
-"""Where a stream goes next: from what was read so far and what the queues hold now to the end of the next batch. Pure.
+"""Computes the end of a stream's next batch, from what was read so far and what the queues hold now. Pure.
 
-    start of a poll, view of the cluster, limits  ->  end of the next batch, what was lost on the way
+    start of a poll, view of the cluster, limits  ->  end of the next batch, what was lost before it
 
-Invariant: a queue never goes back, but to the end of one that was made anew, after that is reported as a loss.
-Invariant: every queue of the start is in the end; one that is gone or does not answer stays where it is.
-Invariant: a queue that is new begins at its oldest message with nothing to read: the batch after that has a start that
-stands in Spark's log, so that a replay reads the same.
-Invariant: with a target (Trigger.AvailableNow) the steps come to an end, whatever becomes of the queues.
+Invariant: a position never goes back, except to the end of a queue that was recreated, after that is reported as a
+loss.
+Invariant: every queue of the start is in the end; a queue that is gone or does not answer keeps its offset.
+Invariant: a new queue begins at its oldest message with nothing to read: the next batch then has a start that is in
+Spark's log, so that a replay reads the same messages.
+Invariant: with a target (Trigger.AvailableNow) the steps come to an end, whatever happens to the queues.
 Answers to: latestOffset, rateLimit and delayBatch of Spark's KafkaMicroBatchStream.
-Unlike Kafka: a queue is gone only if its broker lives; one that is silent is waited for.
+Unlike Kafka: a queue is gone only if its broker is alive; the stream waits for a broker that does not answer.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from rocketrio_protocol.message import MessageQueue
 
 SHRUNK_GRACE: Final = 10.0
 """Seconds that a queue may be shorter than what was read of it: a master that returns gets the end of its log from its
-slaves, and a promoted slave may take as long to read its own."""
+slaves, and a promoted slave may need as long to read its own."""
 
 
 @attrs.frozen
@@ -31,16 +32,16 @@ class Seen:
 
     bounds: Bounds
     is_certain: bool = True
-    """Its master said so; a slave may be behind, and a loss is never judged by it."""
+    """True if the queue's master reported this; a slave may be behind, so a loss is never concluded from it."""
 
 
 @attrs.frozen
 class View:
-    """The cluster at one moment. A queue in neither has a broker that does not answer."""
+    """The cluster at one moment. A queue that is in neither field has a broker that does not answer."""
 
     held: Mapping[MessageQueue, Seen]
     gone: frozenset[MessageQueue] = frozenset()
-    """Queues that their brokers, which live, do not have any more."""
+    """Queues that their brokers, which are alive, do not have any more."""
 
 
 @attrs.frozen
@@ -49,24 +50,24 @@ class Step:
 
     end: dict[MessageQueue, int]
     rows: int
-    """Offsets between start and end that are to be read."""
+    """The number of offsets between start and end that are to be read."""
     losses: list[OffsetOutOfRange]
-    """What should have been read and is not there; each is named once."""
+    """Messages that should have been read and do not exist; each loss is reported once."""
 
 
 @attrs.frozen
 class Part:
-    """What there is to read of a queue: from `first` to before `last`, perhaps nothing."""
+    """What can be read of a queue: from `first` to before `last`, perhaps nothing."""
 
     first: int
     last: int
 
 
 class StreamPosition:
-    """The memory that steps need; none of it is from before a restart."""
+    """The state between steps; none of it survives a restart."""
 
     def __init__(self, *, min_rows: int | None = None, max_delay: float = 0.0) -> None:
-        """A batch waits for `min_rows`, but not longer than `max_delay` seconds after the one before it."""
+        """Let a batch wait for `min_rows`, but not longer than `max_delay` seconds after the previous one."""
         self._min_rows = min_rows
         self._max_delay = max_delay
         self._last_batch_at: float | None = None
@@ -75,7 +76,7 @@ class StreamPosition:
         self._reported: dict[MessageQueue, list[str]] = {}
 
     def aim(self, view: View) -> None:
-        """Read everything that is there now, and nothing that comes later."""
+        """Read everything that exists now, and nothing that comes later."""
         self._target = {queue: seen.bounds.max_offset for queue, seen in view.held.items()}
 
     def step(
@@ -87,10 +88,10 @@ class StreamPosition:
         max_rows: int | None = None,
         is_whole: bool = False,
     ) -> Step:
-        """The next end, at most `max_rows` on (but one of each queue); `is_whole`: a batch is never held back."""
+        """Return the next end, at most `max_rows` further (but one for each queue); `is_whole` never waits for rows."""
         parts = self.parts(start, view)
         cut, losses = self._losses(start, view, now)
-        # What is gone in front of a part is passed over, also while nothing follows.
+        # Lost offsets before a part are skipped, even if nothing follows.
         end = {**start, **self._new_queues(start, view), **cut}
         end |= {queue: part.first for queue, part in parts.items()}
         backlog = {queue: part.last - part.first for queue, part in parts.items()}
@@ -104,7 +105,7 @@ class StreamPosition:
         return Step(end, sum(taken.values()), losses)
 
     def is_waiting(self, start: OffsetTable, view: View, now: float) -> bool:
-        """Whether the next step would leave out a queue that is shorter than what was read of it."""
+        """Return True if the next step would omit a queue that is shorter than what was read of it."""
         return any(
             self._may_grow_back(queue, start[queue], seen.bounds, now)
             for queue, seen in view.held.items()
@@ -112,7 +113,7 @@ class StreamPosition:
         )
 
     def parts(self, start: OffsetTable, view: View) -> dict[MessageQueue, Part]:
-        """What a step without limits would read, of the queues where it would move."""
+        """Return what a step without limits would read, for the queues where it would advance."""
         parts: dict[MessageQueue, Part] = {}
         for queue, at in sorted(start.items()):
             part = self._part(queue, at, view)
@@ -129,7 +130,7 @@ class StreamPosition:
         elif queue in view.gone:
             return None
         else:
-            # Also while nobody answers: standing still would end the query before its target.
+            # Even if no broker answers: a step without progress would end the query before its target.
             last = self._target.get(queue, at)
             if seen is not None and seen.is_certain:
                 last = min(last, seen.bounds.max_offset)
@@ -155,7 +156,7 @@ class StreamPosition:
     def _losses(
         self, start: OffsetTable, view: View, now: float
     ) -> tuple[dict[MessageQueue, int], list[OffsetOutOfRange]]:
-        """Where queues that were cut go on, and all that is lost and was not told before."""
+        """Return where truncated queues continue, and all losses that were not reported before."""
         cut: dict[MessageQueue, int] = {}
         losses: list[OffsetOutOfRange] = []
         for queue, at in sorted(start.items()):
@@ -188,7 +189,7 @@ class StreamPosition:
         return losses, None
 
     def _may_grow_back(self, queue: MessageQueue, at: int, held: Bounds, now: float) -> bool:
-        """Whether a queue is shorter than what was read of it, and not for so long that this counts as a loss."""
+        """Return True if a queue is shorter than what was read of it, but too recently to count as a loss."""
         if held.max_offset >= at:
             self._shrunk_at.pop(queue, None)
             return False
@@ -197,15 +198,15 @@ class StreamPosition:
 
 
 def shares(backlog: Mapping[MessageQueue, int], limit: int | None) -> dict[MessageQueue, int]:
-    """How many of each queue: in proportion to its backlog, at least one where there is any.
+    """Divide `limit` among the queues in proportion to their backlogs, at least one for each queue with a backlog.
 
-    With more such queues than `limit` their sum is the number of queues, so that none starves.
+    If more queues than `limit` have a backlog, the sum is their number, so that each queue advances.
     """
     total = sum(backlog.values())
     if limit is None or total <= limit:
         return dict(backlog)
     taken = {queue: max(min(1, count), count * limit // total) for queue, count in backlog.items()}
-    # Those that got one for their share of none have it from those that got most.
+    # Queues that got one although their share was none take it from those that got most.
     excess = sum(taken.values()) - max(limit, sum(map(bool, taken.values())))
     for queue in sorted(taken, key=lambda queue: taken[queue], reverse=True):
         if excess <= 0:

@@ -1,7 +1,7 @@
-"""How far a streaming query is behind, worked out of the progress that Spark reports.
+"""Computes how far a streaming query is behind, from the progress that Spark reports.
 
-Spark passes no metrics of Python sources on, but it reports the offsets of every source: the lag of a queue is the end
-of the queue less the end of the last batch.
+Spark does not pass on metrics of Python sources, but it reports the offsets of every source: the lag of a queue is the
+end of the queue less the end of the last batch.
 
     lag = lag_by_queue(query.lastProgress)
     print(sum(lag.values()), max(lag, key=lag.get))
@@ -18,15 +18,15 @@ from rocketrio_protocol.message import MessageQueue
 
 
 def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:
-    """Messages that were stored and not read yet when the progress was made, by queue.
+    """Return the number of messages of each queue that were stored and not yet read at the time of the progress.
 
-    `progress` is what `query.lastProgress` or an element of `query.recentProgress` is, what a StreamingQueryListener
-    gets as `event.progress`, or its JSON as dicts; None, as before the first batch, has no queues. Sources of other
-    kinds are left out; of two sources that read one queue the slower one counts. What a tag or an expression filters
-    out is counted as long as it is not passed over. A queue whose end Spark does not report is left out, and has not
-    no lag: the first batch after a restart, if it repeats one that was cut off, is reported so.
+    `progress` is `query.lastProgress`, an element of `query.recentProgress`, the `event.progress` of a
+    StreamingQueryListener, or its JSON as dicts; None, as before the first batch, has no queues. Sources of other
+    formats are omitted; of two sources that read one queue the slower one counts. Messages that a tag or an expression
+    filters out count until they are skipped. A queue whose end Spark does not report is omitted, which does not mean
+    that it has no lag: the first batch after a restart is reported so if it repeats an interrupted one.
 
-    PySpark 4.0 and 4.1 report as newest what the batch was to read: the lag is 0 there after every batch.
+    PySpark 4.0 and 4.1 report the end of the batch as the newest offset: there the lag is 0 after every batch.
     """
     lags: dict[MessageQueue, int] = {}
     for source in [] if progress is None else _field(progress, "sources"):
@@ -42,7 +42,7 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _table(offset: Any) -> dict[MessageQueue, int]:
-    """The queues of an offset that is ours, as text or as dicts; of any other none."""
+    """Return the queues of an offset in this source's form, as text or as dicts; none for any other offset."""
     try:
         value = _parsed(offset) if isinstance(offset, str) else offset
         if not {"version", "queues"} <= set(_keys(value)):
@@ -53,7 +53,7 @@ def _table(offset: Any) -> dict[MessageQueue, int]:
 
 
 def _parsed(text: str) -> Any:
-    """JSON; of PySpark 4.0 and 4.1, what Python prints for the same dicts."""
+    """Parse JSON, or what Python prints for the same dicts, as PySpark 4.0 and 4.1 report it."""
     try:
         return json.loads(text)
     except ValueError:

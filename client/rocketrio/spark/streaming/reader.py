@@ -1,10 +1,10 @@
-"""The stream reader: Spark's questions about a stream, passed on to the loop of this process, and its tasks.
+"""The stream reader: it passes Spark's calls about a stream to the loop of this process, and reads in tasks.
 
-Offsets go to Spark as dicts that are always built in the same order: Spark compares them as text. Tasks read as those
-of a batch do (`reader`).
+Offsets go to Spark as dicts that are always built in the same order, because Spark compares them as text. Tasks read as
+those of a batch do (`reader`).
 
 Invariant: a reader holds plain values and no connection: it is pickled and sent to executors.
-Unlike the Python API's example: nothing is kept for `stop`, which Spark calls rarely; the driver process may be killed.
+Unlike the Python API's example: nothing relies on `stop`, which Spark calls rarely; the driver process may be killed.
 """
 
 from collections.abc import Iterator
@@ -52,12 +52,12 @@ else:
     _Ends = SupportsTriggerAvailableNow
 
 POLL_TIMEOUT: Final = 60.0
-"""Seconds for one question of Spark's, beside waits that the options set; what is asked has limits of its own, whose
-sum is less."""
+"""Seconds for one call of Spark's, in addition to waits that the options set; the requests in it have limits of their
+own, whose sum is less."""
 
 
 class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]  # object on PySpark 4.0
-    """Reads a topic as it grows."""
+    """Reads new messages of topics, batch after batch."""
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         if not HAS_LIMITS and options.is_limited:
@@ -77,7 +77,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
     # ------------------------------------------------------------------------------------ positions
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a fresh query starts. Raises SparkSourceError."""
+        """Return where a new query starts. Raises SparkSourceError."""
         self._order.asked_for_start()
         return self._initial()
 
@@ -85,20 +85,20 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         return self._told(self._ask(StreamDriver.initial, patience=self._options.failure_timeout))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read what is there now and end. Raises BrokerUnreachable."""
+        """Read what exists now, then end. Raises BrokerUnreachable."""
         self._ask(StreamDriver.aim, patience=self._options.failure_timeout)
 
     def getDefaultReadLimit(self) -> "ReadLimit":  # noqa: N802
-        """How much a batch may be. Never ReadAllAvailable: that is what Spark says for Trigger.Once."""
+        """Return how much a batch may read. Never ReadAllAvailable: that is what Spark passes for Trigger.Once."""
         options = self._options
         if options.max_rows is None and options.max_size is not None:
             return ReadMaxBytes(options.max_size)
         return ReadMaxRows(MAX_OFFSET if options.max_rows is None else options.max_rows)
 
     def latestOffset(self, *args: Any) -> dict[str, Any]:  # noqa: N802
-        """The end of the next batch after `start`, within `limit`; PySpark 4.0 and 4.1 give neither.
+        """Return the end of the next batch after `start`, within `limit`; PySpark 4.0 and 4.1 pass neither.
 
-        The same as `start` when there is nothing new. Raises SparkSourceError for a loss or a long outage.
+        It is the same as `start` if there is nothing new. Raises SparkSourceError for a loss or a long outage.
         """
         start, limit = args if args else (self._unsaid_start(), None)
         table = _table(start)
@@ -107,19 +107,19 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         return self._told(end) if end != table else self._kept(start)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """The ends of the queues, for the progress of the query."""
+        """Return the ends of the queues, for the progress of the query."""
         if self._last is None:
             return None
         return _value(self._state().newest(_table(self._last)))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark has done everything up to `end`."""
+        """Note that Spark has finished everything up to `end`."""
         self._ask(StreamDriver.finished, _table(end))
 
     # ------------------------------------------------------------------------------------- batches
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of one batch, none for an empty one. Raises SparkSourceError."""
+        """Return the tasks of one batch, none for an empty one. Raises SparkSourceError."""
         self._order.planned()
         self._kept(end)
         ranges = self._state().ranges(_table(start), _table(end))
@@ -141,7 +141,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
         ]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The rows of one task, on an executor. Raises SparkSourceError."""
+        """Return the rows of one task, on an executor. Raises SparkSourceError."""
         return self._reader.read(partition)
 
     # -------------------------------------------------------------------------------------- inside
@@ -169,7 +169,7 @@ class RocketMQStreamReader(DataSourceStreamReader, _Ends):  # type: ignore[misc]
 
     def _limit(self, limit: Any) -> Limit:
         options = self._options
-        # Older versions say nothing; a batch there may be the only one (Trigger.Once, AvailableNow).
+        # Older versions pass no limit; a batch there may be the only one (Trigger.Once, AvailableNow).
         if limit is None or isinstance(limit, ReadAllAvailable):
             return Limit(is_only_batch=True)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -189,7 +189,7 @@ def _table(value: dict[str, Any]) -> dict[MessageQueue, int]:
         table = parse_offset_table(text, option="it")
     except OptionError as error:
         raise _unreadable(text) from error
-    # What stands for a start is worked out before Spark is told of it.
+    # Words like `latest` (negative offsets) are resolved before an offset is passed to Spark.
     if any(at < 0 for at in table.values()):
         raise _unreadable(text)
     return table
@@ -211,5 +211,5 @@ def _value(table: OffsetTable) -> dict[str, Any]:
 async def _cold_starts(
     driver: StreamDriver, client: ClientInstance, planned: list[list[QueueRange]], read: ReadOptions
 ) -> dict[QueueRange, int]:
-    """What a stream that catches up reads from a slave; nothing is asked for small batches."""
+    """Return the ranges that a stream far behind reads from a slave; for small batches no broker is asked."""
     return await cold_starts(client, chain.from_iterable(planned), read)

@@ -1,6 +1,6 @@
-"""How large messages are on average, looked up in the queues: what maxBytesPerTrigger is worth in messages.
+"""Estimates the mean size of messages from samples, to convert maxBytesPerTrigger to a number of messages.
 
-No broker tells the bytes of a range, and tasks cannot report back; so some messages of what comes next are looked at.
+Brokers do not report the bytes of a range, and tasks cannot report back, so some of the next messages are pulled.
 """
 
 import logging
@@ -18,29 +18,29 @@ from rocketrio_protocol.errors import Error
 from rocketrio_protocol.message import MessageQueue
 
 SAMPLE_AGE: Final = 60.0
-"""Seconds after which a queue is looked at again."""
-SAMPLE_ROWS: Final = 32  # what any broker gives at once
+"""Seconds after which a queue is sampled again."""
+SAMPLE_ROWS: Final = 32  # the number that any broker returns at once
 QUEUES_LOOKED_AT: Final = 8
-"""At most, those with the most to read; the others are taken to be as these."""
+"""The largest number of queues that are sampled, those with the most to read; the others count as the mean of these."""
 SAMPLE_TIMEOUT: Final = 2.0
 UNKNOWN_SIZE: Final = 1024.0
-"""Bytes a message while none could be looked at."""
+"""The assumed size of a message in bytes, while no sample is known."""
 
 logger = logging.getLogger("rocketrio.spark.stream")
 
 
 @attrs.define(eq=False)
 class MessageSizes:
-    """Mean sizes by queue, kept for a while."""
+    """The mean message size of each queue, remembered for a while."""
 
     group: str
     _means: dict[MessageQueue, tuple[float, float]] = attrs.Factory(dict)
-    """Bytes, and when they were looked up."""
+    """The mean size in bytes, and the time of the sample."""
 
     async def rows_of(
         self, client: ClientInstance, max_size: int, parts: Mapping[MessageQueue, Part]
     ) -> int:
-        """How many messages of `parts`, taken in proportion, are about `max_size` stored bytes; at least one."""
+        """Return how many messages of `parts`, taken in proportion, are about `max_size` stored bytes; at least one."""
         await self._look_up(client, parts)
         counts = {queue: part.last - part.first for queue, part in parts.items()}
         total = sum(counts.values())

@@ -1,11 +1,11 @@
-"""The start of a fresh query: it has to stand in Spark's log before anything is read from it. Pure.
+"""Makes the first batch of a fresh query empty if its start must be in Spark's log before anything is read. Pure.
 
-Spark keeps the end of each batch and not the start of the first one: that it asks for again when batch 0 is replayed.
-A start that is not the same then (`latest`, a group's, what retention left) would lose what lay between. So the first
-batch of such a query is empty: its end is its start.
+Spark keeps the end of each batch, but not the start of the first one: it asks for that again if batch 0 is replayed. A
+start that is not the same then (`latest`, a group's offsets, what retention left) would lose the messages between. So
+the first batch of such a query is empty: its end is its start.
 
-Invariant: a poll stands still exactly if the start was asked for and nothing else was since, on this instance.
-A looser test stands still a second time, and an AvailableNow query ends with nothing read.
+Invariant: a poll returns its start exactly if the start was asked for and nothing else since, on this instance. A
+weaker test would return it a second time, and an AvailableNow query would end with nothing read.
 Answers to: the initial offsets that Spark's Kafka source keeps in a log of its own.
 """
 
@@ -21,13 +21,13 @@ class StreamStart:
         self._is_over = False
 
     def asked(self) -> None:
-        """Spark asked where the query starts, perhaps for the second time."""
+        """Note that Spark asked where the query starts, perhaps for the second time."""
         self._is_asked = True
 
     def stands_still(self, *, is_only_batch: bool) -> bool:
-        """To be called by every poll: whether it has to answer with its start.
+        """Return True if this poll must return its start; every poll has to call this.
 
-        `is_only_batch` (Trigger.Once): then a start that is found again, or is the oldest message, is read at once.
+        With `is_only_batch` (Trigger.Once) a start that can be found again, or is the oldest message, is read at once.
         """
         is_first = self._is_first()
         if self._is_certain:
@@ -35,12 +35,12 @@ class StreamStart:
         return is_first and not (is_only_batch and self._is_stable)
 
     def replays_first_batch(self) -> bool:
-        """To be called by every planning of a batch: whether it is batch 0 of an earlier run, planned once more."""
+        """Return True if this plans batch 0 of an earlier run again; every planning of a batch has to call this."""
         return self._is_first()
 
     @property
     def first_batch_is_empty(self) -> bool:
-        """Whatever the replayed batch 0 says about its start, there was nothing in it."""
+        """Whether batch 0 is empty by rule, whatever start Spark passes when it replays it."""
         return not self._is_stable
 
     def _is_first(self) -> bool:
@@ -52,14 +52,14 @@ class StreamStart:
 
     @property
     def _is_certain(self) -> bool:
-        """The options alone tell it, today and tomorrow."""
+        """Whether the options alone determine the start, at any time."""
         if not isinstance(self._starting, ExplicitOffsets):
             return False
         return all(offset >= 0 for offset in self._starting.table.values())
 
     @property
     def _is_stable(self) -> bool:
-        """Later it lies in front of nothing that it lay behind before: only retention moves it."""
+        """Whether a later evaluation of the start would skip no message: only retention moves it."""
         if isinstance(self._starting, ExplicitOffsets):
             return LATEST_OFFSET not in self._starting.table.values()
         return self._starting == "earliest"

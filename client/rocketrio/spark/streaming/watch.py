@@ -1,11 +1,11 @@
-"""What a stream knows of its cluster: which queues there are and what they hold, asked again and again.
+"""Watches the cluster for a stream: which queues exist and what they hold.
 
-Two clocks: how far queues go is asked with every look, which topics, queues and brokers there are, and what queues have
-lost at their beginning, every `discoveryIntervalMs`.
+Two intervals: each poll asks for the ends of the queues. Every `discoveryIntervalMs` it also asks which topics, queues
+and brokers exist, and where the queues begin.
 
-Invariant: a look asks brokers at most once an interval, and comes to its end within seconds whoever is silent.
+Invariant: brokers are polled at most once for each interval, and a poll ends within seconds even if some do not answer.
 Invariant: a queue counts as gone only if a name server knows its master and does not route the queue there.
-Invariant: no failure ends a stream before `offsetFailureTimeoutMs` of it.
+Invariant: a failure ends a stream only if it has lasted `offsetFailureTimeoutMs`.
 """
 
 import logging
@@ -32,10 +32,10 @@ from rocketrio_protocol.errors import BrokerError, Error, NotReachable, RouteNot
 from rocketrio_protocol.message import MessageQueue
 
 LOOK_TIMEOUT: Final = 4.0
-"""Seconds for all answers of one look, and for all routes: a little more than one call may take (API_TIMEOUT)."""
+"""Seconds for all answers of one poll, and for all routes: a little more than one call may take (API_TIMEOUT)."""
 FIRST_RETRY: Final = 1.0
 MAX_RETRY: Final = 5.0
-"""Seconds after which a silent broker is asked again, doubled each time: a look waits for it, and so do all others."""
+"""Seconds before a silent broker is asked again, doubled each time: its poll, and so all others, wait for it."""
 
 logger = logging.getLogger("rocketrio.spark.stream")
 
@@ -51,13 +51,13 @@ class _Silence:
 
 @attrs.define(eq=False)
 class StreamWatch:
-    """Looks at the queues of one stream."""
+    """Polls the queues of one stream."""
 
     options: StreamOptions
     newest: dict[MessageQueue, int] = attrs.Factory(dict)
-    """The end of each queue as it was told last."""
+    """The last known end of each queue."""
     view: View = attrs.field(factory=lambda: View({}))
-    """What the last look saw."""
+    """The result of the last poll."""
     _looked_at: float = -inf
     _is_discovered: bool = False
     _discover_at: float = -inf
@@ -69,13 +69,13 @@ class StreamWatch:
 
     @property
     def is_fresh(self) -> bool:
-        """Brokers may not be asked again yet."""
+        """Whether brokers may not be polled again yet."""
         return trio.current_time() - self._looked_at < self.options.poll_interval
 
     async def look(self, client: ClientInstance, start: OffsetTable) -> View:
-        """The queues as they are now; `start` names those that the stream reads already.
+        """Poll the queues; `start` names those that the stream already reads.
 
-        Waits out the rest of the interval first. Raises BrokerUnreachable after too long an outage.
+        Wait for the rest of the interval first. Raises BrokerUnreachable if an outage has lasted too long.
         """
         await trio.sleep_until(
             max(trio.current_time(), self._looked_at + self.options.poll_interval)
@@ -96,7 +96,7 @@ class StreamWatch:
         return self.view
 
     async def look_whole(self, client: ClientInstance) -> View:
-        """All queues that there are, as they are now. Raises NotReachable while one of them cannot be asked."""
+        """Poll all existing queues. Raises NotReachable while one of them cannot be asked."""
         self._discover_at = -inf
         view = await self.look(client, {})
         silent = sorted(self._listed - set(view.held))
@@ -107,17 +107,17 @@ class StreamWatch:
         routed = {queue.topic for queue in self._listed}
         unrouted = [topic for topic in read.topics if topic not in routed]
         unrouted += [str(queue) for queue in read.assigned if queue.topic not in routed]
-        if unrouted:  # To end with nothing read would look like success.
+        if unrouted:  # An end with nothing read would look like success.
             raise NotReachable(
                 f"no name server says where {', '.join(unrouted)} is: deleted, or never made, or its brokers"
                 " are all away",
                 remedy="Start the brokers, or leave out what is not there in `subscribe` or `assign`",
             )
-        self._discover_at = -inf  # Those that are gone are known only with a start.
+        self._discover_at = -inf  # Only a start shows which queues are gone.
         return view
 
     def is_subscribed(self, queue: MessageQueue) -> bool:
-        """Whether the options mean that queue; a checkpoint may be of a time when they meant others."""
+        """Return True if the options mean that queue; a checkpoint may be from a time when they meant others."""
         read = self.options.read
         if read.assigned:
             return queue in read.assigned
@@ -164,7 +164,7 @@ class StreamWatch:
                 except Error as error:
                     failures.append(error)
                     return
-            if route is None:  # No name server knows it, which a kept route would hide.
+            if route is None:  # No name server knows it: ignore an old route.
                 unrouted.add(topic)
                 return
             client.routing.update_topic_route(topic, route)
@@ -183,7 +183,7 @@ class StreamWatch:
     async def _without_queue(
         self, client: ClientInstance, missing: list[MessageQueue]
     ) -> frozenset[MessageQueue]:
-        """Those of them whose master is there: it would tell the name server of its queues."""
+        """Return those whose master is registered: it would have registered its queues too."""
         if not missing:
             return frozenset()
         brokers = (await client.name_servers.cluster_info()).broker_addr_table
@@ -196,7 +196,7 @@ class StreamWatch:
     async def _wait_where_readers_do(
         client: ClientInstance, held: dict[MessageQueue, Seen], start: OffsetTable
     ) -> None:
-        """A new master may show less than was read: that is not lost, if it lets readers wait there."""
+        """Extend ends that lie before what was read, if a new master lets readers wait there: that is not a loss."""
         told = {queue: seen.bounds for queue, seen in held.items() if seen.is_certain}
         for queue, bounds in (await with_what_is_not_shown_yet(client, told, start)).items():
             held[queue] = attrs.evolve(held[queue], bounds=bounds)
@@ -223,13 +223,13 @@ class StreamWatch:
 
     async def _ask(self, client: ClientInstance, queue: MessageQueue) -> Seen:
         async def ask(found: FindBrokerResult) -> Seen:
-            # The older end first: retention between the two questions must not make it pass the newer.
+            # The smaller end first: retention between the two requests must not move it beyond the larger one.
             least = self._least.get(queue)
             is_old = least is not None
             if least is None or found.is_slave:
                 least = await client.api.min_offset(found.addr, queue)
             most = await client.api.max_offset(found.addr, queue)
-            if is_old and most < least:  # Made anew since.
+            if is_old and most < least:  # It was recreated.
                 least = await client.api.min_offset(found.addr, queue)
             if not found.is_slave:
                 self._least[queue] = least
@@ -255,7 +255,7 @@ class StreamWatch:
             elif now >= silence.retry_at:
                 silence.pause = min(2 * silence.pause, MAX_RETRY)
                 silence.retry_at = now + silence.pause
-            # Its routes were perhaps taken back, or it comes back elsewhere.
+            # Its routes may have been withdrawn, or it may come back at another address.
             self._discover_at = min(self._discover_at, silence.retry_at)
             if now - silence.since >= self.options.failure_timeout:
                 raise BrokerUnreachable(

@@ -1,1 +1,1 @@
-"""Writing rows as messages: from columns to requests, each acknowledged before a task ends."""
+"""Writes rows as messages: from columns to requests, each acknowledged before a task ends."""

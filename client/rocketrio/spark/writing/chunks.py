@@ -1,8 +1,8 @@
-"""Rows that are encoded, sorted into chunks: each of one topic, one queue or any, and one kind.
+"""Sorts encoded rows into chunks: each has one topic, one queue (or any), and one kind.
 
-Invariant: rows that want a queue keep their order, whatever their kinds; among rows for any queue those of a kind come
+Invariant: rows for a queue keep their order, whatever their kinds; among rows for any queue those of a kind are put
 together, so that they share batches.
-Invariant: delayed rows, and those too large for a batch, are chunks of their own.
+Invariant: delayed rows, and rows too large for a batch, are chunks of their own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,25 +24,25 @@ _KINDS: Final = 4  # two bits
 
 @attrs.define(eq=False)
 class Chunk:
-    """Rows of one lane and one kind, side by side; what is left of them."""
+    """Rows of one lane and one kind, one after the other; taken rows are removed."""
 
     sys_flag: int
     data: memoryview
     ends: Any
-    """Where each row ends in `data`."""
+    """The end of each row in `data`."""
     single: Outgoing | None = None
-    """A row that travels alone; then there is nothing else."""
+    """A row that is sent alone; the chunk then has no other rows."""
     start: int = 0
     row: int = 0
-    """The next row to take, and where it begins."""
+    """The next row to take; `start` is where it begins in `data`."""
 
     @property
     def size(self) -> int:
-        """Bytes that are left."""
+        """The number of bytes that are left."""
         return len(self.data) - self.start
 
     def take(self, size: int, count: int) -> tuple[memoryview, int]:
-        """Whole rows of at most so many bytes and so many; their number may be 0."""
+        """Take whole rows, at most `size` bytes and `count` rows; return their bytes and number, which may be 0."""
         limit = int(np.searchsorted(self.ends, self.start + size, side="right"))
         last = min(limit, self.row + count, len(self.ends))
         if last <= self.row:
@@ -56,7 +56,7 @@ class Chunk:
 def chunks(
     rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]
 ) -> Iterator[tuple[str, MessageQueue | None, Chunk]]:
-    """The rows sorted by topic, queue and, where the order does not matter, kind."""
+    """Sort the rows by topic, queue and, if the order does not matter, kind; yield them as chunks."""
     count = len(rows)
     if not count:
         return
@@ -94,7 +94,7 @@ def chunks(
 
 
 def _sort_codes(rows: Rows, places: Any) -> Any:
-    """Numbers by which rows are sorted stably; None where all rows are alike."""
+    """Return numbers by which rows are sorted stably, or None if all rows are alike."""
     if rows.topic_places is None and places is None and rows.kinds is None:
         return None
     codes = np.zeros(len(rows), np.int64)
@@ -103,13 +103,13 @@ def _sort_codes(rows: Rows, places: Any) -> Any:
     if places is not None:
         codes += (places + 1) * _KINDS
     if rows.kinds is not None:
-        # Rows for any queue have no order to keep: those of a kind share batches.
+        # Rows for any queue have no order to keep, so rows of a kind can share batches.
         codes += rows.kinds if places is None else np.where(places < 0, rows.kinds, 0)
     return codes
 
 
 def _edges(rows: Rows, codes: Any, order: Any) -> Any:
-    """Where chunks begin and end in the sorted rows."""
+    """Return where chunks begin and end in the sorted rows."""
     is_edge = np.diff(codes[order]) != 0
     if rows.kinds is not None:
         kinds = rows.kinds[order]
@@ -119,7 +119,7 @@ def _edges(rows: Rows, codes: Any, order: Any) -> Any:
 
 
 def _queue_places(rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]) -> Any:
-    """For each row the place of its queue among those of its topic, -1 for any; None where all may go anywhere."""
+    """Return each row's position in its topic's list of queues, -1 for any; None if all rows may go anywhere."""
     if rows.keys is not None:
         return _by_key(rows, queues)
     if rows.partitions is not None:

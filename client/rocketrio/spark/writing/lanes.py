@@ -1,11 +1,11 @@
-"""Where rows wait to be sent: a lane for each queue that rows want, one for those of a topic that may go anywhere.
+"""Holds rows until they are sent: one lane for each queue that rows want, one for a topic's rows for any queue.
 
     Rows -> chunks, each of one lane and one kind -> a lane -> requests of up to `sendBatchBytes`
 
-What waits while a request travels becomes the next one. All of this decides; nothing here waits or sends.
+Rows that wait while a request is under way become the next request. This module only decides; it does not wait or send.
 
-Invariant: a lane gives its rows in the order it got them; a lane of a queue has one request under way at most, so that
-rows of one sharding key keep their order whatever fails in between.
+Invariant: a lane returns its rows in the order in which they came; the lane of a queue has at most one request under
+way, so that rows of one sharding key keep their order whatever fails.
 """
 
 from collections import deque
@@ -21,19 +21,19 @@ from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.batch import decode_batch
 
 BATCH_MAX_MESSAGES: Final = 4000
-"""Messages of one request: its answer holds an id of 32 characters for each."""
+"""The largest number of messages in one request: its answer holds an id of 32 characters for each."""
 
 
 @attrs.frozen
 class Request:
-    """Messages that are sent at once."""
+    """Messages that are sent together."""
 
     outgoing: Outgoing
     count: int
     size: int
 
     def named(self, where: str = "") -> str:
-        """Its rows as the beginning of a sentence about them, with the key of the first."""
+        """Return the beginning of a sentence about its rows, with the key of the first."""
         properties = self.outgoing.properties.encode()
         if self.outgoing.is_batch:
             properties = decode_batch(self.outgoing.body)[0][2]
@@ -46,7 +46,7 @@ class Request:
 
 
 def counted(count: int, what: str) -> str:
-    """So many of it, in English."""
+    """Return `count` and the word, in the plural if necessary."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
@@ -62,11 +62,11 @@ class Lane:
 
     @property
     def is_ready(self) -> bool:
-        """Whether another request may leave."""
+        """Whether another request may be sent."""
         return bool(self.waiting) and self.in_flight < self.most_in_flight
 
     def take(self, batch_size: int) -> Request:
-        """The next request of a lane in which something waits."""
+        """Return the next request of a lane in which rows wait."""
         first = self.waiting[0]
         if first.single is not None:
             self.waiting.popleft()
@@ -96,13 +96,13 @@ class Lanes:
     batch_size: int
     max_in_flight: int
     waiting_size: int = 0
-    """Bytes in all lanes."""
+    """The number of bytes in all lanes."""
     _lanes: dict[tuple[str, MessageQueue | None], Lane] = attrs.Factory(dict)
     _turn: deque[Lane] = attrs.Factory(deque)
-    """The lanes that are ready, the one that waited longest first."""
+    """The lanes that are ready, beginning with the one that has waited longest."""
 
     def add(self, rows: Rows, queues: Mapping[str, Sequence[MessageQueue]]) -> None:
-        """Take rows in; `queues` are those of their topics, sorted. Raises RowError for a queue that is not there."""
+        """Add rows; `queues` are those of their topics, sorted. Raises RowError for a queue that does not exist."""
         for topic, queue, chunk in chunks(rows, queues):
             lane = self._lanes.get((topic, queue))
             if lane is None:
@@ -115,7 +115,7 @@ class Lanes:
                 self._turn.append(lane)
 
     def next_request(self) -> tuple[Lane, Request] | None:
-        """What may leave now, lane after lane; call `answered` when it was answered."""
+        """Return the next request, from each ready lane in turn; call `answered` after its answer."""
         if not self._turn:
             return None
         lane = self._turn.popleft()
@@ -127,7 +127,7 @@ class Lanes:
         return lane, request
 
     def answered(self, lane: Lane) -> None:
-        """A request of the lane is over."""
+        """Note that a request of the lane has ended."""
         was_ready = lane.is_ready
         lane.in_flight -= 1
         if lane.is_ready and not was_ready:

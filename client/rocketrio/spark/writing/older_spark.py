@@ -1,4 +1,4 @@
-"""PySpark 4.0, whose streaming writers get rows: made into the record batches that later versions give."""
+"""Converts rows to record batches for PySpark 4.0, whose streaming writers get rows; later versions pass batches."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -9,17 +9,17 @@ from pyspark.sql.conversion import LocalDataToArrowConversion
 from pyspark.sql.types import Row, StructType
 
 GETS_RECORD_BATCHES: Final = hasattr(datasource, "DataSourceStreamArrowWriter")
-"""Whether streaming writers do, which those of batches do in every version."""
+"""Whether streaming writers get record batches, as batch writers do in every version."""
 STREAM_WRITER: Final[type] = getattr(
     datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
 )
-"""The base of streaming writers."""
+"""The base class of streaming writers."""
 ROWS: Final = 8192
-"""Of a record batch that is made here."""
+"""The largest number of rows in a record batch that is made here."""
 
 
 def record_batches(rows: Iterator[Row], schema: StructType) -> Iterator[Any]:
-    """The rows of a task as record batches of at most `ROWS`."""
+    """Yield the rows of a task as record batches of at most `ROWS` rows."""
     while some := list(islice(rows, ROWS)):
         table = LocalDataToArrowConversion.convert(some, schema, use_large_var_types=False)
         yield from table.to_batches()

@@ -1,6 +1,6 @@
-"""The options of a write: what they are called, what they take, what they mean when left out.
+"""The options of a write: their names, values and defaults.
 
-The same for `df.write` and `df.writeStream`. Letter case does not matter; a name that is not known is refused.
+They are the same for `df.write` and `df.writeStream`. Letter case does not matter; an unknown name is refused.
 """
 
 from collections.abc import Mapping
@@ -29,16 +29,16 @@ from rocketrio_protocol.errors import LocalProtocolError
 from rocketrio_protocol.record.compression import COMPRESS_BODY_OVER
 
 SEND_BATCH_BYTES: Final = 256 * 1024
-"""Bytes of a batch. A broker gains nothing from more, and what a retry repeats is no more than this."""
+"""Bytes of a batch. Larger batches gain nothing at a broker, and a retry repeats no more than this."""
 MAX_IN_FLIGHT: Final = 16
-"""Requests of a task that are not answered yet; with the above, 4 MiB of a task wait at brokers at most."""
+"""Unanswered requests of a task; with SEND_BATCH_BYTES, at most 4 MiB of a task wait at brokers."""
 SEND_TIMEOUT: Final = 10.0
-"""Seconds. Longer than brokers wait for their disk (5 s) or a slave (3 s), whose answer says more than none."""
+"""Seconds. Longer than brokers wait for their disk (5 s) or a slave (3 s): their answer tells more than a timeout."""
 SEND_RETRIES: Final = 5
-"""As readRetries: with the pauses between them they outlast a restart of a broker."""
+"""As readRetries: with the pauses between them the attempts outlast a restart of a broker."""
 
-_LARGEST_BATCH: Final = 16 * 1024 * 1024  # of a frame by default (FRAME_SIZE_LIMIT)
-_LARGEST_MESSAGE: Final = 64 * 1024 * 1024  # What readers inflate at most (MAX_BODY_SIZE).
+_LARGEST_BATCH: Final = 16 * 1024 * 1024  # The default limit of a frame (FRAME_SIZE_LIMIT).
+_LARGEST_MESSAGE: Final = 64 * 1024 * 1024  # What readers decompress at most (MAX_BODY_SIZE).
 _MOST_IN_FLIGHT: Final = 1024
 
 WRITE_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
@@ -76,7 +76,7 @@ WRITE_OPTION_TABLE: Final[Mapping[str, OptionHelp]] = {
 """Every option of a write."""
 
 _OF_SPARK: Final = ("checkpointlocation", "queryname")
-"""What Spark itself adds to the options of a streaming write."""
+"""Options that Spark itself adds to those of a streaming write."""
 _READ_WORDS: Final = {
     name: "a read (spark.read, spark.readStream)"
     for name in READ_OPTION_TABLE
@@ -86,7 +86,7 @@ _READ_WORDS: Final = {
 
 @attrs.frozen
 class WriteOptions:
-    """A write, as asked for. Times are seconds, sizes bytes."""
+    """The options of a write. Times are seconds, sizes bytes."""
 
     name_servers: tuple[str, ...]
     topic: str | None = None
@@ -104,7 +104,7 @@ class WriteOptions:
 
 
 def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> WriteOptions:
-    """The options of a write, in any letter case. Raises OptionError naming what is wrong."""
+    """Parse the options of a write, in any letter case. Raises OptionError that names the wrong option."""
     if is_streaming:
         given = {key: text for key, text in given.items() if key.lower() not in _OF_SPARK}
     texts = known_texts(given, known=WRITE_OPTION_TABLE, what=WRITE, other_options=_READ_WORDS)
@@ -125,7 +125,7 @@ def parse_write_options(given: Mapping[str, str], *, is_streaming: bool) -> Writ
     return WriteOptions(**fields)  # type: ignore[arg-type]  # each field was made by its own reader above
 
 
-# Fields that are plain numbers: field, option, least, most.
+# Fields that are plain numbers: field, option, smallest value, largest value.
 _NUMBERS: Final = (
     ("send_batch_size", "sendBatchBytes", 1, _LARGEST_BATCH),
     ("max_in_flight", "maxInFlight", 1, _MOST_IN_FLIGHT),

@@ -1,14 +1,14 @@
-"""The properties of many messages at once, as the bytes that go on the wire, made column by column.
+"""Encodes the properties of many messages as the bytes of the wire, column by column.
 
     UNIQ_KEY 1 id 2 [KEYS 1 ... 2] [TAGS 1 ... 2] [name 1 value 2]... [stamp of the row] [DELAY 1 level 2] WAIT 1 true 2
 
-Nothing here runs once a message but where one is wrong: Arrow joins whole columns.
+Arrow joins whole columns; no Python code runs for a single message, except to find one that is wrong.
 
-Invariant: what would be torn by a separator, or is no UTF-8, is refused with the row that holds it.
-Invariant: names that RocketMQ itself gives a meaning, and stamps, never come from a map: they speak of the message that
-was read, not of this one. KEYS and TAGS do, if no column says them.
+Invariant: a value that contains a separator, or is not UTF-8, is refused with its row.
+Invariant: names with a meaning in RocketMQ, and stamps, are never taken from a map, because there they belong to the
+message that was read. KEYS and TAGS are, if no column gives them.
 Answers to: MessageDecoder.messageProperties2String.
-Unlike Java: a null or empty value is left out, as readers would leave it out.
+Unlike Java: a null or empty value is omitted, as readers would omit it.
 """
 
 from typing import Any, Final
@@ -33,11 +33,11 @@ _SYSTEM_NAMES: Final = frozenset(
 )
 
 Binaries = Any
-"""An Arrow array of binaries; pyarrow has no types."""
+"""An Arrow array of binaries; pyarrow has no type annotations."""
 
 
 class WrongRow(Exception):
-    """Row `row` of the record batch cannot be a message, because of `why`."""
+    """Row `row` of the record batch cannot become a message, because of `why`."""
 
     def __init__(self, row: int, why: str) -> None:
         super().__init__(row, why)
@@ -46,19 +46,19 @@ class WrongRow(Exception):
 
 
 def joined(*parts: Any) -> Binaries:
-    """The parts of each row, arrays or scalars, one after the other; null where one of them is."""
+    """Concatenate the parts of each row, which are arrays or scalars; null if one of them is null."""
     return pc.binary_join_element_wise(*parts, _NOTHING)
 
 
 def scalar(value: bytes) -> Any:
-    """The same bytes in every row."""
+    """Return a scalar with the same bytes for every row."""
     return pa.scalar(value, BINARY)
 
 
 def as_utf8(column: Any, what: str) -> Binaries:
-    """A column of texts or of bytes as bytes. Raises WrongRow for what is no UTF-8.
+    """Convert a column of strings or binaries to binaries. Raises WrongRow for a value that is not UTF-8.
 
-    Texts of Spark's may be that too: CAST(key AS STRING) leaves the bytes as they are.
+    Spark's strings may be invalid too: CAST(key AS STRING) leaves the bytes as they are.
     """
     binaries = column.cast(BINARY)
     try:
@@ -79,7 +79,7 @@ def _check_utf8(value: bytes | None, row: int, what: str) -> None:
 
 
 def named(name: str, column: Binaries) -> Binaries:
-    """One property of each row; nothing where the column is null or empty. Raises WrongRow."""
+    """Encode one property of each row; nothing if the column is null or empty. Raises WrongRow."""
     check_separators(column, name)
     lengths = pc.binary_length(column)
     there = pc.fill_null(pc.greater(lengths, 0), fill_value=False)
@@ -87,7 +87,7 @@ def named(name: str, column: Binaries) -> Binaries:
 
 
 def check_separators(column: Binaries, what: str) -> None:
-    """Raises WrongRow for a value that holds \\x01 or \\x02."""
+    """Raise WrongRow for a value that contains \\x01 or \\x02."""
     if (_bytes_of(column) <= _LARGEST_SEPARATOR).any():
         for row, value in enumerate(column.to_pylist()):
             if value is not None and (b"\x01" in value or b"\x02" in value):
@@ -112,10 +112,10 @@ def _offsets(column: Binaries) -> Any:
 
 
 def of_maps(column: Any, *, without: frozenset[str]) -> Binaries:
-    """All properties of each row's map, or list of headers, but those names. Raises WrongRow."""
+    """Encode all properties of each row's map, or list of headers, except those names. Raises WrongRow."""
     if pa.types.is_map(column.type):
         names, values, whole, kind = column.keys, column.items, None, "property"
-    else:  # a list of structs, as Kafka's headers are
+    else:  # A list of structs, as Kafka's headers are.
         structs = column.values
         names, values, kind = structs.field(0), structs.field(1), "header"
         whole = structs.is_valid() if structs.null_count else None
@@ -142,7 +142,7 @@ def of_maps(column: Any, *, without: frozenset[str]) -> Binaries:
     except WrongRow as wrong:
         raise WrongRow(_row_of(starts, wrong.row), wrong.why) from wrong.__cause__
     entries = pc.if_else(keep, joined(names, _NAME_END, values, _VALUE_END), _NOTHING)
-    # The entries of a row lie side by side: only the offsets say where a row ends.
+    # The entries of a row are adjacent: only the offsets show where a row ends.
     ends = _offsets(entries)[entries.offset : entries.offset + size + 1]
     return pa.Array.from_buffers(
         BINARY, len(column), [None, pa.py_buffer(ends[starts]), entries.buffers()[2]]
@@ -161,7 +161,7 @@ def _row_of(starts: Any, entry: int) -> int:
 
 
 def names_left_out(*, has_keys: bool, has_tags: bool) -> frozenset[str]:
-    """What a map cannot say, because it is RocketMQ's, a column's, or a stamp's to say."""
+    """Return the names that are not taken from a map, because RocketMQ, a column or a stamp sets them."""
     said_by_map = set()
     if not has_keys:
         said_by_map.add(PROPERTY_KEYS)
@@ -176,7 +176,7 @@ _DIGITS_END: Final = 1 << 16
 
 
 def unique_id_column(head: str, first: int, count: int) -> Binaries:
-    """`head` and four hexadecimal digits that count on from `first`: what UniqueIdGenerator makes one by one."""
+    """Return ids of `head` and four hexadecimal digits that count up from `first`, as UniqueIdGenerator makes them."""
     assert count <= _DIGITS_END, "more rows than ids of one millisecond"
     numbers = np.arange(first, first + count) & (_DIGITS_END - 1)
     digits = (numbers[:, None] >> np.array([12, 8, 4, 0])) & 15
@@ -188,6 +188,6 @@ def unique_id_column(head: str, first: int, count: int) -> Binaries:
 
 
 def fixed_size_column(data: bytes, size: int, count: int) -> Binaries:
-    """Values of one size that lie side by side."""
+    """Return a column of adjacent values that all have `size` bytes."""
     offsets = np.arange(0, size * count + 1, size, dtype=np.int32)
     return pa.Array.from_buffers(BINARY, count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])

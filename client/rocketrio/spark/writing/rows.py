@@ -1,10 +1,10 @@
-"""From a record batch to messages on the wire, by columns: each row an entry of a batch send, or a send of its own.
+"""Encodes a record batch by columns: each row becomes an entry of a batch send, or a send of its own.
 
     i32 entry size | i32 0 | i32 0 | i32 flag | i32 n | body | i16 m | properties      one row of `entries`
 
-Invariant: a row that brokers would refuse is refused here, before anything of its record batch is sent, and named.
+Invariant: a row that brokers would refuse is refused here by name, before any row of its record batch is sent.
 Answers to: MessageDecoder.encodeMessages; Validators.checkMessage.
-Unlike Java: compressed bodies share batches, with each other: a batch's sysFlag is that of all its messages.
+Unlike Java: compressed bodies share batches with each other, because a batch's sysFlag applies to all its messages.
 """
 
 from typing import Any, Final
@@ -47,9 +47,9 @@ from rocketrio_protocol.record.properties import (
 )
 
 MOST_ROWS: Final = 32_768
-"""Rows encoded at once: half of the ids that one millisecond has."""
+"""The largest number of rows encoded together: half of the ids of one millisecond."""
 PROPERTIES_ROOM: Final = 256
-"""Bytes of properties left to brokers, which add their own (CLUSTER, MSG_REGION, TRACE_ON)."""
+"""Bytes of properties reserved for brokers, which add their own (CLUSTER, MSG_REGION, TRACE_ON)."""
 
 COMPRESSED: Final = 1
 ALONE: Final = 2
@@ -65,42 +65,42 @@ _DELAYS: Final = range(len(DELAY_LEVELS) + 1)
 
 @attrs.frozen
 class Rows:
-    """Rows that are encoded, and where each wants to go. Arrays have one element a row."""
+    """Encoded rows, and where each should go. Arrays have one element for each row."""
 
     topics: tuple[str, ...]
     topic_places: Any
-    """Which of `topics`; None where there is one."""
+    """Each row's index in `topics`; None if there is only one topic."""
     entries: Binaries
     kinds: Any
-    """Bits COMPRESSED and ALONE; None where all are plain."""
+    """The bits COMPRESSED and ALONE; None if no row has either."""
     singles: dict[int, Outgoing]
-    """The rows that are ALONE."""
+    """The rows that are ALONE, by index."""
     keys: Binaries | None = None
-    """Sharding keys; null for none."""
+    """Sharding keys; null for a row without one."""
     partitions: Any = None
-    """Places in the sorted list of the topic's queues; -1 for none."""
+    """Positions in the sorted list of the topic's queues; -1 for any."""
     queue_ids: Any = None
     broker_names: list[str | None] | None = None
     task_id: int = 0
     first_row: int = 0
-    """The number of the first of them in its task."""
+    """The number in its task of the first of these rows."""
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def name_of(self, row: int) -> str:
-        """The row as an error names it."""
+        """Return the name of a row for errors."""
         ((_, _, properties),) = decode_batch(self.entries[row].as_py())
         return _row_name(self.first_row + row, self.task_id, stored_key(properties))
 
 
 def stored_key(properties: bytes) -> str | None:
-    """What KEYS says in properties as they are stored."""
+    """Return the KEYS of encoded properties, or None."""
     return decode_properties(properties).get(PROPERTY_KEYS)
 
 
 def key_shown(key: str) -> str:
-    """A key as errors show it."""
+    """Return a key as errors show it."""
     return f"key {key[:_KEYS_SHOWN]!r}"
 
 
@@ -122,7 +122,7 @@ class RowEncoder:
     _next_id: int = 0
 
     def encode(self, batch: Any) -> list[Rows]:
-        """A record batch as Rows. Raises RowError naming the first row that is wrong."""
+        """Encode a record batch. Raises RowError that names the first wrong row."""
         encoded: list[Rows] = []
         for start in range(0, batch.num_rows, MOST_ROWS):
             part = batch.slice(start, MOST_ROWS)
@@ -145,7 +145,7 @@ class RowEncoder:
         if delays is not None:
             is_alone |= delays > 0
         for place, topic in enumerate(topics):
-            if topic.startswith(RETRY_PREFIX):  # Brokers take no batches for these.
+            if topic.startswith(RETRY_PREFIX):  # Brokers accept no batches for these.
                 is_alone |= True if topic_places is None else topic_places == place
         kinds = None
         if is_alone.any() or is_compressed is not None:
@@ -186,7 +186,7 @@ class RowEncoder:
         return topics, None if len(topics) == 1 else places
 
     def _bodies(self, batch: Any) -> tuple[Binaries, Any]:
-        """The bodies, and which of them are compressed."""
+        """Return the bodies, and which of them are compressed."""
         column = batch.column(self.columns.body)
         _refuse_null(column, "its body is null; RocketMQ has no messages without a body")
         bodies = column.cast(BINARY)
@@ -243,7 +243,7 @@ class RowEncoder:
         return properties
 
     def _unique_ids(self, count: int) -> Binaries:
-        head = self.unique_ids.next()[:-_ID_DIGITS]  # with the millisecond that it is now
+        head = self.unique_ids.next()[:-_ID_DIGITS]  # with the current millisecond
         first = self._next_id
         self._next_id = (first + count) % _ID_END
         return unique_id_column(head, first, count)
@@ -251,7 +251,7 @@ class RowEncoder:
     def _numbers(
         self, batch: Any, place: int | None, allowed: range, what: str, *, missing: int
     ) -> Any:
-        """A column of whole numbers with `missing` for nulls; None where no row says anything else."""
+        """Return a column of integers with `missing` for nulls, or None if no row has another value."""
         if place is None:
             return None
         column = batch.column(place).cast(pa.int64())
@@ -304,7 +304,7 @@ def _refuse_null(column: Any, why: str) -> None:
 
 
 def _entries(bodies: Binaries, properties: Binaries, flags: Any) -> tuple[Binaries, Any]:
-    """The rows as entries of a batch, and how many bytes each has."""
+    """Return the rows as entries of a batch, and the size of each in bytes."""
     count = len(bodies)
     body_sizes = pc.binary_length(bodies).to_numpy()
     property_sizes = pc.binary_length(properties).to_numpy()

@@ -1,18 +1,18 @@
-"""The columns of a write: which of a DataFrame's columns says what of a message, and what type it may have.
+"""The columns of a write: the part of a message that each column of a DataFrame gives, and its allowed types.
 
-    body | value            binary or string; the only one that must be there
-    topic                   unless the option `topic` says it for all
+    body | value            binary or string; the only column that is required
+    topic                   unless the option `topic` gives it for all rows
     key | keys, tags        as RocketMQ's KEYS and TAGS
     properties              map<string,string>;  headers  array<struct<key,value>> as Kafka's, one of the two
-    sharding_key            rows with the same one go to the same queue, in order
-    partition               a place in the topic's sorted list of queues, as `schemaMode=kafka` numbers them
-    queue_id, broker_name   that queue of that broker; the name may be missing where one broker has the topic
+    sharding_key            rows with the same key go to the same queue, in order
+    partition               a position in the topic's sorted list of queues, as `schemaMode=kafka` numbers them
+    queue_id, broker_name   that queue of that broker; the name may be omitted if only one broker has the queue
     delay_level, flag
 
-Where a message lay in the topic it came from (its offset, its times) is known here too, and not written.
+Columns that say where a message was in its source topic (its offset, its times) are known too, but not written.
 
 Answers to: KafkaWriter.validateQuery.
-Unlike Kafka's sink: a column that nobody knows is an error, not left out; it may be a misspelt one.
+Unlike Kafka's sink: an unknown column is an error and not ignored, because it may be misspelt.
 """
 
 from collections.abc import Callable, Mapping
@@ -84,21 +84,21 @@ _ROLES: Final[Mapping[str, tuple[str, Callable[[DataType], bool], str]]] = {
     "delay_level": ("delay_level", *_WHOLE),
     "flag": ("flag", *_WHOLE),
 }
-"""Column to field of WriteColumns, what its type must be, and how an error says that."""
+"""Column to the field of WriteColumns, a check of its type, and the name of that type for errors."""
 
 NOT_WRITTEN: Final = (
     "queue_offset", "born_time", "store_time", "message_id", "unique_key", "offset_message_id",
     "sys_flag", "reconsume_times", "physical_offset", "prepared_transaction_offset", "born_host", "store_host",
     "body_crc", "store_size", "offset", "timestamp", "timestampType",
 )  # fmt: skip
-"""Columns that our source or Kafka's has and that say nothing of a message to be sent."""
+"""Columns of this source or Kafka's that give no part of a message to send."""
 
 _NOT_YET: Final = ("delay_time_ms", "deliver_time")
 
 
 @attrs.frozen
 class WriteColumns:
-    """Which column is what: its place in the DataFrame, None where there is none."""
+    """The position of each column in the DataFrame, or None if it has no such column."""
 
     body: int
     topic: int | None = None
@@ -114,7 +114,7 @@ class WriteColumns:
 
 
 def write_columns(schema: StructType, options: WriteOptions) -> WriteColumns:
-    """The columns of a write. Raises SchemaError naming the column, its type, and what is wanted."""
+    """Find the columns of a write. Raises SchemaError that names the column, its type, and what it should be."""
     by_lower = {name.lower(): name for name in _ROLES}
     ignored = {name.lower() for name in NOT_WRITTEN}
     not_yet = {name.lower() for name in _NOT_YET}
@@ -158,7 +158,7 @@ def _unknown(name: str) -> str:
 def _check_whole(
     places: Mapping[str, int], names: Mapping[str, str], options: WriteOptions
 ) -> None:
-    """What columns must, and must not, be there together."""
+    """Raise SchemaError unless all required columns exist and none exclude each other."""
     if "body" not in places:
         raise SchemaError("a column body (or value) is wanted, binary or string")
     if "topic" not in places and options.topic is None:

@@ -1,11 +1,11 @@
-"""Sending the rows of one task in the loop: requests of several lanes under way, each until a broker has stored it.
+"""Sends the rows of one task in the loop: several lanes have requests under way, each until a broker has stored it.
 
     Spark's thread                       the loop
     reads a record batch                 asks for the next one while less than two windows wait
-    encodes it by columns, gives it      sends, hears acknowledgements, sends again
-    ... the end                          waits until all are answered, tells what became of them
+    encodes it by columns, passes it     sends, receives acknowledgements, sends again
+    ... the end                          waits until all are acknowledged, then returns the totals
 
-Invariant: the end comes when every request was acknowledged; the first that cannot be ends everything.
+Invariant: the task ends when every request was acknowledged; the first request that cannot be stored ends it at once.
 Answers to: KafkaStreamDataWriter, which waits for all of its acknowledgements before it commits.
 """
 
@@ -34,16 +34,16 @@ RETRY_PAUSE: Final = 0.2
 """Seconds before a request is sent again, doubled each time, as for reads."""
 MAX_RETRY_PAUSE: Final = 5.0
 _WINDOWS: Final = 2
-"""Of `maxInFlight` batches each: what may wait here, so that there is something to send when answers come."""
+"""The number of windows of `maxInFlight` batches that may wait here, so that the next request is always ready."""
 
 FindClient: TypeAlias = Callable[[Sequence[str]], Awaitable[ClientInstance]]
-"""The client of some name servers, as ProcessRuntime.client."""
+"""Returns the client of some name servers, like ProcessRuntime.client."""
 
 logger = logging.getLogger("rocketrio.spark.write")
 
 
 class Wanted:
-    """The loop wants a record batch: what Spark's thread needs to encode one, and where to give it."""
+    """The loop's request for a record batch: what Spark's thread needs to encode one, and where to pass it."""
 
     def __init__(self, sender: "Sender", unique_ids: UniqueIdGenerator) -> None:
         self.unique_ids = unique_ids
@@ -51,11 +51,11 @@ class Wanted:
         self._token = trio.lowlevel.current_trio_token()
 
     def give(self, encoded: Sequence[Rows]) -> None:
-        """Hand rows over; from Spark's thread."""
+        """Pass rows to the loop; call this in Spark's thread."""
         self._token.run_sync_soon(self._sender.given, encoded)
 
     def end(self) -> None:
-        """There are no more; from Spark's thread."""
+        """Report that there are no more rows; call this in Spark's thread."""
         self._token.run_sync_soon(self._sender.given, None)
 
 
@@ -66,7 +66,7 @@ class Sender:
         self._client = client
         self._options = options
         self.written = Written()
-        """What was acknowledged so far; whole when `run` has returned."""
+        """What was acknowledged so far; complete when `run` has returned."""
         self._lanes = Lanes(options.send_batch_size, options.max_in_flight)
         self._room = options.send_batch_size * options.max_in_flight * _WINDOWS
         self._queues: dict[str, list[MessageQueue]] = {}
@@ -78,7 +78,7 @@ class Sender:
         self._producer: Producer
 
     def given(self, encoded: Sequence[Rows] | None) -> None:
-        """In the loop: what Spark's thread has given, or None for the end."""
+        """Take the rows that Spark's thread passed, or None for the end; runs in the loop."""
         self._is_waiting = False
         if encoded is None:
             self._has_ended = True
@@ -87,7 +87,7 @@ class Sender:
         self._news.set()
 
     async def run(self, handover: Handover[Wanted]) -> None:
-        """Ask for rows and send them, until the end was given and all are acknowledged. Raises SparkSourceError."""
+        """Ask for rows and send them until the end was passed and all are acknowledged. Raises SparkSourceError."""
         client = await self._client(self._options.name_servers)
         self._producer = _producer(client, self._options)
         wanted = Wanted(self, _unique_ids(client))
@@ -130,7 +130,7 @@ class Sender:
     # ------------------------------------------------------------------------------ one request
 
     async def _stored(self, lane: Lane, request: Request) -> SendResult:
-        """Where the request is stored, after as many attempts as may be. Raises SparkSourceError."""
+        """Send the request, repeatedly if necessary; return where it is stored. Raises SparkSourceError."""
         options, producer = self._options, self._producer
         last_broker: str | None = None
         attempt = 0
@@ -162,7 +162,7 @@ class Sender:
             await trio.sleep(_pause(attempt))
 
     def _unsafe(self, lane: Lane, request: Request, result: SendResult) -> SendResult:
-        """What to make of messages that only a master has, in the end."""
+        """Count messages that only a master has after all attempts. Raises NotStored if that is not enough."""
         if self._options.require_safe_store:
             raise NotStored(
                 f"{request.named()} stored in {result.queue}, but not safely: the broker says"
@@ -198,7 +198,7 @@ class Sender:
     # ----------------------------------------------------------------------------------- routes
 
     async def _find_queues(self, topics: Sequence[str]) -> None:
-        """The queues that the keys of each topic are spread over, as they were when the task first needed them."""
+        """Find the queues over which each topic's keys are spread; they stay the same until the task ends."""
         for topic in topics:
             attempt = 0
             while topic not in self._queues:
@@ -227,12 +227,12 @@ def _pause(attempt: int) -> float:
 
 
 def _may_pass(error: Error) -> bool:
-    """Whether the same request may be taken a little later, or by another broker."""
+    """Return True if the same request may succeed a little later, or at another broker."""
     return error.retryable or isinstance(error, RouteNotFound) or error.code in RETRY_CODES
 
 
 def _producer(client: ClientInstance, options: WriteOptions) -> Producer:
-    # Known to brokers as long as the client is open, which tasks share: no goodbye after each.
+    # It stays registered while the client is open, and tasks share the client: none unregisters it at its end.
     client.heartbeat.producers.setdefault(options.producer_group, 1)
     return Producer(
         client,
@@ -246,7 +246,7 @@ def _producer(client: ClientInstance, options: WriteOptions) -> Producer:
 
 
 def _unique_ids(client: ClientInstance) -> UniqueIdGenerator:
-    """Ids for Spark's thread, which cannot share those of the client with the loop."""
+    """Return an id generator for Spark's thread, which must not share the client's generator with the loop."""
     return UniqueIdGenerator(
         ip=client.client_id.partition("@")[0],  # as open_client makes it
         process_id=os.getpid(),

@@ -1,4 +1,4 @@
-"""The writers of the format `rocketmq`, made on the driver: wrong options, modes and columns end there.
+"""Creates the writers of the format `rocketmq` on the driver, where wrong options, modes and columns are refused.
 
 df.write.format("rocketmq").option("topic", "orders").mode("append").save()
 df.writeStream.format("rocketmq").option("topic", "orders").option("checkpointLocation", ...).start()
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def batch_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> "RocketMQWriter":
-    """The writer of `df.write`. Raises OptionError, SchemaError."""
+    """Return the writer of `df.write`. Raises OptionError, SchemaError."""
     from rocketrio.spark.writing.writer import RocketMQWriter
 
     if overwrite:
@@ -35,7 +35,7 @@ def batch_writer(
 def stream_writer(
     given: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> "RocketMQStreamWriter":
-    """The writer of `df.writeStream`. Raises OptionError, SchemaError."""
+    """Return the writer of `df.writeStream`. Raises OptionError, SchemaError."""
     from rocketrio.spark.writing.stream_writer import RocketMQStreamWriter
 
     if overwrite:

@@ -1,12 +1,12 @@
-"""Which row of which job a message is: four properties that a write stamps, by which repeats are known.
+"""Stamps each message with its row and job: four properties by which repeated rows are recognised.
 
-    SPARK_QUERY  the streaming query's id; of a batch its dedupId, or an id of this run
+    SPARK_QUERY  the streaming query's id; for a batch its dedupId, or an id of this run
     SPARK_BATCH  the number of the micro-batch; missing in a batch outside of foreachBatch
     SPARK_TASK   the partition of the DataFrame
     SPARK_ROW    the row's number in it
 
-Spark runs failed tasks again, and replays a micro-batch whose commit it lost: the rows come again, with the same stamp
-as long as the input comes in the same order. Two messages of one topic with one stamp are one row.
+Spark runs failed tasks again, and replays a micro-batch whose commit was lost: the rows come again, with the same stamp
+as long as the input comes in the same order. Two messages of one topic with one stamp are the same row.
 """
 
 import re
@@ -26,7 +26,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 
 @attrs.frozen
 class TaskStamp:
-    """What the rows of one task have in common."""
+    """What the rows of one task share."""
 
     query: str
     batch: str
@@ -34,7 +34,7 @@ class TaskStamp:
     task: int
 
     def encoded(self) -> bytes:
-        """The properties of every row, up to the number of the row."""
+        """Encode the properties of every row, up to where the number of the row follows."""
         batch = f"{SPARK_BATCH}\x01{self.batch}\x02" if self.batch else ""
         return (
             f"{SPARK_QUERY}\x01{self.query}\x02{batch}{SPARK_TASK}\x01{self.task}\x02{SPARK_ROW}\x01"
@@ -43,7 +43,7 @@ class TaskStamp:
 
 @attrs.frozen
 class RowStamp:
-    """Which row a message is; equal for all its repeats."""
+    """The row that a message came from; equal for all repeats of the row."""
 
     topic: str
     query: str
@@ -56,7 +56,7 @@ class RowStamp:
 
 
 class Stamped(Protocol):
-    """What a stamp is read from: a consumed message."""
+    """A consumed message, from which a stamp is read."""
 
     @property
     def topic(self) -> str: ...
@@ -66,7 +66,7 @@ class Stamped(Protocol):
 
 
 def row_stamp(message: Stamped) -> RowStamp | None:
-    """The stamp of a message; None for one that was not written with `dedupProperties=true`."""
+    """Return the stamp of a message, or None if it was not written with `dedupProperties=true`."""
     properties = message.properties
     query = properties.get(SPARK_QUERY)
     task, row = _number(properties.get(SPARK_TASK)), _number(properties.get(SPARK_ROW))

@@ -1,4 +1,4 @@
-"""What Spark calls to write a stream: a writer as for a batch, once for each micro-batch.
+"""The writer that Spark calls for a stream: like that of a batch, but called for each micro-batch.
 
 Answers to: KafkaStreamingWrite.
 """
@@ -30,7 +30,7 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 class RocketMQStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # a class of PySpark's
-    """Writes the micro-batches of a streaming query; Spark makes a new one for each."""
+    """Writes the micro-batches of a streaming query; Spark creates a new one for each."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -38,7 +38,7 @@ class RocketMQStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # a class of P
         self._columns = write_columns(schema, options)
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
-        """Send the rows of one task; they are stored when it returns. Raises SparkSourceError."""
+        """Send the rows of one task; they are stored when this returns. Raises SparkSourceError."""
         task = task_context()
         query, batch = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(BATCH_ID)
         assert query is not None, "Spark tells each task of a stream its query"
@@ -52,5 +52,5 @@ class RocketMQStreamWriter(STREAM_WRITER):  # type: ignore[misc]  # a class of P
         log_commit(messages, what=f"micro-batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Log what went out all the same."""
+        """Log what was sent before the failure; it stays stored."""
         log_abort(messages, what=f"micro-batch {batchId}")

@@ -1,9 +1,9 @@
-"""What Spark calls to write: `write` in a task, `commit` or `abort` on the driver when all tasks are over.
+"""The writer that Spark calls: `write` in a task, `commit` or `abort` on the driver when all tasks have ended.
 
-Every acknowledgement is awaited before `write` returns, so what is committed is stored. What a failed or repeated task
-had sent stays: rows are written at least once. `dedupProperties=true` lets readers drop what is there twice.
+`write` waits for every acknowledgement, so committed rows are stored. Messages of a failed or repeated task stay: rows
+are written at least once. With `dedupProperties=true` readers can drop repeated rows.
 
-Invariant: wrong options and columns are refused when a writer is made, on the driver; it does no I/O before `write`.
+Invariant: wrong options and columns are refused when a writer is created, on the driver; it does no I/O before `write`.
 Answers to: KafkaBatchWrite, KafkaStreamingWrite.
 """
 
@@ -26,14 +26,14 @@ from rocketrio.spark.writing.stamps import TaskStamp
 from rocketrio.spark.writing.written import Written
 
 BATCH_ID: Final = "streaming.sql.batchId"
-"""The local property of a streaming query's tasks that says which micro-batch they belong to."""
+"""The local property of a streaming query's tasks that names their micro-batch."""
 
 logger = logging.getLogger("rocketrio.spark.write")
 
 
 @attrs.frozen
 class TaskWritten(WriterCommitMessage):
-    """What one task tells the driver."""
+    """What one task reports to the driver."""
 
     task_id: int
     written: Written
@@ -48,10 +48,10 @@ class RocketMQWriter(DataSourceArrowWriter):
         self._job_id = options.stamp_id or job_id
 
     def write(self, iterator: Iterator[Any]) -> TaskWritten:
-        """Send the rows of one task; they are stored when it returns. Raises SparkSourceError."""
+        """Send the rows of one task; they are stored when this returns. Raises SparkSourceError."""
         task = task_context()
         batch = ""
-        # Within foreachBatch, each batch has rows of its own.
+        # Within foreachBatch, each micro-batch has its own row numbers.
         if self._options.stamp_id is not None:
             batch = task.getLocalProperty(BATCH_ID) or ""
         stamp = TaskStamp(self._job_id, batch, task.partitionId())
@@ -62,7 +62,7 @@ class RocketMQWriter(DataSourceArrowWriter):
         log_commit(messages, what="batch")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Log what went out all the same."""
+        """Log what was sent before the failure; it stays stored."""
         log_abort(messages, what="batch")
 
 
@@ -75,7 +75,7 @@ def task_context() -> TaskContext:
 def write_rows(
     batches: Iterator[Any], options: WriteOptions, columns: WriteColumns, stamp: TaskStamp
 ) -> TaskWritten:
-    """Encode record batches on this thread while the loop sends those before them."""
+    """Encode record batches in this thread while the loop sends the previous ones."""
     runtime = process_runtime()
     sender = Sender(runtime.client, options)
     encoder: RowEncoder | None = None
@@ -98,7 +98,7 @@ def write_rows(
 
 
 def log_commit(messages: Sequence[WriterCommitMessage | None], *, what: str) -> Written:
-    """Log the totals, and with a warning what is not as safe as brokers were to make it."""
+    """Log the totals, as a warning if some rows are stored less safely than the brokers' settings ask."""
     total, _ = _totals(messages)
     level = logging.WARNING if total.unsafe_rows else logging.INFO
     logger.log(level, "written %s tasks=%d %s", what, len(messages), total)
@@ -106,7 +106,7 @@ def log_commit(messages: Sequence[WriterCommitMessage | None], *, what: str) -> 
 
 
 def log_abort(messages: Sequence[WriterCommitMessage | None], *, what: str) -> Written:
-    """Log what is known to have gone out: it cannot be taken back."""
+    """Log what is known to have been sent, which cannot be undone."""
     total, failed = _totals(messages)
     logger.warning(
         "aborted %s; what was sent stays: failed_tasks=%d, of which nothing is known,"

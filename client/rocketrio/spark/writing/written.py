@@ -1,4 +1,4 @@
-"""What a task has written, or several: rows, bytes, and where in which queue they lie."""
+"""Counts what tasks have written: rows, bytes, and the offsets in each queue."""
 
 from typing import Final
 
@@ -19,21 +19,21 @@ class Written:
     """Bytes of bodies and properties, as sent."""
     requests: int = 0
     retries: int = 0
-    """Requests that were sent again: what they hold may be stored twice."""
+    """Requests that were sent again; their messages may be stored twice."""
     unsafe_rows: int = 0
-    """Rows that only a master has; with `requireSafeStore=false` alone."""
+    """Rows that only a master has; only with `requireSafeStore=false`."""
     offsets: dict[MessageQueue, tuple[int, int]] = attrs.Factory(dict)
-    """The first and the last offset in each queue; rows of others may lie between."""
+    """The first and the last offset in each queue; messages of other writers may lie between."""
 
     def add(self, result: SendResult, rows: int, size: int) -> None:
-        """One request was acknowledged."""
+        """Count one acknowledged request."""
         self.rows += rows
         self.size += size
         self.requests += 1
         self._reach(result.queue, result.queue_offset, result.queue_offset + rows - 1)
 
     def merge(self, other: "Written") -> None:
-        """What another task has written."""
+        """Add what another task has written."""
         self.rows += other.rows
         self.size += other.size
         self.requests += other.requests
