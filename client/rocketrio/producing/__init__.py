@@ -1,1 +1,1 @@
-"""Sending: what `open_producer` gives, single messages, pipelines, transactions and requests."""
+"""Sending messages: everything behind `open_producer`, from single messages to pipelines, transactions and requests."""

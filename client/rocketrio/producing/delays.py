@@ -1,12 +1,12 @@
-"""Delay levels: RocketMQ delays a message by one of the times in a list that its brokers have, not by any time.
+"""Delay levels: RocketMQ delays a message by one of the delays in its brokers' list, not by an arbitrary time.
 
     level  1   2   3    4    5   6   7   8   9  10  11  12  13   14   15   16  17  18
            1s  5s  10s  30s  1m  2m  3m  4m  5m  6m  7m  8m  9m  10m  20m  30m  1h  2h
 
-Invariant: a message is never due sooner than asked: the level is the shortest one that is long enough.
+Invariant: a message is never due sooner than requested: the level is the shortest one that is long enough.
 Answers to: messageDelayLevel of MessageStoreConfig, Message.setDelayTimeLevel.
-Unlike Java: a time can be given instead of a level; a level that the list lacks is refused, where brokers take their
-last one for it.
+Unlike Java: a time can be given instead of a level; a level beyond the list is refused, where brokers would use their
+last one.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ DELAY_LEVELS: Final = (
     *(_MINUTE * minutes for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
     *(_HOUR * hours for hours in (1, 2)),
 )
-"""What the levels 1 to 18 mean to a broker that was not told otherwise (messageDelayLevel)."""
+"""The delays of levels 1 to 18 of a broker with default settings (messageDelayLevel)."""
 
 
 def level_for(delay: timedelta, levels: Sequence[timedelta] = DELAY_LEVELS) -> int:
-    """The level of the shortest delay that is at least `delay`; 0, deliver at once, for none.
+    """Return the level of the shortest delay that is at least `delay`; 0 (deliver immediately) for no delay.
 
-    Raises LocalProtocolError for a delay beyond the longest level: the message would come too early. Raises ConfigError
-    for a negative one.
+    Raises LocalProtocolError for a delay beyond the longest level, because the message would arrive too early. Raises
+    ConfigError for a negative delay.
     """
     if not isinstance(delay, timedelta):
         raise ConfigError(f"{delay!r} is neither a timedelta nor a datetime")
@@ -51,7 +51,7 @@ def level_for(delay: timedelta, levels: Sequence[timedelta] = DELAY_LEVELS) -> i
 
 
 def level_until(when: datetime, now_ms: int, levels: Sequence[timedelta] = DELAY_LEVELS) -> int:
-    """The level after which it is `when` or later, if it is `now_ms` now; 0 for a time that is over.
+    """Return the level after which it is `when` or later, if the time is `now_ms` now; 0 for a time in the past.
 
     Raises as `level_for`, and ConfigError for a time without a zone.
     """
@@ -61,7 +61,7 @@ def level_until(when: datetime, now_ms: int, levels: Sequence[timedelta] = DELAY
 
 
 def check_levels(levels: Sequence[timedelta]) -> tuple[timedelta, ...]:
-    """The list, if a broker could have it. Raises ConfigError."""
+    """Return the list as a tuple. Raises ConfigError if it is empty or has a delay that is not positive."""
     list_of(timedelta, "delay_levels", levels)
     if not levels or any(length <= timedelta(0) for length in levels):
         raise ConfigError(f"delay_levels={levels!r} must be positive times, at least one")
@@ -69,7 +69,7 @@ def check_levels(levels: Sequence[timedelta]) -> tuple[timedelta, ...]:
 
 
 def check_level(level: int, levels: Sequence[timedelta]) -> None:
-    """Raises LocalProtocolError for a level that the list lacks."""
+    """Raise LocalProtocolError for a level beyond the list."""
     if not isinstance(level, int) or isinstance(level, bool) or not 0 <= level <= len(levels):
         raise LocalProtocolError(
             f"delay_level={level!r} is none of 0 to {len(levels)}",

@@ -1,8 +1,8 @@
-"""From a message to what goes on the wire: properties, compression, size checks, the request's header.
+"""Turns a message into a request: properties, compression, size checks, and the request's header.
 
-Invariant: whatever a broker would refuse for its size or its name is refused here, before anything is sent.
+Invariant: a message that a broker would refuse for its size or its topic's name is refused here, before it is sent.
 Answers to: Validators.checkMessage, DefaultMQProducerImpl.sendKernelImpl, MessageBatch.generateFromList.
-Unlike Java: a batch's header carries no unique id, because 5.3.3 would file every message of the batch under it.
+Unlike Java: a batch's header carries no unique id, because 5.3.3 would index every message of the batch by it.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ from rocketrio_protocol.record.layout import SysFlag
 from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE, PROPERTY_UNIQUE_KEY
 
 MAX_MESSAGE_SIZE: Final = 4 * 1024 * 1024
-"""Bytes of a body before compression, and of a whole batch (maxMessageSize of producer and broker)."""
+"""Maximum bytes of a body before compression, and of a whole batch (maxMessageSize of producer and broker)."""
 DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
-"""Queues asked for when a send creates its topic (defaultTopicQueueNums)."""
+"""The number of queues requested when a send creates its topic (defaultTopicQueueNums)."""
 
-_TOPIC_CACHE_SIZE: Final = 1024  # names; a producer sends to few
-_TAGS_CACHE_SIZE: Final = 1024  # tags are few
-_SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # Four bytes are the most a character takes.
+_TOPIC_CACHE_SIZE: Final = 1024  # names; a producer sends to few topics
+_TAGS_CACHE_SIZE: Final = 1024  # there are few tags
+_SURELY_SHORT: Final = MAX_PROPERTIES_SIZE // 4  # a character takes at most four bytes
 _I32_MIN: Final = -(2**31)
 _I32_MAX: Final = 2**31 - 1
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
@@ -41,12 +41,12 @@ _WAIT_NOT: Final = "WAIT\x01false\x02"
 
 
 Entry: TypeAlias = tuple[int, bytes, bytes]
-"""Flag, body and properties of one message of a batch."""
+"""The flag, body and properties of one message of a batch."""
 
 
 @attrs.define
 class Outgoing:
-    """One request's worth of messages, ready for any queue of the topic."""
+    """The messages of one request, ready for any queue of the topic."""
 
     topic: str
     body: bytes
@@ -59,7 +59,7 @@ class Outgoing:
     def header(
         self, queue: MessageQueue, *, group: str, born_time_ms: int
     ) -> SendMessageRequestHeaderV2:
-        """The request for one queue."""
+        """Return the request header for one queue."""
         header_class = (
             SendBatchMessageRequestHeader if self.is_batch else SendMessageRequestHeaderV2
         )
@@ -79,7 +79,7 @@ class Outgoing:
 
 
 def check_topic(topic: str) -> None:
-    """Raises LocalProtocolError when messages cannot be sent to a topic of this name."""
+    """Raise LocalProtocolError if messages cannot be sent to a topic of this name."""
     problem = _topic_problem(topic)
     if problem is not None:
         raise LocalProtocolError(problem, topic=topic if isinstance(topic, str) else None)
@@ -101,7 +101,7 @@ def encode_single(
     max_message_size: int = MAX_MESSAGE_SIZE,
     compress_over: int = COMPRESS_BODY_OVER,
 ) -> Outgoing:
-    """One message, compressed when that pays. Raises LocalProtocolError."""
+    """Encode one message, compressed if that makes it smaller. Raises LocalProtocolError."""
     properties = wire_properties(message, unique_id)
     body, sys_flag = message.body, 0
     _check_sizes(message, properties, max_message_size)
@@ -117,7 +117,7 @@ def encode_single(
 def encode_entry(
     message: Message, unique_id: str, max_message_size: int = MAX_MESSAGE_SIZE
 ) -> Entry:
-    """One message as an entry of a batch; batches are not compressed. Raises LocalProtocolError."""
+    """Encode one message as an entry of a batch; batches are not compressed. Raises LocalProtocolError."""
     properties = wire_properties(message, unique_id)
     body = message.body
     if type(body) is not bytes or len(body) > max_message_size or len(properties) > _SURELY_SHORT:
@@ -131,7 +131,7 @@ def encode_entry(
 
 
 def batch_problem(message: Message) -> str | None:
-    """Why a message cannot be part of a batch; None if it can."""
+    """Return why a message cannot be part of a batch; None if it can."""
     if message.delay_level:
         return "a delayed message cannot be part of a batch"
     if message.topic.startswith(RETRY_PREFIX):
@@ -146,7 +146,7 @@ def batch_outgoing(
     *,
     wait_store_ok: bool = True,
 ) -> Outgoing:
-    """Entries of `encode_entry` as one request."""
+    """Combine entries of `encode_entry` into one request."""
     properties = "" if wait_store_ok else _WAIT_NOT
     return Outgoing(topic, encode_batch(entries), properties, 0, 0, message_ids, is_batch=True)
 
@@ -157,7 +157,7 @@ def encode_messages(
     unique_ids: Sequence[str],
     max_message_size: int = MAX_MESSAGE_SIZE,
 ) -> Outgoing:
-    """Messages of one topic as one batch. Raises LocalProtocolError when they cannot be one."""
+    """Encode messages of one topic as one batch. Raises LocalProtocolError if they cannot form one."""
     if not messages:
         raise LocalProtocolError("a batch needs at least one message")
     first = messages[0]
@@ -174,7 +174,7 @@ def encode_messages(
                 "messages of one batch must have one topic and one `wait_store_ok`", topic=topic
             )
         body = message.body
-        # Like the first but for its body: most are, and cost half as much.
+        # Equal to the first message except for the body: most messages are, and this path costs half as much.
         if (
             end
             and message.tags is tags
@@ -203,7 +203,7 @@ def encode_messages(
 
 
 def wire_properties(message: Message, unique_id: str) -> str:
-    """The properties string; the common case without a map in between."""
+    """Return the properties string; the common case does not build a map."""
     keys, tags = message.keys, message.tags
     if type(tags) is not str and tags is not None and not isinstance(tags, str):
         raise LocalProtocolError(
@@ -216,7 +216,8 @@ def wire_properties(message: Message, unique_id: str) -> str:
         or not tail
         or (keys and (type(keys) is not str or _is_torn(keys)))
     ):
-        return message.encoded_properties(unique_key=unique_id)  # Raises, saying what is torn.
+        # Raises an error that names the invalid part.
+        return message.encoded_properties(unique_key=unique_id)
     if keys:
         return f"{_ID_FOLLOWS}{unique_id}\x02KEYS\x01{keys}\x02{tail}"
     return f"{_ID_FOLLOWS}{unique_id}\x02{tail}"
@@ -224,7 +225,7 @@ def wire_properties(message: Message, unique_id: str) -> str:
 
 @lru_cache(_TAGS_CACHE_SIZE)
 def _properties_tail(tags: str | None, wait_store_ok: bool) -> str:
-    """Tags and WAIT; empty for tags that cannot be stored."""
+    """Return tags and WAIT; an empty string for tags that cannot be stored."""
     wait = _WAIT if wait_store_ok else _WAIT_NOT
     if not tags:
         return wait
@@ -233,7 +234,7 @@ def _properties_tail(tags: str | None, wait_store_ok: bool) -> str:
 
 @lru_cache(_TAGS_CACHE_SIZE)
 def _plain_end(tags: str | None, wait_store_ok: bool) -> str:
-    """What follows the unique id of a message that has tags alone; empty where `encode_entry` must look at it."""
+    """Return what follows the unique id of a message that only has tags; empty if `encode_entry` must check it."""
     tail = _properties_tail(tags, wait_store_ok)
     return f"\x02{tail}" if len(tail) < _SURELY_SHORT // 2 and tail.isascii() and tail else ""
 

@@ -1,12 +1,12 @@
-"""Many messages at full speed: what is given while one batch travels becomes the next batch.
+"""Sends many messages at full speed: messages given while one batch is under way become the next batch.
 
-One worker a queue, each with one request under way, so that the order inside a queue is that of `send`. Messages
-without a key wait in one line, from which whichever worker is free takes a batch.
+Each queue has one worker with one request under way, so that messages of a queue keep the order of `send`. Messages
+without a key wait in a common line, from which any free worker takes a batch.
 
-Invariant: at most one request a queue is under way.
-Invariant: each message ends as stored or among the failures; leaving the pipeline tells.
+Invariant: at most one request per queue is under way.
+Invariant: each message ends as stored or among the failures; leaving the pipeline reports which.
 Answers to: ProduceAccumulator (5.x) and DefaultMQProducer's asynchronous sends.
-Unlike Java: no timer cuts batches; they are as large as the broker is busy.
+Unlike Java: batches are not cut by a timer; their size depends on how busy the broker is.
 """
 
 import logging
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from rocketrio.producing.producer import Producer
 
 BATCH_MAX_BYTES: Final = 128 * 1024
-"""Bytes of a full batch: beyond it a broker gains nothing, and other requests wait longer."""
+"""Bytes of a full batch: larger ones do not make a broker faster, and other requests wait longer."""
 PENDING_LIMIT: Final = 10_000
-"""Messages that may wait to be sent; as many as Java's send queue of a broker."""
+"""The number of messages that may wait to be sent; equal to Java's send queue of a broker."""
 CHECKPOINT_EVERY: Final = 128
-"""Sends without waiting after which other tasks get a turn: it is what makes batches."""
+"""The number of sends without waiting, after which other tasks get a turn: that is how batches form."""
 AVOIDED_PAUSE: Final = 0.2
-"""Seconds that the worker of a broker that failed leaves messages to the workers of others."""
+"""Seconds for which the worker of a failed broker leaves messages to the workers of other brokers."""
 FAILURE_LIMIT: Final = 10_000
-"""Messages that failed and were not taken by `take_failures`; one more ends the pipeline."""
+"""The number of failed messages that `take_failures` has not returned; one more ends the pipeline."""
 
 logger = logging.getLogger("rocketrio.producer")
 
 
 class MessagesNotStored(Error):
-    """Messages of a pipeline were not stored, or not known to be; `failures` has them, each with its error."""
+    """Messages of a pipeline were not stored, or possibly not; `failures` has them, each with its error."""
 
     def __init__(self, failures: "Sequence[SendFailure]") -> None:
         first = failures[0]
@@ -69,7 +69,7 @@ class MessagesNotStored(Error):
 
 @attrs.frozen
 class SendFailure:
-    """A message that was not stored, or not known to be."""
+    """A message that was not stored, or possibly not."""
 
     message: Message
     error: Error
@@ -77,17 +77,17 @@ class SendFailure:
 
 @attrs.frozen
 class PipelineStatistics:
-    """What a pipeline has done so far."""
+    """The counts of a pipeline."""
 
     stored: dict[SendStatus, int]
-    """Messages by how safe they are."""
+    """The number of stored messages by status."""
     failed: int
     requests: int
     pending: int
 
 
 class SendPipeline(Live):
-    """Made by `Producer.pipeline`; one task gives it messages."""
+    """The pipeline that `Producer.pipeline` makes; one task gives it messages."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class SendPipeline(Live):
         self._pending_limit = pending_limit
         self._topics: dict[str, Topic] = {}
         self._pending = 0
-        # With so many pending, other tasks get a turn first; moved on each time.
+        # With this many pending messages other tasks get a turn first; raised each time.
         self._pause_at = 0
         self._stored: Counter[SendStatus] = Counter()
         self._failures: list[SendFailure] = []
@@ -122,7 +122,7 @@ class SendPipeline(Live):
         return f"<SendPipeline pending={self._pending} failed={self._failed}>"
 
     def statistics(self) -> PipelineStatistics:
-        """Counts so far."""
+        """Return the counts so far."""
         return PipelineStatistics(dict(self._stored), self._failed, self._requests, self._pending)
 
     async def send(
@@ -132,10 +132,10 @@ class SendPipeline(Live):
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
-        """Take a message; waits only while too many wait already, and for a topic's route the first time.
+        """Take a message; wait only while the pipeline is full, and the first time for a topic's route.
 
-        Raises LocalProtocolError for a message that cannot be sent, ClosedError after the block was left. Whether it
-        was stored shows at `flush`. A cancel before it returns means that the message was not taken.
+        Raises LocalProtocolError for a message that cannot be sent, ClosedError after the block was left. `flush` waits
+        until it is known whether the message was stored. If the call is cancelled, the message was not taken.
         """
         topic = self._topics.get(message.topic)
         if topic is None or self._pending >= self._pause_at:
@@ -161,22 +161,22 @@ class SendPipeline(Live):
         worker.wake()
 
     def close(self) -> None:
-        """Take no more messages: nobody would send them."""
+        """Take no more messages, because the workers are about to end."""
         self._is_closed = True
-        self._pause_at = 0  # Whatever is pending, the next send looks.
+        self._pause_at = 0  # The next send then checks in any case.
 
     async def flush(self) -> None:
-        """Wait until everything given so far was answered or failed."""
+        """Wait until every message given so far was answered or has failed."""
         await trio.lowlevel.checkpoint()
         await self._wait_below(1)
 
     def take_failures(self) -> list[SendFailure]:
-        """The messages not stored so far; they are the caller's from here on, and leaving raises nothing for them."""
+        """Return the messages not stored so far; leaving the block does not raise for them any more."""
         failures, self._failures = self._failures, []
         return failures
 
     def raise_failures(self) -> None:
-        """Raise MessagesNotStored if there are failures that nobody took."""
+        """Raise MessagesNotStored if there are failures that `take_failures` has not returned."""
         if self._failures:
             raise MessagesNotStored(self._failures)
 
@@ -201,7 +201,7 @@ class SendPipeline(Live):
     async def _wait_below(self, pending: int) -> None:
         if self._pending < pending:
             return
-        # Whoever waits here gives nothing that a batch could wait for.
+        # A task that waits here adds no messages, so batches need not linger.
         self._in_a_hurry += 1
         try:
             for topic in self._topics.values():
@@ -274,7 +274,7 @@ class SendPipeline(Live):
                 await self._send(topic, worker, items, is_free=line is topic.free_line)
 
     def _may_take_free(self, topic: Topic, worker: Worker) -> bool:
-        # A broker that just failed leaves them to the others, if there are any.
+        # The worker of a broker that just failed leaves the messages to other workers, if there are any.
         is_avoided = self._producer.routes.is_avoided
         return not is_avoided(worker.queue) or all(is_avoided(queue) for queue in topic.by_queue)
 

@@ -1,6 +1,6 @@
-"""Messages that wait in a pipeline, in lines, and what a worker takes from them at once.
+"""The lines in which a pipeline's messages wait, and the batches that workers take from them.
 
-Invariant: a line gives messages in the order it got them.
+Invariant: a line returns messages in the order in which it got them.
 """
 
 from collections import deque
@@ -18,9 +18,9 @@ BATCH_MAX_MESSAGES: Final = 1000
 
 
 class Waiting(msgspec.Struct, gc=False, eq=False):
-    """A message that waits for its batch; `entry` is None for one that travels alone.
+    """A message that waits for its batch; `entry` is None for a message that is sent alone.
 
-    A struct that the collector of garbage does not visit: thousands wait, and nothing in a message leads back to one.
+    A struct without garbage collection: thousands wait, and messages have no reference back to their struct.
     """
 
     message: Message
@@ -31,7 +31,7 @@ class Waiting(msgspec.Struct, gc=False, eq=False):
 
     @property
     def is_odd(self) -> bool:
-        """It cannot simply share a batch with its neighbours."""
+        """Whether it cannot simply share a batch with its neighbours."""
         return self.entry is None or not self.message.wait_store_ok
 
 
@@ -43,20 +43,20 @@ class Line:
     size: int = 0
     odd_count: int = 0
     lingering: trio.lowlevel.ParkingLot = attrs.Factory(trio.lowlevel.ParkingLot)
-    """Workers that let a batch of it grow."""
+    """Workers that wait for a batch of this line to grow."""
 
     def is_full(self, batch_size: int) -> bool:
-        """Whether a batch of it would grow no more."""
+        """Return whether a batch of this line cannot grow any more."""
         return self.size >= batch_size or len(self.waiting) >= BATCH_MAX_MESSAGES
 
     def put_back(self, items: Sequence[Waiting]) -> None:
-        """They were not stored: first in line again."""
+        """Put messages that were not stored back at the front."""
         self.waiting.extendleft(reversed(items))
         self.size += sum(item.size for item in items)
         self.odd_count += sum(item.is_odd for item in items)
 
     def take(self, batch_size: int) -> list[Waiting]:
-        """What fits one request: at least one message."""
+        """Take the messages that fit one request: at least one."""
         waiting = self.waiting
         if not self.odd_count and self.size <= batch_size and len(waiting) <= BATCH_MAX_MESSAGES:
             taken = list(waiting)
@@ -81,7 +81,7 @@ class Line:
 
 @attrs.define(eq=False)
 class Worker:
-    """Sends to one queue."""
+    """The task that sends to one queue."""
 
     queue: MessageQueue
     takes_free: bool
@@ -89,14 +89,14 @@ class Worker:
     parked: trio.Event | None = None
 
     def wake(self) -> None:
-        """There is something in its line."""
+        """Wake the worker: its line has a message."""
         if self.parked is not None:
             self.parked.set()
 
 
 @attrs.define(eq=False)
 class Topic:
-    """Lines and workers of one topic."""
+    """The lines and workers of one topic."""
 
     free_line: Line = attrs.Factory(Line)
     idle: deque[Worker] = attrs.Factory(deque)
@@ -104,7 +104,7 @@ class Topic:
     is_free_served: bool = False
 
     def end_lingering(self) -> None:
-        """Whatever waits shall leave now."""
+        """Let waiting workers send their batches now."""
         for line in (self.free_line, *(worker.line for worker in self.by_queue.values())):
             line.lingering.unpark_all()
 

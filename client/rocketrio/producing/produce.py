@@ -1,4 +1,4 @@
-"""Opening a producer: its settings, and its group's name with the brokers for as long as the block runs.
+"""Opens a producer: checks its settings, and registers its group with the brokers while the block runs.
 
 Answers to: DefaultMQProducer's settings, DefaultMQProducerImpl.start and shutdown.
 """
@@ -43,23 +43,24 @@ async def open_producer(
     check_transaction: CheckTransaction | None = None,
     **client_options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Producer]:
-    """A producer that lives as long as the block.
+    """Open a producer; it is closed at the end of the block.
 
-    It uses `client`, or opens one with the remaining arguments (see `open_client`; `name_servers=` above all).
-    `timeout` bounds a send in seconds, its `retries` at other brokers included. Bodies over `compress_over` bytes are
-    compressed if that makes them smaller; `max_message_size` bytes is what a body or a batch may have before that.
+    It uses `client`, or opens one with the remaining arguments (see `open_client`; usually `name_servers=`).
+    `timeout` bounds a send in seconds, including its `retries` at other brokers. Bodies over `compress_over` bytes are
+    compressed if that makes them smaller; `max_message_size` limits the bytes of a body or a batch before compression.
     With `auto_create_topic=False` a topic that no name server knows raises RouteNotFound.
 
-    With `avoid_slow_brokers` (Java's sendLatencyFaultEnable) a broker that took long to answer, or failed, gets no
-    message without a key for a while, as long as there are others; `True` means the times of RocketMQ 5.
-    `delay_levels` is what the brokers' delay levels mean, if they were told otherwise than by default.
+    With `avoid_slow_brokers` (Java's sendLatencyFaultEnable) a broker that answered late or failed gets no messages
+    without a key for a while, as long as there are other brokers; `True` selects the times of RocketMQ 5.
+    `delay_levels` are the delays that the brokers' delay levels stand for, if the brokers are not configured with the
+    default.
 
-    `check_transaction` makes `producer.transaction` possible. It is asked, as `await check_transaction(message)`, what
-    became of a transaction of this `group` whose decision a broker has not heard, also of one of a process that died,
-    and says it by `TransactionState`. UNKNOWN, or an exception, lets the broker ask again: every 30 or 60 s, and 15
-    times in all by default; then it drops the message. It is cancelled after a minute, which counts as UNKNOWN too.
+    `check_transaction` makes `producer.transaction` possible. `await check_transaction(message)` is called if a broker
+    has not received the decision of a transaction of this `group`, including transactions of a process that died, and
+    returns a `TransactionState`. After UNKNOWN or an exception the broker asks again: every 30 or 60 s, and 15 times in
+    all by default; then it drops the message. A call is cancelled after a minute, which also counts as UNKNOWN.
 
-    Nothing is sent before the first message, so a cluster that is down shows there.
+    Nothing is sent before the first message, so an unreachable cluster is reported only then.
     """
     text("group", group)
     problem = group_name_problem(group)

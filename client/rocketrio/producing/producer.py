@@ -1,10 +1,10 @@
-"""Sending messages: one and waited for, many as one batch, or without waiting for an answer.
+"""Sends messages: one at a time, many as one batch, or without waiting for an answer.
 
-Invariant: a keyed or aimed message goes to its queue or nowhere.
-Invariant: a message counts as stored only when a master said so.
+Invariant: a message with a key or a given queue goes to that queue or nowhere.
+Invariant: a message counts as stored only when a master has confirmed it.
 Answers to: DefaultMQProducer, DefaultMQProducerImpl.sendDefaultImpl.
-Unlike Java: one `send` with keyword arguments; between attempts at the same broker there is a short pause; and an
-unknown topic can be an error instead of being created.
+Unlike Java: one `send` with keyword arguments; a short pause between attempts at the same broker; and an unknown topic
+can be an error instead of being created.
 """
 
 import logging
@@ -44,17 +44,17 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 
 SEND_RETRIES: Final = 2  # retryTimesWhenSendFailed
 SAME_BROKER_PAUSE: Final = 0.1
-"""Seconds before the second attempt at a broker that failed; the third waits twice as long."""
+"""Seconds before the second attempt at a broker that failed; the third attempt waits twice as long."""
 ROUTE_AGE: Final = 1.0
-"""Seconds for which a route is fresh after a failed send: many that fail together ask once."""
+"""Seconds for which a route counts as fresh after a failed send: many sends that fail together refresh it once."""
 LATE_ROUTE: Final = 0.2
-"""Seconds for a fresh route after a send whose time is over, for the sake of the next one."""
+"""Seconds to refresh the route after a send whose time is over, for the benefit of the next send."""
 logger = logging.getLogger("rocketrio.producer")
 
 
 @attrs.define(eq=False, repr=False)
 class Producer(Live):
-    """Sends for one producer group; made by `open_producer`. Any number of tasks may use it at once."""
+    """The producer of one group, made by `open_producer`. Any number of tasks may use it concurrently."""
 
     client: ClientInstance
     group: str
@@ -65,13 +65,13 @@ class Producer(Live):
     routes: PublishRoutes
     delay_levels: tuple[timedelta, ...] = DELAY_LEVELS
     slow_brokers: SlowBrokers | None = None
-    """With `avoid_slow_brokers` only; `routes` knows it too."""
+    """Set only with `avoid_slow_brokers`; `routes` uses it too."""
     traces: Traces | None = None
-    """With `open_client(trace=...)` only."""
+    """Set only with `open_client(trace=...)`."""
     checks_transactions: bool = False
-    """Whether it was given `check_transaction`."""
+    """Whether `check_transaction` was given."""
     is_closed: bool = False
-    """Whether its block was left."""
+    """Whether the producer's block was left."""
     _announced_to: frozenset[str] = frozenset()
 
     def __attrs_post_init__(self) -> None:
@@ -91,12 +91,12 @@ class Producer(Live):
         """Send one message and wait until a broker has stored it.
 
         Messages with the same `sharding_key` go to the same queue, and so do all with the same `queue`; they keep their
-        order if each is sent after the one before was answered. Others go to all queues in turn, and after a failure to
-        another broker.
+        order if each is sent after the previous one was answered. Other messages go to all queues in turn, and after a
+        failure to another broker.
 
-        The result's `status` tells how safe the message is. Raises LocalProtocolError when it cannot be sent at all,
-        RouteNotFound without a broker for the topic, BrokerError when brokers refuse it, NotReachable and
-        RequestTimeout when none answers in time: then it may have been stored all the same, as after a cancel.
+        The result's `status` says how safe the message is. Raises LocalProtocolError if the message cannot be sent at
+        all, RouteNotFound without a broker for the topic, BrokerError if brokers refuse it, NotReachable and
+        RequestTimeout if none answers in time: then it may have been stored nevertheless, as after a cancel.
         """
         outgoing = self.outgoing(message)
         return await self.send_outgoing(outgoing, sharding_key, queue, timeout)
@@ -109,10 +109,10 @@ class Producer(Live):
         queue: MessageQueue | None = None,
         timeout: float | None = None,
     ) -> SendResult:
-        """Send messages of one topic together: stored all or none, one after the other in one queue.
+        """Send messages of one topic together: all or none are stored, one after the other in one queue.
 
-        Raises as `send`; LocalProtocolError also for more than `max_message_size` bytes together, different topics,
-        or delayed messages. For many more than fit, see `pipeline`.
+        Raises as `send`; LocalProtocolError also if they exceed `max_message_size` bytes together, have different
+        topics, or are delayed. For more messages than fit, see `pipeline`.
         """
         if self.is_closed:
             raise self._closed()
@@ -132,7 +132,7 @@ class Producer(Live):
         sharding_key: str | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
-        """Send without asking for an answer: fast, and nobody knows whether it is stored."""
+        """Send without requesting an answer: fast, but it is not known whether the message is stored."""
         outgoing = self.outgoing(message)
         if queue is None and sharding_key is None:
             until = trio.current_time() + self.timeout
@@ -153,14 +153,13 @@ class Producer(Live):
         batch_size: int = BATCH_MAX_BYTES,
         pending_limit: int = PENDING_LIMIT,
     ) -> AsyncGenerator[SendPipeline]:
-        """For many messages: `await pipeline.send(message)` returns at once, and batches form while others travel.
+        """Open a pipeline for many messages: `await pipeline.send(message)` returns at once, and batches form.
 
-        `batch_size` bytes make a full batch; a smaller one leaves as soon as its queue is free, or `linger` seconds
-        later, unless somebody waits for it: by `flush`, at the end, or for room. At most `pending_limit` messages
-        wait; then `send` waits too. Order is kept per `sharding_key`.
-        Leaving the block waits for every answer and raises MessagesNotStored if any message was not stored.
-        An exception in the block, or a cancel, gives up what has not been answered. Raises ConfigError for numbers
-        that cannot be.
+        A full batch has `batch_size` bytes; a smaller one is sent as soon as its queue is free, or `linger` seconds
+        later, unless a task waits for it: in `flush`, at the end, or for room. At most `pending_limit` messages wait;
+        then `send` waits too. Order is kept per `sharding_key`. Leaving the block waits for every answer and raises
+        MessagesNotStored if any message was not stored. An exception in the block, or a cancel, drops the messages that
+        have no answer yet. Raises ConfigError for numbers that are out of range.
         """
         seconds("linger", linger, may_be_0=True)
         whole_number("batch_size", batch_size, least=1)
@@ -188,24 +187,25 @@ class Producer(Live):
         queue: MessageQueue | None = None,
         timeout: float | None = None,
     ) -> AbstractAsyncContextManager[Transaction]:
-        """A message that consumers get if the work of the block was done, and only then.
+        """Send a message that consumers get only if the work of the block was done.
 
             async with producer.transaction(Message("orders", b"paid")) as transaction:
                 await database.mark_paid(order, transaction.message_id)
 
-        The message is stored where nobody sees it before the block begins. An exception of the block drops it; its
-        end delivers it, or what `transaction.rollback()` or `transaction.leave_open()` have said. Needs
-        `open_producer(check_transaction=...)`, which the broker asks as long as it has heard no decision.
+        The message is stored where consumers do not see it before the block begins. An exception in the block drops it;
+        the end of the block delivers it, unless `transaction.rollback()` or `transaction.leave_open()` decided
+        otherwise. Needs `open_producer(check_transaction=...)`, which is called as long as the broker has received no
+        decision.
 
-        While the block runs the broker may ask already, after 6 s by default: not here, but in another process of the
+        The broker may already ask while the block runs, after 6 s by default: not here, but in another process of the
         group. Property CHECK_IMMUNITY_TIME_IN_SECONDS of the message gives it more time.
 
-        A cancel inside the block decides nothing, for nobody knows how far the work got: the broker asks. One that
-        comes when the block is over waits, three seconds at most, until the decision is told. The same holds for a
-        process that dies, and for a broker that cannot be reached at the end: then nothing is raised.
+        A cancel inside the block decides nothing, because it is unknown how far the work got: the broker asks. A cancel
+        after the block waits up to three seconds until the decision is sent. If the process dies, or the broker cannot
+        be reached at the end, the broker asks too: then nothing is raised.
 
-        Raises as `send`; TransactionNotBegun when the message is not stored as safely as the broker's modes ask;
-        LocalProtocolError for a delayed one. At the end BrokerError when the broker refuses the decision: the work
+        Raises as `send`; TransactionNotBegun if the message is not stored as safely as the broker's modes require;
+        LocalProtocolError for a delayed message. At the end BrokerError if the broker refuses the decision: the work
         was done, and the message is not delivered.
         """
         return transaction(self, message, sharding_key=sharding_key, queue=queue, timeout=timeout)
@@ -218,11 +218,11 @@ class Producer(Live):
         queue: MessageQueue | None = None,
         timeout: float = REQUEST_TIMEOUT,
     ) -> MessageExt:
-        """Send a message and wait for the reply of who consumes it (see `reply`), `timeout` seconds in all.
+        """Send a message and wait for its consumer's reply (see `reply`), `timeout` seconds in all.
 
-        The message is like any other, consumers get it at least once, and the first reply counts. Raises as `send`,
-        and RequestTimeout without a reply in time. After that, and after a cancel, the message may be stored and
-        worked on all the same; a reply that comes later is dropped.
+        The message is like any other: consumers get it at least once, and the first reply counts. Raises as `send`, and
+        RequestTimeout without a reply in time. After that, and after a cancel, the message may still be stored and
+        handled; a late reply is dropped.
         """
         return await request(self, message, sharding_key=sharding_key, queue=queue, timeout=timeout)
 
@@ -236,9 +236,9 @@ class Producer(Live):
     ) -> None:
         """Answer a consumed message that was sent by `request`, here or by a Java client.
 
-        Raises LocalProtocolError for a message that asks for no reply; BrokerError when no broker could hand it over,
-        mostly because who asked is gone; NotReachable. Who asked may have stopped waiting: that shows nowhere. A
-        cancel leaves open whether it was handed over.
+        Raises LocalProtocolError for a message that does not request a reply; BrokerError if no broker could push the
+        reply, usually because the requester has gone; NotReachable. If the requester merely stopped waiting, no error
+        is reported. A cancel leaves open whether the reply was pushed.
         """
         await reply(
             self,
@@ -249,10 +249,10 @@ class Producer(Live):
         )
 
     def delayed(self, message: Message, until: timedelta | datetime) -> Message:
-        """A copy of `message` that consumers get after a delay, or at an aware time: never sooner.
+        """Return a copy of `message` that consumers get after a delay, or at an aware time, never sooner.
 
-        RocketMQ's brokers delay by levels, 1 s to 2 h, so it may be later: by the shortest level that is long enough,
-        counted from when the broker stores it. Raises LocalProtocolError beyond the longest level.
+        RocketMQ's brokers delay by levels, 1 s to 2 h, so it may arrive later: the delay is the shortest level that is
+        long enough, counted from when the broker stores it. Raises LocalProtocolError beyond the longest level.
         """
         if isinstance(until, datetime):
             level = level_until(until, self.client.wall_clock.now_ms(), self.delay_levels)
@@ -261,13 +261,14 @@ class Producer(Live):
         return attrs.evolve(message, delay_level=level)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that messages of a topic go to. Raises RouteNotFound, NotReachable."""
+        """Return the queues that messages of a topic go to. Raises RouteNotFound, NotReachable."""
         return list(await self.routes.queues(topic))
 
     # -------------------------------------------------------------------------------- one request
 
     def outgoing(self, message: Message) -> Outgoing:
-        """A message as it is sent alone. Raises LocalProtocolError when no broker would take it, and ClosedError."""
+        """Encode a message to be sent alone. Raises LocalProtocolError if no broker would accept it, and
+        ClosedError."""
         if self.is_closed:
             raise self._closed()
         if not isinstance(message, Message):
@@ -305,7 +306,7 @@ class Producer(Live):
         queue: MessageQueue | None,
         timeout: float | None,
     ) -> SendResult:
-        """What `send` does with a message once it is encoded."""
+        """Send an encoded message as `send` does."""
         started = trio.current_time()
         if timeout is None:
             timeout = self.timeout
@@ -347,10 +348,11 @@ class Producer(Live):
         now: float | None = None,
         is_second: bool = False,
     ) -> SendResult:
-        """One attempt at one queue; a failure leaves the tables fresher than they were.
+        """Try once to send to one queue; refresh the route after a failure.
 
-        A broker that takes no writes, because another one is master now, costs no attempt: it has stored nothing, and
-        the message goes to that one. `addr` is the master's and `now` the time, where the caller has just looked.
+        A broker that refuses writes because another one is master now does not cost an attempt: it has stored nothing,
+        and the message goes to the new master. `addr` is the master's address and `now` the time, if the caller has
+        just got them.
         """
         client = self.client
         started = trio.current_time() if now is None else now
@@ -383,7 +385,7 @@ class Producer(Live):
             if error.stale_route:
                 until = started + timeout
                 is_refused = isinstance(error, ServiceNotAvailable)
-                # What was heard since this send began is fresh enough, for it was refused after that.
+                # A route received since this send began is fresh enough, because the refusal came later.
                 age = trio.current_time() - started if is_refused else ROUTE_AGE
                 await self._refresh(queue.topic, until=until, max_age=min(age, ROUTE_AGE))
                 master = client.routing.find_broker_address_in_publish(queue.broker_name)
@@ -393,7 +395,7 @@ class Producer(Live):
             raise
 
     async def master_of(self, queue: MessageQueue, *, until: float = inf) -> str:
-        """The address to send to. Raises RouteNotFound after a fresh route without it, or without one by `until`."""
+        """Return the master's address. Raises RouteNotFound if a fresh route lacks it, or none arrived by `until`."""
         routing = self.client.routing
         addr = routing.find_broker_address_in_publish(queue.broker_name)
         if addr is None:
@@ -408,7 +410,7 @@ class Producer(Live):
         return addr
 
     def _announce(self, addr: str) -> None:
-        # The first send to a broker brings the first heartbeat with it, not one 30 s later.
+        # The first send to a broker also sends the first heartbeat, instead of one up to 30 s later.
         self._announced_to |= {addr}
         self.client.heartbeat.wake()
 

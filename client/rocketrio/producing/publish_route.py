@@ -1,4 +1,4 @@
-"""Which queue a message goes to.
+"""Chooses the queue of a message.
 
 Invariant: a key always goes to the same queue, as long as the topic's queues stay the same.
 Answers to: TopicPublishInfo, MQFaultStrategy.selectOneMessageQueue, SelectMessageQueueByHash,
@@ -27,26 +27,26 @@ from rocketrio_protocol.errors import (
 from rocketrio_protocol.message import MessageQueue
 from rocketrio_protocol.record.java_hash import java_string_hash
 
-_KEY_CACHE_SIZE = 4096  # keys of orders, users, ...: the busy ones come again and again
+_KEY_CACHE_SIZE = 4096  # keys of orders, users, ...: the busy ones occur again and again
 TEMPLATE_MAX_AGE = 1.0
-"""Seconds between looks for the real route of a topic that a send is to create."""
+"""Seconds between checks for the real route of a topic that a send will create."""
 
 
 @attrs.define
 class _TopicQueues:
-    """The queues of one route, and whose turn it is."""
+    """The queues of one route, and the index of the next one in turn."""
 
     route: TopicRouteData
     any_of: list[MessageQueue]
     by_key: list[MessageQueue]
     turn: int
     template_until: float | None = None
-    """For a topic that a send is to create: when to look for its own route."""
+    """For a topic that a send will create: when to check for its own route."""
 
 
 @attrs.define
 class PublishRoutes:
-    """Queue choice of one producer."""
+    """The queue choice of one producer."""
 
     client: ClientInstance
     auto_create_topic: bool = True
@@ -54,26 +54,25 @@ class PublishRoutes:
     _topics: dict[str, _TopicQueues] = attrs.Factory(dict)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that may be sent to. Raises RouteNotFound, NotReachable."""
+        """Return the queues of a topic that messages may be sent to. Raises RouteNotFound, NotReachable."""
         return (await self._queues(topic)).any_of
 
     async def keyed_queues(self, topic: str, *, until: float = inf) -> list[MessageQueue]:
-        """Queues that keys are spread over. Raises as `next_queue`."""
+        """Return the queues over which keys are spread. Raises as `next_queue`."""
         return (await self._queues(topic, until)).by_key
 
     async def next_queue(
         self, topic: str, *, last_broker: str | None = None, until: float = inf
     ) -> MessageQueue:
-        """The next queue in turn; another broker than `last_broker`, where there is one.
+        """Return the next queue in turn; one of another broker than `last_broker`, if there is one.
 
-        Raises RouteNotFound, NotReachable; RequestTimeout when no name server has said by the time `until` where the
-        topic is.
+        Raises RouteNotFound, NotReachable; RequestTimeout if no name server returns the route by the time `until`.
         """
         queues = self.cached(topic) or await self._queues(topic, until)
         return self._next(queues, last_broker)
 
     def next_cached(self, topic: str) -> tuple[MessageQueue, str] | None:
-        """The next queue in turn and its master's address, if nobody must be asked and the address did not fail."""
+        """Return the next queue in turn and its master's address; None if a request is needed or the address failed."""
         queues = self.cached(topic)
         if queues is None:
             return None
@@ -89,7 +88,7 @@ class PublishRoutes:
         return first, addr
 
     def cached(self, topic: str) -> _TopicQueues | None:
-        """What is known without asking; None when the route is new or unknown."""
+        """Return the queues known without a request; None if the route is new or unknown."""
         known = self._topics.get(topic)
         if known is None:
             return None
@@ -117,7 +116,7 @@ class PublishRoutes:
         limit = None
         route = routes.get(topic)
         if route is None or not publish_queues(topic, route):
-            # Unknown, or known without a queue to send to: ask, though not with every message.
+            # The topic is unknown, or has no queue to send to: ask, but not for every message.
             await self._look_for(topic)
             route = routes.get(topic)
         if route is None:
@@ -126,7 +125,7 @@ class PublishRoutes:
         return self._remember(topic, route, limit)
 
     async def _template_route(self, topic: str) -> TopicRouteData:
-        """Where a send may go that is to make the topic."""
+        """Return the route for a send that will create the topic."""
         try:
             return await self.client.topic_route(AUTO_CREATE_TOPIC_KEY)
         except NoBrokerRegistered as error:
@@ -176,7 +175,7 @@ class PublishRoutes:
         )
 
     def is_avoided(self, queue: MessageQueue) -> bool:
-        """Whether the queue's broker has no master now, or one that just failed."""
+        """Return whether the queue's broker has no master now, or one that just failed."""
         routing = self.client.routing
         addr = routing.find_broker_address_in_publish(queue.broker_name)
         return addr is None or routing.is_avoided(addr)
@@ -191,9 +190,9 @@ def queue_in_turn(
     slow: SlowBrokers | None,
     now: float,
 ) -> MessageQueue:
-    """The first of the queues from `turn` on that nothing speaks against; what speaks least against, else.
+    """Return the first queue from `turn` on without a disadvantage; if there is none, the one with the smallest.
 
-    A broker that has just failed this very message counts more than one that failed, and that more than a slow one.
+    Worst is a broker that has just failed for this very message, then one that failed recently, then a slow one.
     """
     count = len(queues)
     others: list[MessageQueue] = []
@@ -214,7 +213,7 @@ def queue_in_turn(
 
 
 def queue_for_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """The queue of a key: Java's hash of the text, so that producers of both languages agree."""
+    """Return the queue of a key by Java's string hash, so that producers of both languages agree."""
     return queues[_key_code(key) % len(queues)]
 
 

@@ -1,12 +1,12 @@
-"""Requests by messages: one is sent to a topic, who consumes it answers, and the answer is pushed to who asked.
+"""Requests by message: one is sent to a topic, its consumer replies, and the broker pushes the reply to the requester.
 
     message with CORRELATION_ID, REPLY_TO_CLIENT, TTL ----> broker ----> consumer
     326 with the reply <---- any broker <---- 325 to a queue of <cluster>_REPLY_TOPIC
 
-Invariant: who asks is known to every master before the request is sent, so that whichever gets the reply can push it.
+Invariant: every master knows the requester before the request is sent, so that any of them can push the reply.
 Answers to: DefaultMQProducer.request, RequestFutureHolder, MessageUtil.createReplyMessage,
 ClientRemotingProcessor.receiveReplyMessage; RocketMQ reference, section 2.2.
-Unlike Java: a reply is tried at other brokers when one cannot push it; the time to wait includes the sending.
+Unlike Java: a reply is tried at other brokers if one cannot push it; the timeout includes the sending.
 """
 
 import logging
@@ -57,16 +57,16 @@ if TYPE_CHECKING:
     from rocketrio.producing.producer import Producer
 
 REQUEST_TIMEOUT: Final = 3.0
-"""Seconds for the request, the work and the reply together."""
+"""Seconds for the request, its handling and the reply together."""
 NO_HOST: Final = pack_host("0.0.0.0", 0)
-"""Stands for an address that cannot be read."""
+"""Replaces an address that cannot be parsed."""
 
 logger = logging.getLogger("rocketrio.producer")
 
 
 @attrs.define(eq=False)
 class _Expected:
-    """A reply that somebody waits for."""
+    """A reply that a task waits for."""
 
     arrived: trio.Event = attrs.Factory(trio.Event)
     reply: MessageExt | None = None
@@ -82,7 +82,7 @@ class Replies:
 
     @contextmanager
     def expecting(self, correlation_id: str) -> Iterator[_Expected]:
-        """Somebody waits as long as the block runs; what comes later is dropped."""
+        """Expect a reply while the block runs; a later reply is dropped."""
         expected = self._expected[correlation_id] = _Expected()
         try:
             yield expected
@@ -90,7 +90,7 @@ class Replies:
             del self._expected[correlation_id]
 
     def pushed(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """A broker hands a reply over. It is told that all is well also when nobody waits any more, as by Java."""
+        """Take a reply that a broker pushes; confirm it even if no task waits any more, as Java does."""
         header = request.header(PushReplyMessageRequestHeader)
         properties = decode_properties(header.properties or "")
         correlation_id = properties.get(PROPERTY_CORRELATION_ID, "")
@@ -101,7 +101,7 @@ class Replies:
                 correlation_id,
                 channel.remote_addr,
             )
-        elif expected.reply is None:  # A request that came twice may be answered twice.
+        elif expected.reply is None:  # A redelivered request may be answered twice.
             properties[PROPERTY_REPLY_MESSAGE_ARRIVE_TIME] = str(self._client.wall_clock.now_ms())
             expected.reply = _message(header, bytes(request.body), properties)
             expected.arrived.set()
@@ -116,7 +116,7 @@ async def request(
     queue: MessageQueue | None,
     timeout: float,
 ) -> MessageExt:
-    """As `Producer.request`."""
+    """Send a request as described at `Producer.request`."""
     client = producer.client
     deadline = trio.current_time() + timeout
     if client.replies is None:
@@ -153,7 +153,7 @@ async def reply(
     properties: Mapping[str, str],
     timeout: float,
 ) -> None:
-    """As `Producer.reply`."""
+    """Send a reply as described at `Producer.reply`."""
     outgoing = producer.outgoing(_reply_message(asked, body, properties))
     deadline = trio.current_time() + timeout
     last_broker: str | None = None

@@ -1,12 +1,12 @@
-"""A send as it goes on the wire, put together from bytes that all sends to a queue have in common.
+"""Encodes a send request from bytes that all sends to a queue have in common.
 
     prefix | {"code":310,"extFields":{"a":group,"b":topic,...,"e":queue,   | body
-           |    "f":...,"i":properties},"flag":0,...,"opaque":n,...}       |      the first line is made once a queue
+           |    "f":...,"i":properties},"flag":0,...,"opaque":n,...}       |      the first line is made once per queue
 
-A header object, a map of its fields and their JSON cost a send three times as much.
+A header object, a map of its fields and their JSON would make a send three times as expensive.
 
-Invariant: the bytes mean what `Outgoing.header` of the same message does, which other encodings are made of.
-Answers to: SendMessageRequestHeaderV2 and RemotingCommand.encode, for sends alone.
+Invariant: the bytes mean the same as `Outgoing.header` of the same message, from which other encodings are made.
+Answers to: SendMessageRequestHeaderV2 and RemotingCommand.encode, only for sends.
 """
 
 from functools import lru_cache
@@ -23,9 +23,9 @@ from rocketrio_protocol.commands.send import AUTO_CREATE_TOPIC_KEY
 from rocketrio_protocol.frame import FRAME_SIZE_LIMIT
 from rocketrio_protocol.message import MessageQueue
 
-_HEAD_CACHE_SIZE: Final = 4096  # queues of all topics sent to; a head has some 100 bytes
+_HEAD_CACHE_SIZE: Final = 4096  # queues of all topics sent to; a head has about 100 bytes
 _SIZE_LEFT_TO_HEADER: Final = 256 * 1024
-"""Bytes that the header of a send surely has not; a body that leaves less is measured closely."""
+"""Bytes that the header of a send never exceeds; a frame whose body leaves less room is measured exactly."""
 
 _PREFIX: Final = Struct(">iI")
 _LENGTH_SIZE: Final = 4
@@ -50,11 +50,11 @@ class SendRequest:
 
     @property
     def code(self) -> int:
-        """SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE."""
+        """The request code: SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE."""
         return _BATCH if self.outgoing.is_batch else _SINGLE
 
     def json_frame(self, opaque: int) -> bytes:
-        """The whole frame with a JSON header. Raises LocalProtocolError when peers would refuse it."""
+        """Return the whole frame with a JSON header. Raises LocalProtocolError if peers would refuse it."""
         outgoing, queue = self.outgoing, self.queue
         body = outgoing.body
         if len(body) > FRAME_SIZE_LIMIT - _SIZE_LEFT_TO_HEADER:
@@ -72,7 +72,7 @@ class SendRequest:
         return b"".join((_PREFIX.pack(_LENGTH_SIZE + size + len(body), size), header, body))
 
     def command(self) -> RemotingCommand:
-        """The same request for a connection of another encoding."""
+        """Return the same request for a connection with another encoding."""
         header = self.outgoing.header(self.queue, group=self.group, born_time_ms=self.born_time_ms)
         return RemotingCommand.request(header, self.outgoing.body)
 
@@ -84,7 +84,7 @@ class SendRequest:
 
 @lru_cache(_HEAD_CACHE_SIZE)
 def _head(code: int, group: str, topic: str, broker_name: str, queue_id: int) -> str:
-    """The header up to its sysFlag."""
+    """Return the header up to its sysFlag."""
     return (
         f'{{"code":{code},"extFields":{{"a":{_text(group)},"b":{_text(topic)}'
         f',"c":"{AUTO_CREATE_TOPIC_KEY}","d":"{DEFAULT_TOPIC_QUEUE_NUMS}","e":"{queue_id}"'

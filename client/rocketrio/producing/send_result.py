@@ -1,4 +1,4 @@
-"""What became of a send.
+"""The result of a send.
 
 Answers to: SendResult, SendStatus; RocketMQ reference, section 2.2.
 """
@@ -29,16 +29,16 @@ RETRY_CODES: Final = frozenset(
 
 
 class SendStatus(Enum):
-    """How safe a stored message is: each of these means that the master has it."""
+    """How safe a stored message is: each status means that the master has it."""
 
     SEND_OK = "SEND_OK"
-    """Flushed and replicated as far as the broker's modes ask."""
+    """Flushed and replicated as the broker's modes require."""
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """In memory; the flush to disk was not done in time."""
+    """In memory; it was not flushed to disk in time."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
     """At the master; no slave had it in time."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """At the master; no slave is near enough to wait for."""
+    """At the master; no slave is close enough to wait for."""
 
 
 _STATUS_BY_CODE = {
@@ -51,16 +51,16 @@ _STATUS_BY_CODE = {
 
 @attrs.define
 class SendResult:
-    """Where one message, or one batch of them, is stored."""
+    """Where one message, or one batch of messages, is stored."""
 
     status: SendStatus
     queue: MessageQueue
     queue_offset: int
-    """Of the message, or of the first one of a batch; the others follow it."""
+    """The offset of the message, or of the first one of a batch; the others follow it."""
     message_ids: tuple[str, ...]
-    """The ids the producer gave, one a message."""
+    """The producer's ids, one per message."""
     offset_message_ids: tuple[str, ...]
-    """The ids that say where on which broker each message lies."""
+    """The ids that contain each message's broker and position."""
     transaction_id: str | None = None
 
     @property
@@ -77,7 +77,7 @@ class SendResult:
 def read_send_result(
     answer: RemotingCommand, queue: MessageQueue, message_ids: tuple[str, ...], *, addr: str
 ) -> SendResult:
-    """The result an answer carries. Raises BrokerError when nothing was stored."""
+    """Return the result that an answer carries. Raises BrokerError if nothing was stored."""
     status = _STATUS_BY_CODE.get(answer.code)
     if status is None:
         raise broker_error(
@@ -101,5 +101,5 @@ def read_send_result(
 
 
 def is_worth_another_broker(error: Error) -> bool:
-    """Whether a failed send is tried elsewhere: not when every broker would say the same."""
+    """Return whether a failed send is tried elsewhere: not if every broker would answer the same."""
     return isinstance(error, NotReachable | RouteNotFound) or error.code in RETRY_CODES

@@ -1,14 +1,14 @@
-"""Brokers that took long to answer a send, and for how long others are preferred.
+"""Records which brokers answered sends late, and for how long other brokers are preferred.
 
     a send took at least   50 ms  100 ms  550 ms  1.8 s  3 s  5 s   15 s
-    passed over for        -      -       2 s     5 s    6 s  10 s  30 s         (5.x)
+    avoided for            -      -       2 s     5 s    6 s  10 s  30 s         (5.x)
 
-A failed send counts as ten seconds (4.x: thirty). All is done without a clock: the caller says what time it is.
+A failed send counts as ten seconds (4.x: thirty). Nothing here reads a clock: the caller passes the time.
 
-Invariant: a broker is never passed over when there is no other: then the one that is first to be fine again is taken.
+Invariant: if all brokers are avoided, the one whose pause ends first is used.
 Answers to: MQFaultStrategy and LatencyFaultToleranceImpl (sendLatencyFaultEnable); RocketMQ reference, section 9.8.
-Unlike Java: no broker is probed; and of several that are all passed over the first to be fine again is chosen, not
-one of the better half in turn.
+Unlike Java: brokers are not probed; and if all are avoided, the one whose pause ends first is chosen, not one of the
+better half in turn.
 """
 
 from bisect import bisect_right
@@ -28,21 +28,21 @@ def _ascending(table: "LatencyTable", _: object, value: Sequence[float]) -> None
 
 @attrs.frozen
 class LatencyTable:
-    """From what a send took to how long its broker is passed over, in seconds."""
+    """Maps the duration of a send to how long its broker is avoided, in seconds."""
 
     latencies: tuple[float, ...] = attrs.field(validator=_ascending)
     """latencyMax."""
     pauses: tuple[float, ...] = attrs.field(validator=_ascending)
     """notAvailableDuration, one for each of `latencies`."""
     failure: float = 10.0
-    """What a send that failed counts as."""
+    """The duration that a failed send counts as."""
 
     def __attrs_post_init__(self) -> None:
         if len(self.latencies) != len(self.pauses):
             raise ConfigError("a latency table needs as many pauses as latencies")
 
     def pause(self, latency: float) -> float:
-        """How long to pass over a broker whose answer took `latency`."""
+        """Return how long to avoid a broker whose answer took `latency` seconds."""
         place = bisect_right(self.latencies, latency)
         return self.pauses[place - 1] if place else 0.0
 
@@ -59,13 +59,13 @@ LATENCIES_5X: Final = LatencyTable(
 
 @attrs.define
 class SlowBrokers:
-    """Until when each broker is passed over; times are those of the caller's clock."""
+    """Until when each broker is avoided; times are those of the caller's clock."""
 
     table: LatencyTable
     _until: dict[str, float] = attrs.Factory(dict)
 
     def answered(self, broker_name: str, *, latency: float, now: float) -> None:
-        """A send was answered after `latency` seconds."""
+        """Note that a send was answered after `latency` seconds."""
         pause = self.table.pause(latency)
         if pause:
             self._until[broker_name] = now + pause
@@ -73,14 +73,14 @@ class SlowBrokers:
             self._until.pop(broker_name, None)
 
     def failed(self, broker_name: str, *, now: float) -> None:
-        """A send failed, or was not answered."""
+        """Note that a send failed, or was not answered."""
         self.answered(broker_name, latency=self.table.failure, now=now)
 
     def is_slow(self, broker_name: str, *, now: float) -> bool:
-        """Whether others are preferred."""
+        """Return whether other brokers are preferred."""
         until = self._until.get(broker_name)
         return until is not None and until > now
 
     def soonest_fine(self, queues: Iterable[MessageQueue]) -> MessageQueue:
-        """Of queues whose brokers are all slow, the one whose broker is first to be fine again; the first of equals."""
+        """Return the queue whose broker's pause ends first, the first of equals; all brokers must be slow."""
         return min(queues, key=lambda queue: self._until.get(queue.broker_name, 0.0))

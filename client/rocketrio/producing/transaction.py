@@ -1,15 +1,15 @@
-"""Transactions: a message that consumers get only if the work that goes with it was done.
+"""Transactions: a message that consumers get only if the work that belongs to it was done.
 
-    half message ----> broker        nobody sees it
+    half message ----> broker                  consumers do not see it
     local work
-    37 commit or rollback ----> broker        delivered, or dropped
-    39 what became of it? <---- broker        only if no 37 came: `transaction_checks.py`
+    37 commit or rollback ----> broker         delivered, or dropped
+    39 check <---- broker                      only if no 37 arrived: `transaction_checks.py`
 
-Invariant: the work begins only when the half message is as safe as the broker's modes ask.
-Invariant: what cannot be known is never decided: a cancel, or a process that dies, leaves it to the check.
+Invariant: the work begins only when the half message is as safe as the broker's modes require.
+Invariant: an unknown outcome is never decided: after a cancel, or if the process dies, the check decides.
 Answers to: DefaultMQProducerImpl.sendMessageInTransaction, endTransaction; RocketMQ reference, section 2.9.
-Unlike Java: the decision waits for the broker's answer, where Java's nobody hears of; no decision of one's own means
-commit; and a delayed transaction is refused, where Java forgets the delay.
+Unlike Java: the decision waits for the broker's answer, while Java's is oneway; a block without a decision commits; and
+a delayed transaction is refused, where Java drops the delay.
 """
 
 import logging
@@ -52,25 +52,25 @@ if TYPE_CHECKING:
     from rocketrio.producing.producer import Producer
 
 END_TIMEOUT: Final = 3.0
-"""Seconds that telling the decision may take, also under a cancel: one ordinary call."""
+"""Seconds that sending the decision may take, even under a cancel: one ordinary call."""
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 
 logger = logging.getLogger("rocketrio.producer")
 
 
 class TransactionState(Enum):
-    """What became of the local work of a transaction."""
+    """The outcome of a transaction's local work."""
 
     COMMIT = TRANSACTION_COMMIT
-    """Done: the message is delivered."""
+    """The work is done: the message is delivered."""
     ROLLBACK = TRANSACTION_ROLLBACK
-    """Not done, and never will be: the message is dropped."""
+    """The work is not done, and never will be: the message is dropped."""
     UNKNOWN = TRANSACTION_UNKNOWN
-    """Not known yet: the broker asks again later."""
+    """The outcome is not known yet: the broker asks again later."""
 
 
 class TransactionNotBegun(Error):
-    """The half message is not safe enough to do the work by it; it was rolled back, and no work was done."""
+    """The half message is not stored safely enough to begin the work; it was rolled back, and no work was done."""
 
     retryable = True
     remedy = "Begin it again; if it happens often, see to the broker's slaves and disk"
@@ -78,31 +78,31 @@ class TransactionNotBegun(Error):
 
 @attrs.define(eq=False)
 class Transaction(Live):
-    """One transaction while its block runs; made by `Producer.transaction`."""
+    """One transaction while its block runs, made by `Producer.transaction`."""
 
     message: Message
-    """What consumers are to get."""
+    """The message for the consumers."""
     sent: SendResult
-    """Where the half message is."""
+    """Where the half message is stored."""
     state: TransactionState | None = None
-    """What was decided; None as long as the block runs, and after a cancel."""
+    """The decision; None while the block runs, and after a cancel."""
     is_told: bool = False
-    """Whether the broker has confirmed the decision; where it has not, it asks `check_transaction`."""
+    """Whether the broker has confirmed the decision; if not, it asks `check_transaction`."""
 
     def __attrs_post_init__(self) -> None:
         self.born()
 
     @property
     def message_id(self) -> str:
-        """The id that consumers see, and `check_transaction`: by it the local work can be found again."""
+        """The id that consumers and `check_transaction` see; use it to find the local work again."""
         return self.sent.message_id
 
     def rollback(self) -> None:
-        """The message shall be dropped when the block ends, though no exception ends it."""
+        """Have the message dropped when the block ends, even without an exception."""
         self.state = TransactionState.ROLLBACK
 
     def leave_open(self) -> None:
-        """Nothing is decided when the block ends: the broker asks `check_transaction` in a while."""
+        """Leave the transaction undecided when the block ends: the broker asks `check_transaction` later."""
         self.state = TransactionState.UNKNOWN
 
 
@@ -115,11 +115,11 @@ async def transaction(
     queue: MessageQueue | None,
     timeout: float | None,
 ) -> AsyncGenerator[Transaction]:
-    """As `Producer.transaction`."""
+    """Run a transaction as described at `Producer.transaction`."""
     half = _half(producer, message)
     checks = producer.client.transaction_checks
     assert checks is not None
-    # From here on, not from the answer: a broker that waits for its disk or slaves may ask before it answers.
+    # This begins before the answer: a broker that waits for its disk or slaves may ask before it answers.
     with checks.working(half.message_ids[0]):
         sent = await _begin(producer, message, half, sharding_key, queue, timeout)
         open_one = Transaction(message, sent)
@@ -129,7 +129,7 @@ async def transaction(
 
 @asynccontextmanager
 async def _decided(producer: "Producer", open_one: Transaction) -> AsyncGenerator[None]:
-    """Tell the broker how the block ended."""
+    """Send the outcome of the block to the broker."""
     try:
         yield
     except Exception:
@@ -137,11 +137,11 @@ async def _decided(producer: "Producer", open_one: Transaction) -> AsyncGenerato
         try:
             await _end(producer, open_one)
         except Error as error:
-            # What went wrong in the block says more; the broker will ask.
+            # The exception of the block is more important; the broker will ask.
             logger.warning("rollback refused message_id=%s error=%s", open_one.message_id, error)
         raise
     except BaseException:
-        open_one.state = None  # A cancel: nobody knows how far the work got.
+        open_one.state = None  # A cancel: it is unknown how far the work got.
         raise
     if open_one.state is None:
         open_one.state = TransactionState.COMMIT
@@ -188,7 +188,7 @@ async def _begin(
 
 
 async def _end(producer: "Producer", ended: Transaction) -> None:
-    """Tell the broker. Raises BrokerError when it refuses; one that does not answer will ask by itself."""
+    """Send the decision. Raises BrokerError if the broker refuses it; a broker that does not answer will ask later."""
     assert ended.state is not None
     if ended.state is TransactionState.UNKNOWN:
         await trio.lowlevel.checkpoint()
@@ -204,7 +204,7 @@ async def _end(producer: "Producer", ended: Transaction) -> None:
         topic=sent.queue.topic,
         broker_name=sent.queue.broker_name,
     )
-    # The work is over: a cancel that comes now changes nothing about it.
+    # The work is over: a cancel that comes now does not change its outcome.
     until = trio.current_time() + END_TIMEOUT
     with trio.CancelScope(shield=True):
         try:

@@ -1,13 +1,14 @@
-"""Answers to brokers that ask what became of a transaction: CHECK_TRANSACTION_STATE (39).
+"""Answers brokers that ask for the outcome of a transaction: CHECK_TRANSACTION_STATE (39).
 
-A broker asks any producer of the group, again and again until one knows: also one that was started after the producer
-of the message died. For this the group makes itself known to all masters, not only to those it has sent to.
+A broker asks any producer of the group, repeatedly until one knows the outcome, including producers that were started
+after the message's producer died. Therefore the group registers with all masters, not only with those it has sent to.
 
-Invariant: a transaction is not checked here from its send to the end of its block: what is not done yet is not undone.
-Invariant: a check that fails, takes too long, or is not answered, decides nothing: the broker asks again.
-Invariant: a message is checked once at a time; the answer goes to who asked last, as an asked half message may move.
+Invariant: a transaction is not checked here from its send to the end of its block: unfinished work is not "not done".
+Invariant: a check that fails, takes too long, or is not answered decides nothing: the broker asks again.
+Invariant: each message has only one check at a time; the answer goes to the latest question, because a half message may
+move when it is checked.
 Answers to: TransactionMQProducer, ClientRemotingProcessor.checkTransactionState, TransactionListener.
-Unlike Java: several checks run at once; and a producer that has sent nothing yet is asked too.
+Unlike Java: several checks run concurrently; and a producer that has sent nothing yet is asked too.
 """
 
 import logging
@@ -36,13 +37,14 @@ from rocketrio_protocol.remoting.tasks import background_nursery
 CheckTransaction: TypeAlias = Callable[[MessageExt], Awaitable[TransactionState]]
 
 CHECKS_AT_ONCE: Final = 8
-"""Calls of `check_transaction` under way at once; each usually asks a database."""
+"""The number of concurrent calls of `check_transaction`; each usually queries a database."""
 CHECKS_WAITING_LIMIT: Final = 2000
-"""Questions that may wait for one (checkRequestHoldMax); brokers ask again what is dropped."""
+"""The number of questions that may wait (checkRequestHoldMax); brokers repeat dropped ones."""
 CHECK_TIMEOUT: Final = 60.0
-"""Seconds of one call of `check_transaction`: two rounds of a broker's. It is cancelled then, and asked for again."""
+"""Seconds that one call of `check_transaction` may take: two of the broker's rounds. Then it is cancelled, and the
+broker asks again."""
 KNOWN_RETRY: Final = 5.0
-"""Seconds between attempts to find the brokers, while no name server answers."""
+"""Seconds between attempts to find the brokers while no name server answers."""
 
 logger = logging.getLogger("rocketrio.producer")
 
@@ -59,24 +61,24 @@ class _Group:
     """The questions to one producer group."""
 
     to_check: trio.MemorySendChannel[str]
-    """Ids of messages, each once."""
+    """Message ids, each once."""
     newest: dict[str, _Question] = attrs.Factory(dict)
-    """For each message that is checked, or waits for it, who asked last."""
+    """The latest question for each message that is being checked, or waits for it."""
 
 
 class TransactionChecks:
-    """The checks of one client, by producer group; one object a client, made when the first group wants it."""
+    """The checks of one client, by producer group; created when the first group needs them."""
 
     def __init__(self, client: ClientInstance) -> None:
         self.groups: dict[str, _Group] = {}
-        """Each group's questions, by the name that brokers know it by."""
+        """Each group's questions, by the name that brokers know."""
         self._namespace = client.namespace
         self._in_work: set[str] = set()
         client.processors[int(RequestCode.CHECK_TRANSACTION_STATE)] = self.asked
 
     @contextmanager
     def working(self, message_id: str) -> Iterator[None]:
-        """A transaction is sent, or its work is under way, here: nobody is asked whether it was done."""
+        """Mark a transaction as being sent or worked on here: `check_transaction` is not called for it."""
         self._in_work.add(message_id)
         try:
             yield
@@ -84,7 +86,7 @@ class TransactionChecks:
             self._in_work.discard(message_id)
 
     def asked(self, channel: Channel, request: RemotingCommand) -> None:
-        """A broker asks; synchronous, and never answered here."""
+        """Queue a broker's question; synchronous, and never answered here."""
         header = request.header(CheckTransactionStateRequestHeader)
         messages = decode_messages(bytes(request.body), header.broker_name or "")
         if len(messages) != 1:
@@ -116,7 +118,7 @@ class TransactionChecks:
 async def checking_transactions(
     client: ClientInstance, group: str, check: CheckTransaction
 ) -> AsyncGenerator[None]:
-    """Answer for a producer group as long as the block runs. Raises ConfigError where somebody does already."""
+    """Answer for a producer group while the block runs. Raises ConfigError if another producer already does."""
     if client.transaction_checks is None:
         client.transaction_checks = TransactionChecks(client)
     groups = client.transaction_checks.groups
@@ -145,7 +147,7 @@ async def _be_known(client: ClientInstance, group: str) -> None:
             logger.info("no brokers found yet, tried again error=%s", error)
             await trio.sleep(KNOWN_RETRY)
         else:
-            return  # From here on the route is kept fresh, and each new broker hears a heartbeat.
+            return  # From now on the route is kept fresh, and each new broker gets a heartbeat.
 
 
 async def _answer_all(
@@ -194,9 +196,9 @@ async def _checked(check: CheckTransaction, message: MessageExt) -> TransactionS
     try:
         with trio.move_on_after(CHECK_TIMEOUT) as scope:
             state = await check(message)
-    except NotAwaitable:  # It would be so each time.
+    except NotAwaitable:  # Every call would fail like this.
         raise
-    except Exception:  # The application's; a broker that asks again is what helps.
+    except Exception:  # The application's exception: the broker asks again, which may help.
         logger.warning("check_transaction failed message=%r", message, exc_info=True)
         return TransactionState.UNKNOWN
     if scope.cancelled_caught:
