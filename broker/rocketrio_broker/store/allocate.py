@@ -1,6 +1,6 @@
-"""Takes disk space for the log ahead of the appends, in a worker thread.
+"""Reserves disk space for the log ahead of the appends, in a worker thread.
 
-Invariant: with this running an append finds its blocks and the next file ready; without, it makes them itself, slower.
+Invariant: while this runs an append finds its blocks and the next file ready; otherwise it makes them itself, slower.
 Answers to: AllocateMappedFileService.
 """
 
@@ -15,11 +15,11 @@ from rocketrio_broker.store.mapped_file import RESERVE_SIZE
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
-_RETRY_PAUSE: Final = 1.0  # seconds after a full disk; retention may have made room by then
+_RETRY_PAUSE: Final = 1.0  # seconds after the disk was full; retention may have made room by then
 
 
 class AllocateService:
-    """Keeps between half and one `RESERVE_SIZE` of the log reserved ahead of its end."""
+    """The service that keeps between half and one `RESERVE_SIZE` of the log reserved ahead of its end."""
 
     def __init__(self, log: CommitLog, *, disk: Disk) -> None:
         self._log = log
@@ -55,14 +55,14 @@ class AllocateService:
                 files.keep_prepared(await self._disk.run(files.prepare, start, RESERVE_SIZE))
 
     def _wake_offset(self) -> int:
-        """The end of the log at which the next space is to be taken."""
+        """Return the end of the log at which to reserve the next space."""
         files = self._log.files
         if not files.files:
             return self._log.max_offset + 1
         last = files.files[-1]
         reserved_end = last.start_offset + last.reserved
         if last.reserved >= last.size:
-            # The next file is ready, or has to be once the end comes near.
+            # The next file is ready, or must be made when the end of this one comes near.
             reserved_end = last.end_offset + (
                 RESERVE_SIZE if files.has_prepared(last.end_offset) else 0
             )

@@ -1,4 +1,4 @@
-"""The hot path of a put: checks, address, record, queue entry, marks. Plain synchronous code.
+"""The hot path of a put: checks, address, record, queue entry, positions. Plain synchronous code.
 
 Invariant: a refused put changes nothing; an accepted one is in the log and, if consumers see it, in its queue.
 Invariant: the messages of a batch lie next to each other in one file with consecutive queue offsets and one store time.
@@ -32,15 +32,15 @@ from rocketrio_protocol.record.properties import MAX_PROPERTIES_SIZE
 from rocketrio_protocol.remoting.ports import WallClock
 
 NO_ROOM_TOLD_EVERY: Final = 60.0
-"""Seconds between lines of the log about a disk that stays full."""
+"""Seconds between log lines about a disk that stays full."""
 
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
-_PUT_OK: Final = PutStatus.PUT_OK  # naming a member of an enumeration costs as much as a call
+_PUT_OK: Final = PutStatus.PUT_OK  # reading a member of an enumeration costs as much as a call
 
 
 @attrs.define
 class PutCounters:
-    """What was put since the start."""
+    """Counts of what was put since the start."""
 
     messages: int = 0
     bytes: int = 0
@@ -51,8 +51,8 @@ class PutCounters:
 class LogRoom:
     """Whether the disk has room for the log.
 
-    Clients hear of each message that is refused, the log of the broker once in `NO_ROOM_TOLD_EVERY` seconds: there may
-    be thousands a second, and small ones may find room in between.
+    Each refused message is answered with an error. The broker's own log gets one line per `NO_ROOM_TOLD_EVERY`
+    seconds: thousands may be refused each second, and small messages may still fit in between.
     """
 
     refused: int = 0
@@ -63,7 +63,7 @@ class LogRoom:
 
     @property
     def problem(self) -> str:
-        """What an operator has to know; empty while there is room."""
+        """The problem and its remedy for an operator; empty while there is room."""
         if not self.refused:
             return ""
         return (
@@ -72,7 +72,7 @@ class LogRoom:
         )
 
     def is_gone(self, error: OSError, now_ms: int) -> None:
-        """A put was refused for want of it."""
+        """Record that a put was refused because the disk is full."""
         self.refused += 1
         self._error = str(error)
         if not 0 <= now_ms - self._told_ms < NO_ROOM_TOLD_EVERY * 1000:
@@ -80,14 +80,14 @@ class LogRoom:
             _LOG.error("event=no_room refused=%d error=%s", self.refused, error)
 
     def is_there(self) -> None:
-        """A put was stored."""
+        """Record that a put was stored."""
         if self._is_told:
             _LOG.warning("event=room_again refused=%d", self.refused)
         self.refused, self._is_told = 0, False
 
 
 class Appender:
-    """Stores messages into the log and their queues."""
+    """Stores messages in the log and in their queues."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Appender:
         self._largest_record = config.mapped_file_size_commit_log - PADDING_HEAD_SIZE
 
     def append(self, put: PutMessage) -> AppendResult:
-        """Store one message."""
+        """Store one message; return its place, or a result that says why it was refused."""
         topic, body, properties = put.topic.encode(), put.body, put.properties
         born_host, store_host = put.born_host, put.store_host
         refused = self._refused(len(topic), len(body), len(properties))
@@ -167,7 +167,7 @@ class Appender:
         return AppendResult(_PUT_OK, physical_offset, size, queue_offset, store_ms, 1, end)
 
     def append_batch(self, put: PutMessage, entries: UniformEntries | MixedEntries) -> AppendResult:
-        """Store the entries of a batch as one unit; `put.properties` is added to those of each."""
+        """Store the entries of a batch as one unit; add `put.properties` to the properties of each entry."""
         topic, batch = put.topic.encode(), batch_of(entries, put.properties)
         refused = self._refused(len(topic), batch.body_size, batch.properties_size)
         key = (put.topic, put.queue_id)
@@ -198,7 +198,7 @@ class Appender:
         return AppendResult(_PUT_OK, start, size, first, store_ms, count, end, addresses)
 
     def _store_ms(self) -> int:
-        """Now, but never before the last one: a clock set back must not make times fall along a queue."""
+        """Return the current time, or the last store time if that is later: store times in a queue must not fall."""
         now_ms, last_ms = self._now_ms(), self._dispatched.store_time_ms
         return now_ms if now_ms > last_ms else last_ms
 

@@ -1,13 +1,13 @@
-"""How far the files were known to be on the disk: Apache's three times, and our exact positions beside them.
+"""The checkpoint file: how much was on the disk, as Apache's three times and as our exact positions.
 
     0 i64 physicMsgTimestamp | 8 i64 logicsMsgTimestamp | 16 i64 indexMsgTimestamp       4096 bytes
     256 8 B "rocktri2" | i64 queue position | i64 index position | i64 log begin | i64 read gate | the three times again
         | u32 CRC                                              ("rocktrio" before that: without the gate)
 
-Everything lies in the first 512 bytes, which a disk writes as one.
+All of it is in the first 512 bytes, which a disk writes as one.
 
-Invariant: a message stored at or before a time (below a position) is on the disk with its queue entry.
-Invariant: our part counts only while its copy of the times equals Apache's: it does not if Apache ran since.
+Invariant: a message stored at or before a time, or below a position, is on the disk with its queue entry.
+Invariant: our part is valid only while its copy of the times equals Apache's; they differ if Apache's broker ran since.
 Answers to: StoreCheckpoint.
 """
 
@@ -33,21 +33,21 @@ _MAGIC_WITHOUT_GATE: Final = b"rocktrio"
 
 @attrs.frozen
 class Positions:
-    """Our part of a checkpoint: addresses in the commit log, each the beginning of a record or the end."""
+    """Our part of a checkpoint: addresses in the commit log, each at the beginning of a record or at the end."""
 
     queue_position: int
-    """Below it the log is synced and every queue entry written and synced."""
+    """Below it the log is synced, and every queue entry is written and synced."""
     index_position: int
     """Below it the index is complete and synced."""
     log_begin: int
-    """Where the data of the first file begins."""
+    """Where the data of the first log file begins."""
     read_gate: int = EVERYTHING
-    """Readers had seen what ends at or before it (read_gate.py)."""
+    """Readers could see the messages that end at or before it when this was written (read_gate.py)."""
 
 
 @attrs.frozen
 class Checkpoint:
-    """What was read from the file."""
+    """The contents of the checkpoint file."""
 
     physical_timestamp_ms: int = 0
     logics_timestamp_ms: int = 0
@@ -56,12 +56,12 @@ class Checkpoint:
 
     @property
     def queue_timestamp_ms(self) -> int:
-        """Up to here log and queues are known to be on the disk."""
+        """The store time in ms up to which the log and the queues are known to be on the disk."""
         return min(self.physical_timestamp_ms, self.logics_timestamp_ms)
 
 
 def read_checkpoint(disk: Disk, path: Path) -> Checkpoint:
-    """The checkpoint of a directory; all zero if there is none."""
+    """Read the checkpoint of a directory; return one of zeros if there is none."""
     try:
         file = disk.open(path)
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def read_checkpoint(disk: Disk, path: Path) -> Checkpoint:
 
 
 def _positions(data: bytes, times: tuple[int, ...]) -> Positions | None:
-    """Our part; None where it is not there, damaged or outdated."""
+    """Return our part, or None if it is missing, damaged or outdated."""
     trailer = _TRAILER
     if data[_TRAILER_AT : _TRAILER_AT + len(_MAGIC_WITHOUT_GATE)] == _MAGIC_WITHOUT_GATE:
         trailer = _TRAILER_WITHOUT_GATE
@@ -93,7 +93,7 @@ def _positions(data: bytes, times: tuple[int, ...]) -> Positions | None:
 
 
 def write_checkpoint(disk: Disk, path: Path, checkpoint: Checkpoint) -> None:
-    """Write and sync; blocks. Apache's later fields are left as they are."""
+    """Write the checkpoint and sync it; leave Apache's later fields as they are. Blocks."""
     file = disk.open(path, create=True)
     try:
         is_new = file.size < CHECKPOINT_SIZE

@@ -1,16 +1,16 @@
-"""Compares the wall clock with the monotonic clock and with the store times of the log, and reports what does not fit.
+"""Compares the wall clock with the monotonic clock and with the log's store times, and reports discrepancies.
 
-    store time   of the last message; store times never fall, so a clock that was ahead leaves them in the future
-    settled time the lowest that the wall clock has claimed within `SETTLES_AFTER`, carried on by the monotonic clock
+    store time   of the last message; it never falls, so a clock that was ahead leaves it in the future
+    settled time the lowest time that the wall clock showed within `SETTLES_AFTER`, advanced by the monotonic clock
 
-What cannot be taken back (files deleted by age, transactions given up) goes by settled time: a clock that is ahead for
-less than a day changes nothing there. At a start the log's last store time is one of the claims, so that a machine that
-boots with a wrong clock deletes nothing in its first day.
+What cannot be undone (deleting files by age, giving up transactions) uses settled time, so a clock that is ahead for
+less than a day has no effect on it. At a start the log's last store time counts as one of the times shown: a machine
+that boots with a wrong clock deletes nothing in its first day.
 
 Invariant: settled time is never after the wall clock.
-Invariant: store time that is ahead is reported when it is found, again whenever it has lasted twice as long, and once
-when it is over.
-Answers to: nothing of Java's; there delayed messages and file ages go by the wall clock alone.
+Invariant: store time that is ahead of the clock is logged when it is found, again each time the duration has doubled,
+and once when it is over.
+Answers to: nothing in Java, where delayed messages and file ages use the wall clock alone.
 """
 
 import logging
@@ -29,30 +29,30 @@ LOOK_INTERVAL: Final = 1.0
 """Seconds between two comparisons."""
 
 JUMP_LIMIT_MS: Final = 5000
-"""Of a step of the wall clock that is reported; a clock that is only adjusted moves by a thousandth."""
+"""The smallest step of the wall clock that is reported; a clock that is being adjusted moves by a thousandth."""
 
 AHEAD_LIMIT_MS: Final = 5000
 """How far store time may be ahead of the clock before that is a problem."""
 
 SETTLES_AFTER: Final = 86_400.0
-"""Seconds that a time has to last before files are deleted and transactions given up by it."""
+"""Seconds that a time must last before it counts for deleting files and giving up transactions."""
 
 _CLAIMS: Final = 24
 _CLAIM_SECONDS: Final = SETTLES_AFTER / _CLAIMS
 
 TOLD_AGAIN_AFTER: Final = 60.0
-"""Seconds until a store time that stays ahead is reported a second time."""
+"""Seconds until a store time that stays ahead is logged a second time."""
 
 
 class ClockWatch:
-    """Watches the clock of one store."""
+    """Watches the clock for one store."""
 
     def __init__(self, dispatched: LogPosition, *, wall_clock: WallClock) -> None:
         self.problem = ""
-        """What is wrong with the clock; empty when nothing is."""
+        """What is wrong with the clock; empty if nothing is."""
         self._dispatched = dispatched
         self._wall_clock = wall_clock
-        # Wall clock minus monotonic clock, in ms: now, and the lowest of each hour.
+        # Wall clock minus monotonic clock, in ms: the current one, and the lowest of each hour.
         self._offset_ms: int | None = None
         self._claims: deque[int] = deque(maxlen=_CLAIMS + 1)
         self._next_claim = 0.0
@@ -65,7 +65,7 @@ class ClockWatch:
         return f"<ClockWatch {self.problem or 'nothing wrong'}>"
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Compare on a period until cancelled."""
+        """Compare the clocks periodically until cancelled."""
         self.look()
         task_status.started()
         async for _ in every(LOOK_INTERVAL):
@@ -73,16 +73,16 @@ class ClockWatch:
 
     @property
     def ahead_ms(self) -> int:
-        """How far the last store time is ahead of the clock; 0 when it is not."""
+        """How far the last store time is ahead of the clock, in ms; 0 if it is not."""
         return max(0, self._dispatched.store_time_ms - self._wall_clock.now_ms())
 
     def settled_ms(self) -> int:
-        """The time by which files are deleted and transactions given up."""
+        """Return the time in ms by which files are deleted and transactions given up."""
         self.look()
         return min(self._claims) + round(1000 * trio.current_time())
 
     def look(self) -> None:
-        """Compare once."""
+        """Compare the clocks once."""
         now = trio.current_time()
         offset_ms = self._wall_clock.now_ms() - round(1000 * now)
         if self._offset_ms is None:
@@ -136,7 +136,7 @@ class ClockWatch:
 
 
 def duration(milliseconds: int) -> str:
-    """A span of time for people, in its largest unit: `40 d`, `-3.5 h`, `12 s`."""
+    """Format a span of time in its largest unit: `40 d`, `-3.5 h`, `12 s`."""
     seconds = milliseconds / 1000
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if abs(seconds) >= size:

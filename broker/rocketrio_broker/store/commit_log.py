@@ -1,12 +1,12 @@
-"""The log of all messages: one growing address space of bytes, kept in mapped files.
+"""The log of all messages: one growing address space of bytes, stored in mapped files.
 
-    file: record | record | ... | padding: i32 rest of the file, i32 magic, bytes as they were
+    file: record | record | ... | padding: i32 rest of the file, i32 magic, then bytes that stay as they were
 
 Invariant: `appended` is the address after the last byte; bytes below it never change.
-Invariant: a record never spans two files; where it does not fit, padding closes the file (8 bytes are always left).
+Invariant: a record never spans two files; where it does not fit, padding ends the file (8 bytes are always left).
 Invariant: `flushed` <= `appended`; everything below `flushed` survives a power cut.
 Answers to: CommitLog, MappedFileQueue.appendMessage, DefaultMessageStore.appendToCommitLog.
-Unlike Java: store timestamps never fall, also when the clock does; searching by time relies on it.
+Unlike Java: store timestamps never fall, even when the clock does; searching by time relies on it.
 """
 
 from pathlib import Path
@@ -34,7 +34,7 @@ _STORE_TIME: Final = head_structs("store_time")
 
 
 class CommitLog:
-    """The bytes of all messages in the order they came."""
+    """The bytes of all messages, in the order in which they were stored."""
 
     def __init__(self, directory: Path, file_size: int, *, disk: Disk) -> None:
         self.files = MappedFileQueue(disk, directory, file_size)
@@ -42,9 +42,9 @@ class CommitLog:
         self.appended = Watermark()
         self.flushed = Watermark()
         self.begin_offset = 0
-        """Where the data of the first file begins: past its start where a slave joined in the middle of a file."""
+        """Where the data of the first file begins: after the file's start if a slave joined in the middle of it."""
         self.truncations = 0
-        """How often the end went back: whoever works on a range checks that it did not meanwhile."""
+        """How often the end moved back; code that works on a range checks that this stayed the same."""
         self._file: MappedFile | None = None
         self._position = 0
 
@@ -53,7 +53,7 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """The lowest address with data; the end when there is none."""
+        """The lowest address with data; the end if there is none."""
         return max(self.begin_offset, self.files.first_offset)
 
     @property
@@ -67,9 +67,9 @@ class CommitLog:
     # --- writing -----------------------------------------------------------------------------
 
     def claim(self, size: int) -> int:
-        """The address of the next record of `size` bytes; closes the file with padding if it does not fit.
+        """Return the address of the next record of `size` bytes; end the file with padding if it does not fit.
 
-        Raises `OSError` when the disk has no room; the log is as before then.
+        Raises `OSError` if the disk has no room; the log is then unchanged.
         """
         file = self._file
         end = self._position + size
@@ -81,7 +81,7 @@ class CommitLog:
         return file.start_offset + self._position
 
     def append(self, data: Buffer) -> int:
-        """Store at the address `claim` gave for this size; returns the new end."""
+        """Store `data` at the address that `claim` returned for its size; return the new end."""
         file = self._file
         assert file is not None
         end = self._position + len(data)
@@ -93,18 +93,18 @@ class CommitLog:
 
     def _roll(self, file: MappedFile | None) -> MappedFile:
         start = file.end_offset if file is not None else self.appended.value
-        # The new file first: if the disk is full nothing has changed.
+        # Make the new file first: if the disk is full nothing has changed.
         new_file = self.files.add_file(start - start % self.file_size, RESERVE_SIZE)
         if file is not None and self._position < file.size:
             padding = encode_padding(file.size - self._position)
             file.mapping[self._position : self._position + len(padding)] = padding
             self.appended.advance(file.end_offset)
-        # The first file of a log can begin in the middle: an emptied slave goes on where it stood.
+        # The first file of a log can begin in the middle: an emptied slave continues at its old address.
         self._file, self._position = new_file, start - new_file.start_offset
         return new_file
 
     def append_raw(self, offset: int, data: Buffer) -> None:
-        """Store bytes as they are at exactly the end; into an empty log at any address."""
+        """Store bytes unchanged at exactly the end, or in an empty log at any address."""
         view = memoryview(data)
         if self.is_empty and offset != self.appended.value:
             self._begin_at(offset)
@@ -136,7 +136,7 @@ class CommitLog:
         self.flushed.reset(offset)
 
     def set_end(self, end: int) -> None:
-        """Go on from here: recovery found the end, or a slave gives up what its master does not have."""
+        """Continue at `end`: recovery found the end there, or a slave discards what its master does not have."""
         self._file = self.files.file_at(end) if end > self.files.first_offset else None
         last = self.files.files[-1] if self.files.files else None
         if self._file is None and last is not None:
@@ -149,7 +149,7 @@ class CommitLog:
             self.flushed.reset(end)
 
     def truncate(self, end: int) -> None:
-        """Forget everything from `end` on, on the disk as well."""
+        """Remove everything from `end` on, on the disk too."""
         self.truncations += 1
         self.files.truncate(end)
         if not self.files.files:
@@ -159,7 +159,7 @@ class CommitLog:
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int) -> memoryview | None:
-        """Up to `max_bytes` from one file; None where there is no data."""
+        """Return up to `max_bytes` from one file, or None if the log has no data at `offset`."""
         end = self.appended.value
         if not self.min_offset <= offset < end:
             return None
@@ -170,7 +170,7 @@ class CommitLog:
         return file.view[position : min(position + max_bytes, end - file.start_offset, file.size)]
 
     def record(self, offset: int, size: int) -> memoryview | None:
-        """`size` bytes at an address that a queue or the index names; None if they are gone or not there yet."""
+        """Return `size` bytes at an address from a queue or the index; None if they are deleted or not there yet."""
         if offset < self.min_offset or offset + size > self.appended.value:
             return None
         file = self.files.file_at(offset)
@@ -180,25 +180,25 @@ class CommitLog:
         return file.view[position : position + size] if position + size <= file.size else None
 
     def record_at(self, offset: int) -> memoryview | None:
-        """The record that begins at this address; None if none does."""
+        """Return the record that begins at this address, or None if none does."""
         head = self.read(offset, RECORD_OVERHEAD)
         if head is None or len(head) < RECORD_OVERHEAD:
             return None
         size, magic = SIZE_AND_MAGIC.unpack_from(head)
         if magic not in MAGICS or size < RECORD_OVERHEAD:
             return None
-        # Any bytes could look like a head: the address inside the record decides.
+        # Any bytes could look like a head; the address inside the record decides.
         return (
             self.record(offset, size) if _PHYSICAL_OFFSET.unpack_from(head)[0] == offset else None
         )
 
     def store_timestamp_at(self, offset: int) -> int | None:
-        """When the record at this address was stored, in ms; None if there is no record."""
+        """Return when the record at this address was stored, in ms; None without a record."""
         record = self.record_at(offset)
         return None if record is None else store_timestamp(record)
 
 
 def store_timestamp(record: memoryview) -> int:
-    """The time of storing inside a record, in ms."""
+    """Return the store time inside a record, in ms."""
     (sys_flag,) = _SYS_FLAG.unpack_from(record)
     return int(_STORE_TIME[sys_flag & HOSTS_IPV6_MASK].unpack_from(record)[0])

@@ -13,7 +13,7 @@ from attrs import validators
 from rocketrio_protocol.errors import ConfigError
 
 QUEUE_ENTRY_SIZE = 20
-_SMALLEST_LOG_FILE = 4096  # one page; smaller files serve nobody
+_SMALLEST_LOG_FILE = 4096  # one page; smaller files are of no use
 _HOUR = re.compile(r"[01]?[0-9]|2[0-3]")
 _DELAY_LEVELS = re.compile(r"[1-9]\d*[smhd](\s+[1-9]\d*[smhd])*")
 _LARGEST_FILE = 0x7FFFFFFF  # the size word of padding is a signed 32-bit number
@@ -29,7 +29,7 @@ _not_negative = validators.ge(0)
 
 @attrs.frozen(kw_only=True)
 class StoreConfig:
-    """How messages are kept."""
+    """The settings for storing messages."""
 
     mapped_file_size_commit_log: int = _field(
         1 << 30,
@@ -162,7 +162,7 @@ class StoreConfig:
             )
 
     def memory_size(self, physical_memory: int) -> int:
-        """Bytes at the end of the log that count as being in memory."""
+        """Return how many bytes at the end of the log count as being in memory."""
         if self.access_message_in_memory_max_bytes is not None:
             return self.access_message_in_memory_max_bytes
         return int(physical_memory * self.access_message_in_memory_max_ratio / 100)

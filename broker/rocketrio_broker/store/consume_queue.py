@@ -1,16 +1,16 @@
-"""One consume queue: where the messages of a (topic, queue id) lie in the commit log.
+"""One consume queue: the places of the messages of one (topic, queue id) in the commit log.
 
-    entry: i64 physical offset | i32 record size | i64 tags code       20 bytes; files of equally many
+    entry: i64 physical offset | i32 record size | i64 tags code       20 bytes; all files have the same entry count
     filler: 0 | 0x7FFFFFFF | 0                  before the first entry of the first file
             address before it | 0x7FFFFFFF | 0  where messages are missing in the middle
 
-New entries wait in memory (`_tail`), and are written by position once there are many, or a checkpoint is due: one at a
-time each would cost as much as the rest of its send.
+New entries wait in memory (`_tail`). They are written together, when there are many or a checkpoint is due: writing
+each one by itself would cost as much as the rest of its send.
 
-Invariant: entry `n` stands at byte 20 n of the queue; `max_offset` is the number of the next one.
-Invariant: files have their full length, zeros after the last entry, as an Apache broker expects them.
+Invariant: entry `n` is at byte 20 n of the queue; `max_offset` is the number of the next one.
+Invariant: files have their full length, with zeros after the last entry, as an Apache broker expects them.
 Answers to: ConsumeQueue.
-Unlike Java: files are not mapped; a gap is filled with fillers instead of shifting all later entries.
+Unlike Java: files are not mapped; a gap is filled with fillers instead of moving all later entries.
 """
 
 import contextlib
@@ -27,18 +27,18 @@ from rocketrio_broker.store.open_files import OpenFiles
 
 ENTRY: Final = Struct(">qiq")
 ENTRY_TYPE: Final = np.dtype([("address", ">i8"), ("size", ">i4"), ("code", ">i8")])
-"""The same for many entries at once."""
+"""The layout of `ENTRY` as a numpy type, for many entries at once."""
 FILLER_SIZE: Final = 0x7FFFFFFF
 _PHYSICAL_AND_SIZE: Final = Struct(">qi")
 
 TAIL_LIMIT: Final = 3200 * QUEUE_ENTRY_SIZE
-"""Bytes of unwritten entries after which the appending side writes them: 10 us for 3,200 messages."""
+"""Bytes of unwritten entries at which an append writes them: 10 us for 3,200 messages."""
 
 Bounds = tuple[int, int, int]
-"""The first entry's number, that of the next one, and the address after the newest message."""
+"""The number of the first entry, the number of the next entry, and the address after the newest message."""
 
 GAP_LIMIT: Final = 1_000_000
-"""Entries; a larger gap is not filled, the queue begins anew behind it (20 MB of fillers serve nobody)."""
+"""Entries; a larger gap is not filled, and the queue begins again after it (20 MB of fillers are of no use)."""
 
 
 class ConsumeQueue:
@@ -73,7 +73,7 @@ class ConsumeQueue:
         files: OpenFiles,
         unwritten: "set[ConsumeQueue]",
     ) -> None:
-        """Keep the files in `<root>/<topic>/<queue id>`; a queue with entries in memory adds itself to `unwritten`."""
+        """Use the files in `<root>/<topic>/<queue id>`; the queue adds itself to `unwritten` for entries in memory."""
         self.key = (topic, queue_id)
         self.min_offset = 0
         self.max_offset = 0
@@ -82,7 +82,7 @@ class ConsumeQueue:
         self.has_unsynced = False
         """Whether entries were written since the last sync."""
         self.is_trusted = False
-        """Whether the bounds come from `trust`, and the files were not written to since."""
+        """Whether the bounds come from `trust`, and the files have not been written to since."""
         self._root = root
         self._file_size = file_size
         self._files = files
@@ -90,8 +90,8 @@ class ConsumeQueue:
         self._tail_start = 0
         self._last_start, self._last_path = -1, root
         self._unsynced_start = 0  # the first file that was written to since the last sync
-        self._has_new_names = False  # whether files came or went since then
-        self._written_end = 0  # `last_physical_end` of what was written
+        self._has_new_names = False  # whether files were made or deleted since the last sync
+        self._written_end = 0  # `last_physical_end` of the written entries
         self._unwritten = unwritten
 
     def __repr__(self) -> str:
@@ -99,7 +99,7 @@ class ConsumeQueue:
 
     @property
     def directory(self) -> Path:
-        """Where the files lie. Made when it is asked for: there may be 80,000 queues."""
+        """The folder of the files. The path is made on each use: there may be 80,000 queues."""
         topic, queue_id = self.key
         return self._root / topic / str(queue_id)
 
@@ -116,7 +116,7 @@ class ConsumeQueue:
             self._write_long_tail()
 
     def append_many(self, entries: bytes, count: int, last_physical_end: int) -> None:
-        """Add the entries of a batch, already packed."""
+        """Add the packed entries of a batch."""
         if not self._tail:
             self._unwritten.add(self)
         self._tail += entries
@@ -126,7 +126,7 @@ class ConsumeQueue:
             self._write_long_tail()
 
     def fill_to(self, queue_offset: int) -> None:
-        """Stand at `queue_offset`: the entries between are unknown, their messages gone or damaged."""
+        """Move the end up to `queue_offset`; the entries in between are unknown, their messages deleted or damaged."""
         physical_offset = self.last_physical_end
         if self.max_offset == self.min_offset or queue_offset - self.max_offset > GAP_LIMIT:
             # Nothing to keep: begin in the file of that entry, and count from there.
@@ -141,7 +141,7 @@ class ConsumeQueue:
         self.max_offset = queue_offset
 
     def write_tail(self) -> None:
-        """Hand what waits in memory to the files (the page cache)."""
+        """Write the entries that wait in memory to the files (into the page cache)."""
         if self.is_trusted:
             self._settle()
         while self._tail:
@@ -157,7 +157,7 @@ class ConsumeQueue:
         self._unwritten.discard(self)
 
     def _file(self, start: int) -> DiskFile:
-        """The file that begins there, made if need be."""
+        """Return the file that begins at `start`; make it if it does not exist."""
         path = self._path(start)
         file = self._files.existing(path)
         if file is None:
@@ -166,18 +166,18 @@ class ConsumeQueue:
         return file
 
     def _write_long_tail(self) -> None:
-        # The message is in the log already, so its send must not fail here; the periodic write meets
-        # the same full disk and reports it.
+        # The message is in the log already, so its send must not fail here. If the disk is full, the periodic
+        # write fails too and reports it.
         with contextlib.suppress(OSError):
             self.write_tail()
 
     @property
     def unwritten_size(self) -> int:
-        """Bytes of entries that wait in memory."""
+        """The number of bytes of entries that wait in memory."""
         return len(self._tail)
 
     def truncate(self, queue_offset: int) -> None:
-        """Forget the entries from `queue_offset` on; what they leave in the file becomes zeros."""
+        """Remove the entries from `queue_offset` on; their bytes in the file become zeros."""
         self.write_tail()
         self.is_trusted = False
         end = queue_offset * QUEUE_ENTRY_SIZE
@@ -189,7 +189,7 @@ class ConsumeQueue:
         self._note_unsynced(end - end % self._file_size)
 
     def clear(self) -> None:
-        """Forget all entries and files; the queue begins at 0 again."""
+        """Remove all entries and files; the queue begins at 0 again."""
         for start in self._file_starts():
             self._files.unlink(self._path(start))
         self._has_new_names, self.is_trusted = True, False
@@ -201,7 +201,7 @@ class ConsumeQueue:
     # --- reading -----------------------------------------------------------------------------
 
     def entries(self, queue_offset: int, count: int) -> bytes:
-        """The packed entries from `queue_offset` on, at most `count`; fewer, or none, where there are no more."""
+        """Return at most `count` packed entries from `queue_offset` on; fewer or none at the queue's end."""
         count = min(count, self.max_offset - queue_offset)
         if count <= 0 or queue_offset < 0:
             return b""
@@ -216,17 +216,17 @@ class ConsumeQueue:
         return data
 
     def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """(physical offset, record size, tags code) of one entry."""
+        """Return (physical offset, record size, tags code) of one entry, or None if there is none."""
         data = self.entries(queue_offset, 1)
         return ENTRY.unpack(data) if len(data) == QUEUE_ENTRY_SIZE else None
 
     def first_at_or_after(self, physical_offset: int) -> int:
-        """The first entry whose message lies at or after this address; `max_offset` if none does."""
+        """Return the first entry whose message is at or after `physical_offset`, or `max_offset` if there is none."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
             entry = self.entry(middle)
-            # An entry of size 0 was never written: a crash can leave such holes after the last good one.
+            # An entry of size 0 was never written: a crash can leave such holes after the last good entry.
             if (
                 entry is not None
                 and entry[1] > 0
@@ -238,9 +238,9 @@ class ConsumeQueue:
         return low
 
     def first_ending_beyond(self, address: int) -> int:
-        """The first entry whose message ends beyond this address; `max_offset` if none does.
+        """Return the first entry whose message ends after `address`, or `max_offset` if there is none.
 
-        Looks from the newest entry back: there are few of them, as a rule.
+        Searches backwards from the newest entry, as usually few entries match.
         """
         if self.last_physical_end <= address:
             return self.max_offset
@@ -260,7 +260,7 @@ class ConsumeQueue:
         return low
 
     def next_file_offset(self, queue_offset: int) -> int:
-        """The first entry of the file after the one that holds `queue_offset`."""
+        """Return the first entry of the file after the one that holds `queue_offset`."""
         per_file = self._file_size // QUEUE_ENTRY_SIZE
         return queue_offset - queue_offset % per_file + per_file
 
@@ -285,7 +285,7 @@ class ConsumeQueue:
     # --- files -------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Find the bounds in the files: entries run up to the first that was never written."""
+        """Find the bounds in the files: entries end before the first that was never written."""
         starts = self._file_starts()
         if not starts:
             return
@@ -309,23 +309,23 @@ class ConsumeQueue:
         self._written_end = self.last_physical_end
 
     def trust(self, bounds: Bounds) -> None:
-        """Take the bounds as they were told, and look into the files when they are first written to."""
+        """Take `bounds` as true; compare the files with them only before the first write."""
         self.min_offset, self.max_offset, self.last_physical_end = bounds
         self._tail_start, self._written_end = self.max_offset, self.last_physical_end
         self.is_trusted = True
 
     @property
     def written_bounds(self) -> Bounds:
-        """The bounds of what the files have."""
+        """The bounds of the entries in the files."""
         return min(self.min_offset, self._tail_start), self._tail_start, self._written_end
 
     def _settle(self) -> None:
-        """Remove what the files have beyond the bounds: it was written after these were noted."""
+        """Remove what the files contain after the bounds: it was written after the bounds were recorded."""
         self.is_trusted = False
         self._cut_files(self._tail_start * QUEUE_ENTRY_SIZE)
 
     def _cut_files(self, end: int) -> None:
-        """Remove the files from byte `end` of the queue on, and clear the rest of the one that holds it."""
+        """Remove the files from byte `end` of the queue on, and clear the rest of the file that contains `end`."""
         for start in self._file_starts():
             path = self._path(start)
             if start >= end:
@@ -348,7 +348,7 @@ class ConsumeQueue:
         self.min_offset = self.first_at_or_after(physical_offset)
 
     def delete_before_min(self) -> int:
-        """Delete files that hold no entry at or above `min_offset`; the last one stays. Returns how many went."""
+        """Delete files without an entry at or above `min_offset`, except the last file. Return how many."""
         starts = self._file_starts()
         deleted = 0
         for start in starts[:-1]:
@@ -360,15 +360,15 @@ class ConsumeQueue:
         return deleted
 
     def delete(self) -> None:
-        """Remove everything, the folder too."""
+        """Remove all entries, files and the folder."""
         self.clear()
         self._files.disk.remove_directory(self.directory)
 
     def take_unsynced(self) -> list[Path]:
-        """The files and folders that a sync must cover; from now on only newer writes count as unsynced."""
+        """Return the files and folders that a sync must cover; only later writes count as unsynced from now on."""
         self.has_unsynced = False
         if not self._has_new_names:
-            # Entries went to the last file alone, as a rule to no other than the one before.
+            # Since the last sync entries went only to files from the first unsynced one on, usually to one.
             last = max(self._tail_start - 1, 0) * QUEUE_ENTRY_SIZE
             starts = range(self._unsynced_start, last + 1, self._file_size)
             return [self._path(start) for start in starts]
@@ -391,13 +391,13 @@ class ConsumeQueue:
         ]
 
     def _path(self, start: int) -> Path:
-        # The last one is kept: readers and the writer come back to it, and making one costs 5 us.
+        # The last path is kept: readers and the writer use it repeatedly, and making one costs 5 us.
         if start != self._last_start:
             self._last_start, self._last_path = start, self.directory / file_name(start)
         return self._last_path
 
 
 def _end_in(entries: bytes | bytearray, at: int) -> int:
-    """The address after the message of an entry; a filler has none, and ends where it says."""
+    """Return the address after the message of an entry; for a filler, the address that it holds."""
     address, size = _PHYSICAL_AND_SIZE.unpack_from(entries, at)
     return int(address if size == FILLER_SIZE else address + size)

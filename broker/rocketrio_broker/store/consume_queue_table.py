@@ -1,8 +1,8 @@
-"""All consume queues of a store: found by topic and queue id, written, synced and deleted together.
+"""All consume queues of a store: finds them by topic and queue id, and writes, syncs and deletes them together.
 
     consumequeue/<topic>/<queue id>/<20 digits>
 
-Invariant: the next queue offset of a (topic, queue id) is the queue's `max_offset`; there is no second count.
+Invariant: the next queue offset of a (topic, queue id) is the queue's `max_offset`; it is counted nowhere else.
 Answers to: ConsumeQueueStore, DefaultMessageStore.consumeQueueTable, CommitLog.topicQueueTable.
 """
 
@@ -18,16 +18,16 @@ from rocketrio_broker.store.queue_bounds import QueueBounds, bounds_of
 from rocketrio_broker.store.read_gate import EVERYTHING
 
 QUEUE_ID_LIMIT: Final = 2**31 - 1
-"""The highest number of a queue that a record can hold."""
+"""The highest queue id that a record can hold."""
 NAME_LIMIT: Final = 255
-"""Bytes of a folder's name on all usual file systems."""
+"""The most bytes of a folder's name on all usual file systems."""
 
 ONE_BY_ONE_LIMIT: Final = 64
-"""Files and folders that are synced one after the other, each for some milliseconds; more of them all at once."""
+"""Up to this count files and folders are synced one by one, in some milliseconds each; more of them all at once."""
 
 
 def can_have_folder(topic: str, queue_id: int) -> bool:
-    """Whether there can be such a queue: names come from peers, and must not lead out of our folder."""
+    """Return whether such a queue is possible: names come from peers, and must not lead out of our folder."""
     return (
         0 <= queue_id <= QUEUE_ID_LIMIT
         and 0 < len(topic.encode()) <= NAME_LIMIT
@@ -44,14 +44,14 @@ class ConsumeQueueTable:
         self.root = root
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self.grown: set[tuple[str, int]] = set()
-        """Queues that got entries since somebody last took this set."""
+        """Queues that got entries since this set was last taken."""
         self.unwritten: set[ConsumeQueue] = set()
-        """Those with entries in memory that their files lack."""
+        """Queues with entries in memory that their files lack."""
         self.generation = 0
-        """Changes when queues are removed: whoever remembers queues forgets them then."""
-        self._trusted_begin = 0  # the log's begin when the bounds were noted that queues trust
+        """Changes when queues are removed, so that code that keeps references to queues drops them."""
+        self._trusted_begin = 0  # the log's begin when the trusted bounds were recorded
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
-        self._shrunk: set[Path] = set()  # folders that lost one since the last sync
+        self._shrunk: set[Path] = set()  # folders that lost an entry since the last sync
         self._file_size = file_size
         self._disk = disk
         self._files = OpenFiles(disk)
@@ -66,7 +66,7 @@ class ConsumeQueueTable:
         return iter(self.by_key.values())
 
     def load(self, bounds: QueueBounds | None = None) -> None:
-        """Find every queue that has a folder; those whose bounds are told are opened when they are used."""
+        """Find every queue that has a folder; a queue with recorded bounds is opened only when it is used."""
         self._trusted_begin = 0 if bounds is None else bounds.log_begin
         for topic in self._disk.list_directory(self.root):
             told = {} if bounds is None else bounds.topics.get(topic, {})
@@ -80,7 +80,7 @@ class ConsumeQueueTable:
                     queue.load()
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if there is none. Raises ValueError where it cannot have a folder of its own."""
+        """Return the queue; make it if there is none. Raises ValueError if it cannot have a folder of its own."""
         key = (topic, queue_id)
         queue = self.by_key.get(key)
         if queue is None:
@@ -97,7 +97,10 @@ class ConsumeQueueTable:
         return self._by_topic
 
     def take_grown(self, *, seen_before: int = EVERYTHING) -> set[tuple[str, int]]:
-        """The queues that grew since the last call; those with more than readers see come again with the next one."""
+        """Return the queues that grew since the last call; the next call repeats those with entries still unseen.
+
+        A queue has unseen entries if its newest message ends after `seen_before`, the limit for readers.
+        """
         grown, self.grown = self.grown, set()
         if seen_before != EVERYTHING:
             by_key = self.by_key
@@ -105,18 +108,18 @@ class ConsumeQueueTable:
         return grown
 
     def last_physical_end(self) -> int:
-        """The address after the newest message that any queue knows."""
+        """Return the address after the newest message in any queue."""
         return max((queue.last_physical_end for queue in self), default=0)
 
     def delete_topic(self, topic: str) -> bool:
-        """Remove a topic's queues and their files; whether there were any."""
+        """Remove a topic's queues and their files; return whether there were any."""
         queues = list(self._by_topic.get(topic, {}).values())
         for queue in queues:
             self.delete_queue(queue)
         return bool(queues)
 
     def delete_queue(self, queue: ConsumeQueue) -> None:
-        """Remove one queue and its files, and its topic's folder with the last of them."""
+        """Remove one queue and its files, and its topic's folder with the topic's last queue."""
         topic, queue_id = queue.key
         self.generation += 1
         del self.by_key[queue.key]
@@ -129,33 +132,33 @@ class ConsumeQueueTable:
             self._disk.remove_directory(self.root / topic)
 
     def clear(self) -> None:
-        """Remove all queues: there is no log they could point to."""
+        """Remove all queues, because the log is empty."""
         for topic in list(self._by_topic):
             self.delete_topic(topic)
 
     def raise_min(self, physical_offset: int) -> None:
-        """The log now begins here: move the lower bounds of the queues."""
+        """Move the lower bounds of the queues, because the log now begins at `physical_offset`."""
         for queue in self:
             if not queue.is_trusted or physical_offset > self._trusted_begin:
                 queue.raise_min(physical_offset)
 
     def delete_before_min(self) -> int:
-        """Delete queue files without a reachable entry; returns how many."""
+        """Delete queue files without a reachable entry; return how many."""
         return sum(queue.delete_before_min() for queue in self)
 
     def bounds(self, log_begin: int) -> QueueBounds:
-        """What is written of all queues."""
+        """Return the written bounds of all queues."""
         return bounds_of(self, self._file_size, log_begin)
 
     def unsynced_paths(self) -> list[Path]:
-        """The files and folders that a sync must cover; from now on only newer writes count as unsynced."""
+        """Return the files and folders that a sync must cover; only later writes count as unsynced from now on."""
         paths: list[Path] = []
         for queue in self:
             if queue.has_unsynced:
                 paths += queue.take_unsynced()
         if paths:
             paths += [self.root, self.root.parent]
-        # Or the queues of a deleted topic would be there again after a power cut.
+        # Otherwise the queues of a deleted topic would exist again after a power cut.
         paths += sorted(self._shrunk)
         self._shrunk.clear()
         return list(dict.fromkeys(paths))
@@ -173,7 +176,7 @@ class ConsumeQueueTable:
 
 
 def sync_paths(disk: Disk, paths: list[Path]) -> None:
-    """Block until these files and folders are on the disk; what was deleted meanwhile is passed over."""
+    """Block until these files and folders are on the disk; skip those that were deleted meanwhile."""
     for path in paths:
         try:
             if disk.is_directory(path):

@@ -1,10 +1,11 @@
-"""What lies where under the root of a store, who holds it, and whether it was left in order.
+"""The data directory of a store: its layout, its lock, and whether it was closed in order.
 
     commitlog/  consumequeue/<topic>/<queue id>/  index/  config/  checkpoint  rocketrioQueues  abort  lock  cut/
 
-Invariant: `abort` exists from before the first change until everything is synced: present at start = crashed.
-Invariant: one process holds `lock`.
-Invariant: no link in it leads elsewhere: the files in it are files, and the folders folders.
+Invariant: `abort` exists from before the first change until everything is synced: if it is there at a start, the last
+process crashed.
+Invariant: only one process has locked `lock`.
+Invariant: it contains no symbolic links: the files in it are files, and the folders are folders.
 Answers to: StorePathConfigHelper, DefaultMessageStore.start's lock and its abort file.
 """
 
@@ -28,7 +29,7 @@ class DataDirectory:
         self.index = root / "index"
         self.checkpoint = root / "checkpoint"
         self.cut = root / "cut"
-        """Ends of the log that were cut off to follow a master."""
+        """The folder of log ends that were cut off to follow a master."""
         self._abort = root / "abort"
         self._lock_path = root / "lock"
         self._disk = disk
@@ -38,7 +39,7 @@ class DataDirectory:
         return f"<DataDirectory {self.root}>"
 
     def take(self) -> None:
-        """Lock the directory, made if there is none. Raises `StoreLockedError`, or `StoreLinkedError`."""
+        """Lock the directory; make it if there is none. Raises `StoreLockedError` or `StoreLinkedError`."""
         self._disk.make_directory(self.root)
         self._refuse_links(self.root)
         try:
@@ -49,7 +50,7 @@ class DataDirectory:
             ) from error
 
     def check(self) -> None:
-        """Look into its folders: raise `StoreLinkedError` for a link, warn where others can look too. Blocks."""
+        """Raise `StoreLinkedError` if a folder contains a link; warn if other users can read the directory. Blocks."""
         disk = self._disk
         for name in disk.list_directory(self.root):
             self._refuse_links(self.root / name)
@@ -67,7 +68,7 @@ class DataDirectory:
 
     @property
     def crashed(self) -> bool:
-        """Whether whoever used it last did not come to a clean end."""
+        """Whether the process that last used the directory did not close it in order."""
         return self._disk.exists(self._abort)
 
     def mark_running(self) -> None:

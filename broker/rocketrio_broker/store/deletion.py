@@ -1,14 +1,14 @@
-"""A topic's deletion as it stands in the log: the last record of the topic's life, which no consumer sees.
+"""A topic's deletion as a record in the log: the last one of this incarnation of the topic; consumers do not see it.
 
     a record of the topic, queue 0, empty, flagged as prepared      such records have no queue entry, on Apache either
     properties: rocketrioDeleted 0x01 <the floor of the topic's offsets>
 
-Whoever reads the log comes past it in its place, between the messages of one life and those of the next: slaves as it
-arrives, a recovery or a rebuild of the queues as it walks. So it is replicated, flushed, cut and aged out as messages
-are, and goes from the log after all that it ended.
+It lies between the messages of one incarnation of the topic and those of the next. Slaves meet it as it arrives, a
+recovery or a rebuild of the queues as it reads the log. So it is replicated, flushed, cut and expired like messages,
+and it leaves the log after all the messages of the incarnation that it ended.
 
-Invariant: a queue that has a message behind it is of a later life, and stays.
-Answers to: nothing; on Apache's brokers a slave never hears of it, and rebuilt queues hold all lives of a topic.
+Invariant: a queue with a message after the deletion belongs to a later incarnation, and is kept.
+Answers to: nothing; Apache's slaves are not notified of deletions, and rebuilt queues contain every incarnation.
 """
 
 from typing import Final, NamedTuple
@@ -23,15 +23,15 @@ _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 
 
 class Deletion(NamedTuple):
-    """One that was met in the log."""
+    """A deletion that was found in the log."""
 
     topic: str
     floor: str
-    """Below which the topic's committed offsets are void, in the words of whoever keeps those."""
+    """The topic's committed offsets below it are void; the text is in the format of the table of offsets."""
 
 
 def deletion_record(topic: str, floor: str, *, host: bytes, now_ms: int) -> PutMessage:
-    """What to append when a topic is deleted; `host` is this broker's, packed."""
+    """Return the record to append when a topic is deleted; `host` is this broker's packed address."""
     return PutMessage(
         topic=topic,
         queue_id=0,
@@ -44,7 +44,7 @@ def deletion_record(topic: str, floor: str, *, host: bytes, now_ms: int) -> PutM
 
 
 def deletion_in(topic: bytes, properties: bytes) -> Deletion | None:
-    """What a record without a queue entry says, if it is one of these."""
+    """Return the deletion that a record without a queue entry describes, or None if it is an ordinary record."""
     floor = stored_value(properties, _LABEL)
     return (
         Deletion(topic.decode("utf-8", "replace"), floor.decode("utf-8", "replace"))

@@ -1,13 +1,13 @@
-"""The one door to files: what the store may do with a disk, and the two forms that use the real one.
+"""The only access to files: the interface `Disk`, and its two implementations for the real disk.
 
-Reads and writes that end in the page cache are plain calls. What may block for long (fdatasync, preallocation, the
-recovery scan) is handed to `run`: `RealDisk` does it in a worker thread, `InlineDisk` at once, for tests under a
-virtual clock. `MemoryDisk` (memory_disk.py) has the same shape without any file.
+Reads and writes in the page cache are plain calls. What may block for long (fdatasync, preallocation, the recovery
+scan) is passed to `run`: `RealDisk` runs it in a worker thread, `InlineDisk` at once, for tests with a virtual clock.
+`MemoryDisk` (memory_disk.py) has the same interface and uses no files.
 
-Invariant: what is made here nobody but this user can read, and no file is opened through a symbolic link.
+Invariant: only this user can read what is made here, and no file is opened through a symbolic link.
 Invariant: a file opened twice shows the same bytes through `pread`, `pwrite` and `map`.
 Answers to: the FileChannel, RandomAccessFile and File calls spread over the Java store; UtilAll's disk ratios.
-Unlike Java: a new or renamed file's directory is synced too, or a power cut takes the name away.
+Unlike Java: a new or renamed file's directory is synced too; otherwise a power cut removes the name.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ Buffer = bytes | bytearray | memoryview
 _ZEROS: Final = bytes(1 << 20)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _OTHERS: Final = 0o077
-_LOCK_TEXT: Final = b"lock"  # what Java writes into its lock file
+_LOCK_TEXT: Final = b"lock"  # the text that Java writes into its lock file
 
 
 class DiskFile(Protocol):
@@ -41,19 +41,19 @@ class DiskFile(Protocol):
     def pwrite(self, data: Buffer, offset: int) -> None: ...
     def truncate(self, size: int) -> None: ...
     def clear_from(self, offset: int) -> None:
-        """Zeros from here to the end of the file; its length stays, also if a crash comes in between."""
+        """Fill the file with zeros from `offset` to its end; its length stays, even if a crash comes in between."""
 
     def reserve(self, offset: int, size: int) -> None:
-        """Take the blocks now, so that a write there cannot find the disk full."""
+        """Allocate the blocks now, so that a write there cannot find the disk full."""
 
     def fdatasync(self) -> None:
-        """Block until all that was written, through `map` as well, is on the disk."""
+        """Block until all that was written, also through `map`, is on the disk."""
 
     def map(self) -> mmap.mmap:
-        """The whole file, writable; views of it stay valid after `close` and `unlink`."""
+        """Map the whole file, writable; views of it stay valid after `close` and `unlink`."""
 
     def forget_pages(self, start: int, end: int) -> None:
-        """Tell the system that this part of the mapping will hardly be read again."""
+        """Advise the system that this part of the mapping will hardly be read again."""
 
     def close(self) -> None: ...
 
@@ -65,25 +65,25 @@ class Lock(Protocol):
 
 
 class Disk(Protocol):
-    """Files, and a way to run what blocks."""
+    """Files and folders, and a way to run what blocks."""
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result: ...
     def open(self, path: Path, *, create: bool = False) -> DiskFile: ...
     def exists(self, path: Path) -> bool: ...
     def list_directory(self, path: Path) -> list[str]:
-        """Names in a folder, sorted; none when it does not exist."""
+        """Return the names in a folder, sorted; none if it does not exist."""
 
     def links_in(self, path: Path) -> list[str]:
-        """Names in a folder that are symbolic links, sorted; none when it does not exist."""
+        """Return the names in a folder that are symbolic links, sorted; none if it does not exist."""
 
     def is_open_to_others(self, path: Path) -> bool:
-        """Return whether other users of the machine may look into this folder, or change it."""
+        """Return whether other users of the machine may read or change this folder."""
 
     def is_directory(self, path: Path) -> bool: ...
     def make_directory(self, path: Path) -> None: ...
     def sync_directory(self, path: Path) -> None: ...
     def sync_tree(self, path: Path) -> None:
-        """Sync all files and names below a folder; what else its file system holds may be synced with them."""
+        """Sync all files and names below a folder, and possibly other files of its file system."""
 
     def unlink(self, path: Path) -> None: ...
     def remove_directory(self, path: Path) -> None:
@@ -91,17 +91,17 @@ class Disk(Protocol):
 
     def rename(self, old: Path, new: Path) -> None: ...
     def used_ratio(self, path: Path) -> float:
-        """Used part of the file system that holds `path`, 0 to 1."""
+        """Return the used part of the file system that holds `path`, 0 to 1."""
 
     def capacity(self, path: Path) -> tuple[int, int]:
-        """Total and free bytes of the file system that holds `path`."""
+        """Return the total and the free bytes of the file system that holds `path`."""
 
     def physical_memory(self) -> int: ...
     def boot_id(self) -> str:
-        """This run of the machine; while it lasts, what was written is there. Empty: unknown."""
+        """Return the id of the machine's current boot, during which no written bytes are lost. Empty if unknown."""
 
     def lock(self, path: Path) -> Lock:
-        """Take the lock file or raise `BlockingIOError`."""
+        """Lock the lock file; raise `BlockingIOError` if it is locked already."""
 
 
 class OSFile:
@@ -155,8 +155,8 @@ class OSFile:
         os.posix_fallocate(self._descriptor, offset, size)
 
     def fdatasync(self) -> None:
-        # Not mmap.flush(), which holds the interpreter lock; this takes the mapping's dirty pages too.
-        # A file deleted while a sync of it was under way needs none.
+        # Not mmap.flush(), which holds the interpreter lock; this syncs the mapping's dirty pages too.
+        # A file deleted while it was being synced needs no sync.
         if self._descriptor >= 0:
             os.fdatasync(self._descriptor)
 
@@ -166,12 +166,12 @@ class OSFile:
         return self._mapping
 
     def forget_pages(self, start: int, end: int) -> None:
-        # For a file mapping this drops our page table entries only; the page cache keeps the bytes.
+        # For a file mapping this drops only our page table entries; the page cache keeps the bytes.
         if self._mapping is not None and end > start:
             self._mapping.madvise(mmap.MADV_DONTNEED, start, end - start)
 
     def close(self) -> None:
-        # The mapping itself goes when its last view does: an answer may still be on its way to a socket.
+        # The mapping itself ends with its last view: an answer may still be on its way to a socket.
         self._mapping = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -182,7 +182,7 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class _OSLock:
-    """A lock file held with both kinds of lock that Linux keeps apart."""
+    """A lock file, locked with both kinds of lock, which are independent on Linux."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -196,10 +196,10 @@ def _open(path: Path, flags: int) -> int:
 
 
 class InlineDisk:
-    """The real disk without threads: what blocks, blocks. For the virtual clock and for command-line tools."""
+    """The real disk without threads: what blocks, blocks. For tests with a virtual clock and command-line tools."""
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        # As with a worker thread, a cancel comes before the work or not at all: its result is never lost.
+        # As with a worker thread, a cancel comes before the work or not at all, so its result is never lost.
         await trio.lowlevel.checkpoint()
         return work(*arguments)
 
@@ -235,7 +235,7 @@ class InlineDisk:
             if not path.is_dir():
                 raise
         except FileNotFoundError:
-            # Not by `parents=True`, which makes these for everybody.
+            # Not `parents=True`, which makes parents that other users can read.
             self.make_directory(path.parent)
             self.make_directory(path)
 
@@ -247,8 +247,8 @@ class InlineDisk:
             os.close(descriptor)
 
     def sync_tree(self, path: Path) -> None:
-        # One commit of the file system's journal, where thousands of fdatasync wait for one each: 1 s against 60 for
-        # 8,000 queues. Since Linux 5.8 it also tells of writes that failed.
+        # One commit of the file system's journal, where thousands of fdatasync calls wait for one each: 1 s against
+        # 60 s for 8,000 queues. Since Linux 5.8 it also reports failed writes.
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             if _LIBC.syncfs(descriptor):
@@ -288,7 +288,7 @@ class InlineDisk:
     def lock(self, path: Path) -> Lock:
         descriptor = _open(path, os.O_CREAT)
         try:
-            # flock keeps out a second store of ours (in this process too); lockf is the kind Java's tryLock takes.
+            # flock keeps out a second rocketrio store (in this process too); Java's tryLock uses lockf.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.pwrite(descriptor, _LOCK_TEXT, 0)

@@ -1,11 +1,11 @@
-"""From a stored record to its queue entry: the one rule for appends, replication and recovery.
+"""Makes queue entries from stored records, with one rule for appends, replication and recovery.
 
 Invariant: prepared and rolled-back transaction records have no entry and do not advance the queue.
-Invariant: a record whose topic cannot be a folder has no entry; nobody could ask for it.
+Invariant: a record whose topic cannot be a folder's name has no entry; no client could ask for it.
 Invariant: entry n of a queue is the message whose record says queue offset n.
 Answers to: CommitLog.checkMessageAndReturnSize's second half, CommitLogDispatcherBuildConsumeQueue.
-Invariant: what lies before a topic's deletion in the log (deletion.py) is in no queue once that has been dispatched.
-Unlike Java: a gap is filled, not closed up; queue offset 0 past the queue's end means the topic was made anew.
+Invariant: once a topic's deletion (deletion.py) is dispatched, no queue has messages that lie before it in the log.
+Unlike Java: a gap is filled, not closed up; queue offset 0 after the queue's end means the topic was created again.
 """
 
 import logging
@@ -38,28 +38,28 @@ _LOG: Final = logging.getLogger("rocketrio_broker.store")
 TRANSACTION_MASK: Final = 0xC
 _SCHEDULE_TOPIC_BYTES: Final = SCHEDULE_TOPIC.encode()
 _TAGS_LABEL: Final = f"{PROPERTY_TAGS}\x01".encode()
-_TAGS_CACHE_SIZE: Final = 4096  # tags are few and repeat in every message
+_TAGS_CACHE_SIZE: Final = 4096  # there are few tags, and they repeat in every message
 _NO_ENTRY: Final = frozenset((0x4, 0xC))  # prepared, rolled back
-_NO_ENTRY_BIT: Final = 0x4  # what those two have in common
+_NO_ENTRY_BIT: Final = 0x4  # the bit that these two share
 
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNKNOWN_LEVEL_DELAY_MS: Final = 1000  # as ScheduleMessageService.computeDeliverTimestamp
 
 
 def has_queue_entry(sys_flag: int) -> bool:
-    """Whether a record with this flag is one that consumers see."""
+    """Return whether consumers see a record with this flag."""
     return sys_flag & TRANSACTION_MASK not in _NO_ENTRY
 
 
 class DelayLevels:
-    """The delays of the levels 1, 2, ..."""
+    """The delays of the levels 1, 2, ..., from the setting `message_delay_level`."""
 
     def __init__(self, text: str) -> None:
-        """`text` is a list such as `1s 5s 10s`."""
+        """Parse `text`, a list such as `1s 5s 10s`."""
         self.delays_ms = [int(part[:-1]) * _UNIT_MS[part[-1]] for part in text.split()]
 
     def deliver_time_ms(self, level: int, store_time_ms: int) -> int:
-        """When a message of this level, stored at that time, is due."""
+        """Return when a message of this level, stored at that time, is due, in ms."""
         level = min(level, len(self.delays_ms))
         delay = self.delays_ms[level - 1] if level > 0 else _UNKNOWN_LEVEL_DELAY_MS
         return store_time_ms + delay
@@ -68,7 +68,7 @@ class DelayLevels:
 def entry_tags_code(
     topic: str, properties: bytes | memoryview, store_time_ms: int, levels: DelayLevels
 ) -> int:
-    """What the third field of the queue entry holds: the hash of the tags, or the time a delayed message is due."""
+    """Return the third field of a queue entry: the hash of the tags, or the due time of a delayed message."""
     if topic == SCHEDULE_TOPIC:
         level = decimal_value(property_value(properties, PROPERTY_DELAY_TIME_LEVEL))
         if level:
@@ -77,12 +77,12 @@ def entry_tags_code(
 
 
 def stored_tags_code(properties: bytes) -> int:
-    """The hash of the tags among stored properties, 0 without any."""
+    """Return the hash of the tags in stored properties, or 0 if they contain none."""
     return _code_of_tags(stored_value(properties, _TAGS_LABEL))
 
 
 def tags_code_column(properties: PropertyColumns) -> Int64s:
-    """The same for many records."""
+    """Return `stored_tags_code` of many records."""
     codes = np.zeros(len(properties.offsets), np.int64)
     tags = properties.values(_TAGS_LABEL)
     codes[tags.owners] = properties.hashes(tags).view(np.int32)
@@ -95,17 +95,17 @@ def _code_of_tags(tags: bytes) -> int:
 
 
 class QueueGapError(Exception):
-    """A queue that had entries lacks those before the record that is to be added."""
+    """A queue that had entries lacks those just before the record to add."""
 
 
 class QueueDispatcher:
-    """Puts records that were found in the log into their queues."""
+    """Adds records that were found in the log to their queues."""
 
     def __init__(self, table: ConsumeQueueTable, levels: DelayLevels) -> None:
         self.complete_queues: frozenset[tuple[str, int]] = frozenset()
-        """Queues in which a gap is an error: recovery then begins further back."""
+        """Queues in which a gap is an error, after which recovery starts at an earlier address."""
         self.met = Watermark()
-        """Counts the deletions that were dispatched: whoever keeps something of topics waits on it."""
+        """The number of deletions dispatched; code that keeps data of topics waits for it to grow."""
         self._deletions: list[Deletion] = []
         self._table = table
         self._levels = levels
@@ -113,12 +113,12 @@ class QueueDispatcher:
         self._queues_of = -1
 
     def take_deletions(self) -> list[Deletion]:
-        """Those that were dispatched since the last call, in the order of the log."""
+        """Return the deletions dispatched since the last call, in the order of the log."""
         taken, self._deletions = self._deletions, []
         return taken
 
     def dispatch_from(self, walk: LogWalk, max_bytes: int) -> tuple[int, int]:
-        """Dispatch the next records of a walk; returns what `dispatch` does."""
+        """Dispatch the next records of a walk; return the same as `dispatch`."""
         if walk.log.max_offset - walk.position < LEAST_STRETCH:
             return self.dispatch(walk.records(max_bytes))
         count = store_ms = 0
@@ -134,7 +134,7 @@ class QueueDispatcher:
         return count, store_ms
 
     def dispatch_columns(self, columns: RecordColumns) -> None:
-        """Add the entries of many records, queue by queue."""
+        """Add the entries of many records, one queue after the other."""
         self._forget_removed_queues()
         has_entry = columns.sys_flags & _NO_ENTRY_BIT == 0
         rows = np.flatnonzero(has_entry)
@@ -142,7 +142,7 @@ class QueueDispatcher:
             deletion_in(columns.topics[row], columns.properties.stored(row)) is not None
             for row in np.flatnonzero(~has_entry).tolist()
         ):
-            # What is before it and what is behind it belong to different lives: in their order.
+            # Messages before and after a deletion belong to different incarnations of the topic: keep the log's order.
             self.dispatch(columns.records(range(len(columns))))
             return
         rows, bounds = columns.by_queue(rows)
@@ -154,7 +154,8 @@ class QueueDispatcher:
         entries["code"] = tags_code_column(columns.properties)[rows]
         packed = entries.tobytes()
         offsets = columns.queue_offsets[rows]
-        # Per row how many did not continue the row before: between two rows of equal number is no gap.
+        # Per row, the count of rows so far that do not continue the row before. Rows with equal counts have no gap
+        # between them.
         breaks = np.zeros(len(rows), np.int64)
         np.cumsum(offsets[1:] - offsets[:-1] != 1, out=breaks[1:])
         starts, lasts = bounds[:-1], bounds[1:] - 1
@@ -185,11 +186,11 @@ class QueueDispatcher:
                 self.dispatch(columns.records(rows[start : last + 1].tolist()))
 
     def dispatch(self, records: Iterable[LogRecord]) -> tuple[int, int]:
-        """Add the entries that the queues do not have; returns how many records there were, and the last store time."""
+        """Add the entries that the queues lack; return the number of records and the last store time."""
         self._forget_removed_queues()
         levels, pack_entry = self._levels, ENTRY.pack
         count = store_ms = 0
-        # Neighbours of one queue are added together: a batch, or what one producer sent.
+        # Consecutive records of one queue are added together: a batch, or messages of one producer.
         run: list[bytes] = []
         queue: ConsumeQueue | None = None
         of_topic, of_queue_id, next_offset, end = b"", -1, -1, 0
@@ -226,7 +227,7 @@ class QueueDispatcher:
             self._table.grown.add(queue.key)
 
     def _end_life(self, deletion: Deletion, address: int) -> None:
-        """Remove the queues of a topic that was deleted here in the log."""
+        """Remove the queues of a topic that was deleted at this address of the log."""
         for queue in list(self._table.topics().get(deletion.topic, {}).values()):
             if queue.last_physical_end <= address:
                 self._table.delete_queue(queue)
@@ -253,7 +254,7 @@ class QueueDispatcher:
     def _queue_for(
         self, topic: bytes, queue_id: int, queue_offset: int, physical_offset: int
     ) -> ConsumeQueue | None:
-        """The queue, standing at this offset; None if it has the record already, or can have no such one."""
+        """Return the queue, ready for this offset; None if it has the record already, or cannot exist."""
         queue = self._queue(topic, queue_id)
         if queue is None or physical_offset < queue.last_physical_end:
             return None
@@ -267,9 +268,9 @@ class QueueDispatcher:
                 raise QueueGapError(f"{queue!r} lacks entries before {queue_offset}")
             queue.fill_to(queue_offset)
         elif queue_offset == 0:
-            # Later in the log than the whole queue, and counted from 0 again.
+            # The record is later in the log than the whole queue, and counts from 0 again.
             queue.clear()
         else:
-            # Given twice, as a Java broker may after a change of role; the first holder keeps it.
+            # The offset was given twice, as a Java broker may after a change of role; the first message keeps it.
             return False
         return True

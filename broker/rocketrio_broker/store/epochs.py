@@ -1,20 +1,21 @@
-"""Whose writes a log holds: a line for each epoch, in one small file beside the log that Apache's brokers ignore.
+"""Records which broker wrote which part of the log: one line per epoch, in a small file that Apache's brokers ignore.
 
     rocketrioEpochs     <crc32> {"member": "9f...", "highest": 3, "whole_above": 0, ...}       this directory
                         <crc32> {"number": 2, "id": "c4...", "start": 0, ...}                  epochs, oldest first
                         <crc32> {"number": 3, "id": "07...", "start": 8192, ...}
 
-An epoch ends where the next begins, the last one where the log does. What lies before the first line is of no known
-epoch: the directory is older than this file, or an Apache broker wrote it. Lines may begin beyond the log's end: a
-power cut took the bytes, or a slave has yet to be sent them.
+An epoch ends where the next one begins, the last one at the log's end. Bytes before the first line belong to no known
+epoch: the directory is older than this file, or an Apache broker wrote them. Lines may begin after the log's end: a
+power cut lost the bytes, or a slave has not received them yet.
 
-The file is small and is written whole: beside, synced, renamed, its folder synced. So after a crash at any step it is
-the old one or the new one, never a part. A line whose checksum is wrong makes all before it unknown.
+The file is small and always written whole: a temporary file is written, synced and renamed, and the folder synced. So
+after a crash at any step it is the old file or the new one, never a part. A line with a wrong checksum makes all lines
+before it unknown.
 
-Invariant: an epoch's line is on the disk before its first byte is written, or stored by a slave.
+Invariant: an epoch's line is on the disk before the epoch's first byte is written here or stored by a slave.
 Invariant: a slave's name is on the disk before its reports count in an epoch that waits for slaves.
-Invariant: whatever a member promised or lost is on the disk before another one is told.
-Answers to: EpochFileCache of Apache's controller mode, which knows no ids and no members.
+Invariant: what a member promised or lost is on the disk before other brokers are informed of it.
+Answers to: EpochFileCache of Apache's controller mode, which has no ids and no members.
 """
 
 import logging
@@ -37,38 +38,38 @@ EPOCH_FILE: Final = "rocketrioEpochs"
 SYNC: Final = "sync"
 
 ANONYMOUS: Final = ""
-"""The name of slaves that do not say who they are: Apache's."""
+"""The name used for slaves that do not identify themselves: Apache's."""
 
 JOINED_LIMIT: Final = 256
-"""Slaves whose names one epoch's line holds; those that come after count without a name. Each costs a synced write."""
+"""The most slave names in one epoch's line; later slaves count without a name. Each costs a synced write."""
 
 
 class Directory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a data directory says of itself."""
+    """The first line of the file: the state of the data directory."""
 
     member: str = ""
-    """Its name for good, random."""
+    """Its permanent random name."""
     highest: int = 0
-    """The greatest number of an epoch that it ever heard of, or promised not to follow older ones of unawares."""
+    """The greatest epoch number that it has received, or promised so that it notices masters of older epochs."""
     whole_above: int = 0
     """Of epochs up to this number it may have lost what it had reported."""
     boot: str = ""
-    """The run of the machine in which it was last open."""
+    """The boot id of the machine when the directory was last open."""
     reports_disk: bool = False
-    """Whether it then reported what its disk had."""
+    """Whether it then reported what was on its disk."""
     closed_at: int | None = None
     """The log's end when it was closed in order; None while it is open."""
     epochs: tuple[Epoch, ...] = ()
 
 
 class Epochs:
-    """The file of one store."""
+    """The epochs of one store, and their file."""
 
     def __init__(self, root: Path, log: CommitLog, *, disk: Disk) -> None:
         self.changes = Watermark()
-        """Counts the changes of the lines that a slave has to hear of."""
+        """Counts the changes of the lines that slaves must be notified of."""
         self.promises = 0
-        """Counts the promises: who follows a master asks it anew after each."""
+        """Counts the promises; after each one a slave queries its master again."""
         self._path = root / EPOCH_FILE
         self._temporary = self._path.with_name(EPOCH_FILE + ".tmp")
         self._log = log
@@ -81,7 +82,7 @@ class Epochs:
 
     @property
     def member(self) -> str:
-        """The name of this directory; empty before `begin`, or while its disk takes none."""
+        """The name of this directory; empty before `begin`, or if its disk cannot store one."""
         return self._directory.member
 
     @property
@@ -91,20 +92,20 @@ class Epochs:
 
     @property
     def highest(self) -> int:
-        """The greatest number heard of."""
+        """The greatest epoch number known here."""
         return self._directory.highest
 
     @property
     def whole_above(self) -> int:
-        """Of epochs up to this number something may be lost here that was reported."""
+        """Of epochs up to this number, data that was reported may be lost here."""
         return self._directory.whole_above
 
     def to_send(self) -> list[Epoch]:
-        """The lines as others hear of them."""
+        """Return the lines as they are sent to other brokers, without the names of slaves."""
         return [msgspec.structs.replace(line, joined={}) for line in self.lines]
 
     def load(self) -> None:
-        """Read the file; blocks. What cannot be read is reported and unknown."""
+        """Read the file; log lines that cannot be read and treat them as unknown. Blocks."""
         if not self._disk.exists(self._path):
             return
         file = self._disk.open(self._path)
@@ -119,10 +120,10 @@ class Epochs:
                 self._path, ",".join(map(str, damaged)), len(self.lines),
             )  # fmt: skip
 
-    # --- what changes it: each returns once the disk has it, and raises OSError ------------------
+    # --- changes: each returns once the change is on the disk, and raises OSError -----------------
 
     async def begin(self, *, new_name: Callable[[], str], reports_disk: bool) -> None:
-        """The broker starts: give the directory its name, and note what it may have lost since it was last open."""
+        """Name the directory at the broker's start, and record what it may have lost since it was last open."""
         boot, end = self._disk.boot_id(), self._log.max_offset
 
         def begun(now: Directory) -> Directory:
@@ -149,13 +150,13 @@ class Epochs:
         await self._change(begun)
 
     async def close(self) -> None:
-        """The store was closed in order, its log synced."""
+        """Record that the store was closed in order, with its log synced."""
         if self.member:
             end = self._log.max_offset
             await self._change(lambda now: msgspec.structs.replace(now, closed_at=end))
 
     async def open(self, epoch: Epoch) -> None:
-        """Write from now on in this epoch, which starts at the log's end. Lines that begin there or beyond go."""
+        """Begin this epoch at the log's end; later writes belong to it. Lines that begin there or after are removed."""
         assert epoch.start == self._log.max_offset
 
         def opened(now: Directory) -> Directory:
@@ -165,7 +166,7 @@ class Epochs:
         await self._change(opened, is_news=True)
 
     async def adopt(self, lines: Sequence[Epoch]) -> None:
-        """Follow a log of these epochs: what is known here of older ones stays."""
+        """Follow a log of these epochs; keep what is known here of older ones."""
 
         def adopted(now: Directory) -> Directory:
             known = {line.key: line for line in now.epochs}
@@ -179,7 +180,7 @@ class Epochs:
             await self._change(adopted, is_news=True)
 
     async def cut(self, end: int, count: int | None = None) -> None:
-        """The log was cut here: forget what began there or beyond, and all but the first `count` lines."""
+        """Remove lines that begin at or after `end`, where the log was cut, and all but the first `count` lines."""
 
         def cut(now: Directory) -> Directory:
             kept = now.epochs if count is None else now.epochs[:count]
@@ -188,12 +189,12 @@ class Epochs:
         await self._change(cut, is_news=True)
 
     async def forget(self) -> None:
-        """The log goes on with bytes of no known epoch, or from its beginning."""
+        """Remove all lines: the log continues with bytes of no known epoch, or from its beginning."""
         if self.lines:
             await self._change(lambda now: msgspec.structs.replace(now, epochs=()), is_news=True)
 
     async def join(self, member: str, highest: int) -> None:
-        """From now on reports of this slave may count for what the last epoch here writes."""
+        """Let reports of this slave count for what the last epoch here writes."""
 
         def joined(line: Epoch) -> Epoch:
             nonlocal member
@@ -207,24 +208,24 @@ class Epochs:
 
     @property
     def notes_early_answers(self) -> bool:
-        """Whether an answer that waits for no slave has to be noted first."""
+        """Whether an answer that waits for no slave must be recorded first."""
         last = self.lines[-1] if self.lines else None
         return last is not None and last.mode == SYNC and not last.answered_early
 
     async def note_early_answer(self) -> None:
-        """From now on something may be answered that no slave has."""
+        """Record that messages may be acknowledged from now on that no slave has."""
         await self._change_own(lambda line: msgspec.structs.replace(line, answered_early=True))
 
     async def promise(self, number: int) -> None:
-        """A broker is about to open an epoch of this number, and has asked how far this log goes."""
-        # At once: no report of before may leave after the answer.
+        """Record that a broker is about to open an epoch of this number, and has asked for the end of this log."""
+        # At once: no report from before the promise may be sent after the answer.
         self.promises += 1
         await self._change(
             lambda now: msgspec.structs.replace(now, highest=max(now.highest, number))
         )
 
     async def lose(self) -> None:
-        """Something that was reported may be given up here."""
+        """Record that data reported here may be given up."""
         await self._change(lambda now: msgspec.structs.replace(now, whole_above=now.highest))
 
     # --- the file ----------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class Epochs:
             if after == self._directory:
                 return
             after = self._without_deleted(after)
-            # The file and what is known here change together, whether or not who asked is still there.
+            # The file and the state in memory change together, even if the caller is cancelled.
             with trio.CancelScope(shield=True):
                 await self._disk.run(self._write, _encoded(after))
             self._directory = after
@@ -256,7 +257,7 @@ class Epochs:
             self.changes.advance(self.changes.value + 1)
 
     def _without_deleted(self, directory: Directory) -> Directory:
-        """Without the lines of which the log has no byte any more, or too many of them."""
+        """Return `directory` without lines whose bytes are deleted from the log, and without excess old lines."""
         epochs, first = directory.epochs, self._log.min_offset
         while len(epochs) > 1 and (epochs[1].start <= first or len(epochs) > EPOCHS_LIMIT):
             epochs = epochs[1:]
@@ -290,7 +291,7 @@ def _encoded(directory: Directory) -> bytes:
 
 
 def _decoded(data: bytes) -> tuple[Directory, list[int]]:
-    """What the file holds, and the numbers of the lines that cannot be read."""
+    """Return the content of the file, and the numbers of the lines that cannot be read."""
     head, lines, damaged = Directory(), list[Epoch](), list[int]()
     for number, line in enumerate(data.splitlines()):
         checksum, _, text = line.partition(b" ")
@@ -303,7 +304,7 @@ def _decoded(data: bytes) -> tuple[Directory, list[int]]:
                 lines.append(msgspec.json.decode(text, type=Epoch))
         except (ValueError, msgspec.MsgspecError):
             damaged.append(number + 1)
-            # Of which epoch the bytes of the lost line are nobody knows: nor where the ones before it end.
+            # The epoch of the lost line's bytes is unknown, and so is where the epochs before it end.
             lines.clear()
     if damaged:
         highest = max((head.highest, *(line.number for line in lines)))

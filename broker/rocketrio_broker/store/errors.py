@@ -1,10 +1,10 @@
-"""What can be wrong with a data directory, told so that somebody can act on it."""
+"""Errors of a data directory, with the action that an operator should take."""
 
 from rocketrio_protocol.errors import Error
 
 
 class StoreError(Error):
-    """A data directory that cannot be used."""
+    """The data directory cannot be used."""
 
 
 class StoreLockedError(StoreError):
@@ -14,19 +14,19 @@ class StoreLockedError(StoreError):
 
 
 class StoreLinkedError(StoreError):
-    """A data directory with symbolic links in it: what is written could end anywhere."""
+    """The data directory contains symbolic links, so what is written could end up anywhere."""
 
     remedy = "Put there what the link leads to, or mount it there; the data directory itself may be a link"
 
 
 class StoreDamagedError(StoreError):
-    """Files that no crash leaves behind: something else changed the directory."""
+    """The files are in a state that no crash causes: something else changed the directory."""
 
     remedy = "Restore the directory from a copy, or start with an empty one and let it replicate"
 
 
 class SyncFailedError(StoreError):
-    """The disk did not take what was written: what it has only the next recovery can tell."""
+    """The disk did not take what was written; only the next recovery can find out what the disk has."""
 
     remedy = (
         "Look at the disk, then start the broker again: recovery finds what is there. Nothing that was"
@@ -35,13 +35,13 @@ class SyncFailedError(StoreError):
 
 
 class NotOpenedError(StoreError):
-    """A data directory that the disk does not let us bring into order."""
+    """The disk failed while the broker recovered the data directory."""
 
     remedy = "Make room on the disk, or look whether it fails; nothing was lost"
 
 
 class NotClosedError(StoreError):
-    """A store that could not be closed cleanly; its directory stays marked as crashed."""
+    """The store could not be closed cleanly; its directory stays marked as crashed."""
 
     remedy = "Nothing is lost by that: the next start recovers, once the disk takes writes again"
 
@@ -57,5 +57,5 @@ class LogDamagedError(StoreDamagedError):
     def __init__(self, physical_offset: int, problem: str) -> None:
         super().__init__(f"the commit log is damaged at {physical_offset}: {problem}")
         self.physical_offset = physical_offset
-        """Everything before it is whole."""
+        """Everything before this address is whole."""
         self.problem = problem

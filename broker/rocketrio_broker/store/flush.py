@@ -1,12 +1,12 @@
-"""Gets bytes from memory to the disk: the log in groups, queues and index on a period, then a checkpoint.
+"""Syncs what was written: the log in groups, queues and index periodically, then a checkpoint.
 
-The flusher notes the end of the log, syncs in a worker thread, moves `flushed` there, and looks again: whatever was
-appended meanwhile shares the next sync. That is group commit without a timer or a queue of requests.
+The flusher takes the end of the log, syncs in a worker thread, moves `flushed` to that end, and starts again. Messages
+that were appended meanwhile share the next sync: this is group commit without a timer or a queue of requests.
 
 Invariant: `flushed` moves only after the sync that covers it has returned.
-Invariant: a checkpoint is written only after everything it vouches for was synced.
-What cannot be written waits in memory for the next round. A sync that fails ends the store: the system may have dropped
-the pages, and a second sync would report success for what is not there.
+Invariant: a checkpoint is written only after everything that it covers was synced.
+What cannot be written waits in memory for the next round. A failed sync ends the store: the system may have dropped the
+pages, and a second sync would report success for bytes that are not on the disk.
 Answers to: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService.
 """
 
@@ -40,10 +40,10 @@ from rocketrio_protocol.remoting.tasks import background_nursery, every
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 MAPPED_TAIL: Final = 32 << 20
-"""Bytes at the end of the log that stay mapped: what consumers read who keep up."""
+"""Bytes at the end of the log that stay mapped: those that consumers without a backlog read."""
 
 FORGET_STEP: Final = 64 << 20
-"""Bytes given back after one sync; it takes 1 ms and holds the interpreter."""
+"""The most bytes unmapped after one sync; that takes 1 ms and holds the interpreter lock."""
 
 UNWRITTEN_LIMIT: Final = 32 << 20
 """Bytes of queue entries that may wait in memory for a checkpoint: 20 for each message."""
@@ -54,7 +54,7 @@ _QUEUES_A_TURN: Final = 64  # queue files written before other tasks get a turn:
 async def _run_to_the_end(
     disk: Disk, work: Callable[[*Arguments], None], *arguments: *Arguments
 ) -> None:
-    """Run a sync that a cancel must not prevent: what it covers has been taken off the list of the unsynced."""
+    """Run a sync that a cancel must not prevent: the files to sync have been removed from the list of unsynced ones."""
     with trio.CancelScope(shield=True):
         try:
             await disk.run(work, *arguments)
@@ -63,13 +63,13 @@ async def _run_to_the_end(
 
 
 class FlushService:
-    """Moves the log's `flushed` towards `appended`: at once in synchronous mode, else on a period."""
+    """Moves the log's `flushed` towards `appended`: at once in synchronous mode, else periodically."""
 
     def __init__(self, log: CommitLog, config: StoreConfig, *, disk: Disk) -> None:
         self._log = log
         self._disk = disk
         self._forgotten = 0
-        # One at a time: a second sync must not pass the first, which has yet to make a new file's name safe.
+        # One at a time: a second sync must not overtake the first, which may still have to sync a new file's name.
         self._turn = trio.Lock()
         is_sync = config.flush_disk_type == "sync"
         self._interval = None if is_sync else config.flush_interval_commit_log
@@ -95,12 +95,12 @@ class FlushService:
                 wanted.reset(log.max_offset)  # The log was cut meanwhile.
 
     def flush_soon(self) -> None:
-        """Flush what is appended now at once, in asynchronous mode too."""
-        # Downwards as well: the log may have been cut since it was last wanted.
+        """Start to flush what is appended now, in asynchronous mode too."""
+        # `reset`, because it also goes down: the log may have been cut since the last call.
         self._wanted.reset(self._log.max_offset)
 
     async def flush(self) -> None:
-        """Return once all that is appended now is on the disk."""
+        """Return when all that is appended now is on the disk."""
         async with self._turn:
             await self._flush()
 
@@ -118,7 +118,7 @@ class FlushService:
                 self._forget_old_pages()
 
     def _forget_old_pages(self) -> None:
-        """Keep only the end of the log mapped, or the process seems to own as much memory as the log is long."""
+        """Unmap all but the log's end; otherwise the process seems to use as much memory as the log is long."""
         log = self._log
         start = max(self._forgotten, log.min_offset)
         end = min(log.flushed.value - MAPPED_TAIL, start + FORGET_STEP)
@@ -153,7 +153,7 @@ class CheckpointService:
         disk: Disk,
     ) -> None:
         self.synced_position = 0
-        """What the checkpoint on the disk vouches for."""
+        """The address up to which the checkpoint on the disk is valid."""
         self._log = log
         self._table = table
         self._index = index
@@ -166,7 +166,7 @@ class CheckpointService:
         self._sync_interval = config.flush_consume_queue_thorough_interval
         self._problem = ""
         self._noted_gating = False
-        # With which removals of queues and begin of the log the bounds were written last; None if they must be again.
+        # The removals of queues and the log's begin when the bounds were last written; None: write them again.
         self._noted_removals_and_begin: tuple[int, int] | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -174,7 +174,7 @@ class CheckpointService:
         next_sync = trio.current_time() + self._sync_interval
         async for _ in every(self._write_interval, first_after=self._write_interval):
             try:
-                # Whether readers see everything must be known after a crash: not only the next time that it is due.
+                # Whether readers see everything must be known after a crash, so a change is not kept for later.
                 gate_changed = self._gate.is_gating != self._noted_gating
                 if gate_changed or trio.current_time() >= next_sync:
                     await self.checkpoint()
@@ -182,20 +182,20 @@ class CheckpointService:
                 else:
                     await self._write_if_many()
             except OSError as error:
-                # The entries stay in memory and in the log; a full disk is refused elsewhere.
+                # The entries stay in memory and in the log; sends are refused elsewhere if the disk is full.
                 self._note(error)
             else:
                 self._note(None)
 
     def _note(self, error: OSError | None) -> None:
-        """Tell people of the first of a row of equal problems, and of its end."""
+        """Log the first of several equal problems, and their end."""
         problem = "" if error is None else str(error)
         if problem != self._problem:
             _LOG.warning("event=consume_queue_write error=%s", problem or "none any more")
         self._problem = problem
 
     async def write_queues(self) -> None:
-        """Hand new entries of all queues to their files; raises what went wrong with one of them at the end."""
+        """Write new entries of all queues to their files; raise the first error after all queues were tried."""
         failure: OSError | None = None
         for number, queue in enumerate(list(self._table.unwritten), 1):
             try:
@@ -208,10 +208,10 @@ class CheckpointService:
             raise failure
 
     async def _write_if_many(self) -> None:
-        """The same once the entries in memory are as many as may be there.
+        """Write new entries of all queues if those in memory have reached `UNWRITTEN_LIMIT`.
 
-        Each file costs an opening and a write, however few its entries are: what many queues share must wait until
-        each has enough of them. Nobody needs them earlier; after a crash they are read from the log.
+        Each file costs an opening and a write, however few its entries are, so entries of many queues wait until each
+        queue has enough of them. The files are not needed earlier; after a crash the entries are made from the log.
         """
         size = 0
         for number, queue in enumerate(list(self._table.unwritten), 1):
@@ -222,7 +222,7 @@ class CheckpointService:
             await self.write_queues()
 
     def lower(self, end: int) -> None:
-        """Take back what the checkpoint on the disk says about addresses from `end` on; blocks."""
+        """Withdraw what the checkpoint on the disk says about addresses from `end` on; blocks."""
         path = self._directory.checkpoint
         positions = read_checkpoint(self._disk, path).positions or Positions(0, 0, 0)
         lowered = Positions(
@@ -235,15 +235,15 @@ class CheckpointService:
         self.synced_position = lowered.queue_position
 
     def begin_at(self, offset: int) -> None:
-        """Note that the log begins here: recovery cannot find that out by itself; blocks."""
+        """Record that the log begins at `offset`, which recovery cannot find out; blocks."""
         positions = Positions(offset, offset, offset, self._gate.end.value)
         write_checkpoint(self._disk, self._directory.checkpoint, Checkpoint(positions=positions))
         self.synced_position = offset
 
     async def checkpoint(self) -> None:
-        """Sync log, queues and index, then note how far that goes.
+        """Sync log, queues and index, then record the positions that they have reached.
 
-        Raises OSError for what cannot be written, to be tried again, and SyncFailedError, after which nothing can.
+        Raises OSError for what could not be written and may be tried again, and SyncFailedError, which is final.
         """
         log, index = self._log, self._index
         truncations = log.truncations
@@ -251,7 +251,7 @@ class CheckpointService:
         position, time_ms = self._dispatched.value, self._dispatched.store_time_ms
         await self._flush_service.flush()
         await self.write_queues()
-        # What is written in this moment is what the sync covers, and what may be noted after it.
+        # Entries written up to this moment are covered by the sync, and may be recorded after it.
         paths = self._table.unsynced_paths()
         removals_and_begin = (self._table.generation, log.min_offset)
         if paths or removals_and_begin != self._noted_removals_and_begin:

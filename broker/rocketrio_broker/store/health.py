@@ -1,14 +1,14 @@
-"""What is wrong with an open store, and how its services stand to that.
+"""Runs the services of an open store, and stops what must stop after a fault or damage.
 
-    a service fails (a sync, a table that cannot be read)    the store ends: nobody knows what the disk has
-    the log holds what is no record                          nothing is written any more; what lies before it is read
+    a service fails (a sync, a table that cannot be read)    the store ends: what is on the disk is unknown
+    the log holds something that is not a record             nothing more is written; what lies before it can be read
 
-Damage is found by whoever walks the log. On a slave it came from the master or the disk, and what follows is refused.
-A master could go on appending, but must not: the next recovery may end the log at the damage, and what was
-acknowledged behind it would be gone. It refuses sends for that reason, and goes on serving what it has.
+Damage is found by the services that walk the log. On a slave it came from the master or the disk; what follows it is
+refused. A master could go on appending, but must not: the next recovery may end the log at the damage, and acknowledged
+messages after it would be lost. So it refuses sends, and serves the messages that it has.
 
-Invariant: a store with a fault or damage is left as crashed, so that the next start recovers.
-Unlike Java: what is no record is not skipped as if it were one; the queues end there, loudly.
+Invariant: a store with a fault or damage stays marked as crashed, so that the next start recovers.
+Unlike Java: bytes that are not a record are not skipped as if they were one; the queues end there, with an error.
 """
 
 import logging
@@ -25,17 +25,17 @@ _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 
 class Service(Protocol):
-    """Something that runs while the store is open."""
+    """A task that runs while the store is open."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None: ...
 
 
 class StoreHealth:
-    """Runs the services of one store and knows what they ran into."""
+    """Runs the services of one store and knows their faults and damage."""
 
     def __init__(self, appender: Appender, root: Path) -> None:
         self.damage: LogDamagedError | None = None
-        """Where the log is damaged; None while nobody has found any."""
+        """Where the log is damaged; None while no damage is known."""
         self.has_fault = False
         """Whether a service has failed."""
         self._appender = appender
@@ -50,7 +50,7 @@ class StoreHealth:
         return not self.has_fault and self.damage is None
 
     async def guard(self, service: Service, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run one service. Damage stops it until that is cut off; its fault is the store's, which then ends."""
+        """Run one service. Damage stops it until the damage is cut off; a fault ends the store."""
         while True:
             mended = self._mended.value
             try:
@@ -67,7 +67,7 @@ class StoreHealth:
             task_status = trio.TASK_STATUS_IGNORED
 
     def found(self, damage: LogDamagedError) -> None:
-        """Note damage: the log is whole up to the lowest that was found."""
+        """Record damage; the log is whole up to the lowest damage found."""
         known = self.damage
         if known is not None and known.physical_offset <= damage.physical_offset:
             return
@@ -79,12 +79,12 @@ class StoreHealth:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise `LogDamagedError` when nothing may follow what the log holds."""
+        """Raise `LogDamagedError` if the log is damaged, so that nothing may be appended."""
         if self.damage is not None:
             raise LogDamagedError(self.damage.physical_offset, self.damage.problem)
 
     def log_was_cut(self, end: int) -> None:
-        """The log ends here now; with the damage gone its services go on."""
+        """Forget damage at or after `end`, where the log was cut, and let the services go on."""
         if self.damage is not None and end <= self.damage.physical_offset:
             self.damage = None
             self._appender.refusal = ""

@@ -5,9 +5,9 @@
     40 + 4 slots: entries: i32 key hash | i64 address | i32 seconds since begin | i32 previous entry of the slot
 
 Invariant: entries are numbered from 1 (entry 0 stays zero) and are in order of address.
-Invariant: an entry's previous one has a lower number; 0 ends the chain.
-Invariant: what is put has its disk blocks (`reserve`), so that storing it cannot find the disk full (SIGBUS).
-Invariant: what may be a hole is read through the file: on a full tmpfs a look at it through the mapping is SIGBUS too.
+Invariant: the previous entry has a lower number; 0 ends the chain.
+Invariant: an entry's disk blocks are allocated (`reserve`) before it is stored, so a full disk causes no SIGBUS.
+Invariant: possible holes are read through the file: on a full tmpfs even reading them through the mapping is SIGBUS.
 Answers to: IndexFile, IndexHeader.
 """
 
@@ -35,13 +35,13 @@ _ENTRY_TYPE: Final = np.dtype(
 )
 
 RESERVE_SIZE: Final = 4 << 20
-"""Bytes of disk blocks taken ahead at a time: 200,000 entries, and little waste for small brokers."""
+"""Bytes of disk blocks allocated ahead at a time: 200,000 entries, and little waste for small brokers."""
 
-_ROW_BITS: Final = 32  # of a sort key: the slot above, the row below
+_ROW_BITS: Final = 32  # of a sort key: the slot in the upper bits, the row in the lower ones
 
 
 class IndexFile:
-    """The entries of a stretch of the log."""
+    """The index entries of one range of the log."""
 
     def __init__(
         self, disk: Disk, path: Path, slot_count: int, entry_limit: int, *, create: bool
@@ -80,11 +80,11 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        """Entries that can still be added."""
+        """The number of entries that can still be added."""
         return max(0, self._entry_limit - self.next_number)
 
     def reserve(self, count: int) -> None:
-        """Take the disk blocks for so many more entries, and of the slots; raises `OSError` on a full disk."""
+        """Allocate disk blocks for `count` more entries and for the slots; raises `OSError` on a full disk."""
         needed = self._entries_at + ENTRY.size * (self.next_number + count)
         if needed > self._reserved:
             end = min(needed + RESERVE_SIZE, self._size)
@@ -92,9 +92,9 @@ class IndexFile:
             self._reserved = end
 
     def put_many(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Add (key hash, address, store time) entries, for each of which the file must have room.
+        """Add (key hash, address, store time) entries; the file must have room for all of them.
 
-        `write_header` makes them count after a restart.
+        They count after a restart only once `write_header` was called.
         """
         data, slot_count = self._map, self._slot_count
         unpack_slot, pack_slot, pack_entry = _SLOT.unpack_from, _SLOT.pack_into, ENTRY.pack
@@ -123,7 +123,7 @@ class IndexFile:
         self.next_number = number
 
     def put_columns(self, entries: Int64s) -> None:
-        """Add many entries as `put_many` does, given as rows of (key hash, address, store time)."""
+        """Add many entries like `put_many`, given as rows of (key hash, address, store time)."""
         count, first = len(entries), self.next_number
         hashes, addresses, times_ms = entries.T
         if first == 1:
@@ -131,7 +131,7 @@ class IndexFile:
                 int(addresses[0]),
                 int(times_ms[0]),
             )
-        # In order of slot, and of number where slots are the same.
+        # In order of slot, then of number.
         order = np.sort((hashes % self._slot_count << _ROW_BITS) | np.arange(count))
         slots, rows = order >> _ROW_BITS, order & ((1 << _ROW_BITS) - 1)
         numbers = rows + first
@@ -154,7 +154,7 @@ class IndexFile:
         self.next_number = first + count
 
     def write_header(self) -> None:
-        """Put the counts into the file."""
+        """Write the counts and bounds into the file's header."""
         HEADER.pack_into(
             self._map,
             0,
@@ -167,7 +167,7 @@ class IndexFile:
         )
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Addresses filed under a hash, newest first; the times are met to a second."""
+        """Yield the addresses with this hash, newest first; times are compared to within a second."""
         slot_at = HEADER.size + 4 * (key_hash % self._slot_count)
         (number,) = _SLOT.unpack(self._file.pread(_SLOT.size, slot_at))
         limit = self.next_number
@@ -178,18 +178,18 @@ class IndexFile:
                 return
             if found_hash == key_hash and time_ms <= end_ms:
                 yield physical_offset
-            # A chain only goes back: what a crash left must not make it a circle.
+            # A chain only goes to lower numbers, so that one that a crash damaged cannot be a circle.
             limit, number = number, previous
 
     def entries(self, first: int, limit: int) -> Iterator[tuple[int, int, int, int]]:
-        """(hash, address, seconds, previous) of entries `first` to before `limit`, as they lie there."""
+        """Yield (hash, address, seconds, previous) of the stored entries from `first` to before `limit`."""
         for start in range(first, limit, _CHUNK_ENTRIES):
             end = min(start + _CHUNK_ENTRIES, limit)
             at = self._entries_at + ENTRY.size * start
             yield from ENTRY.iter_unpack(self._map[at : at + ENTRY.size * (end - start)])
 
     def written_entries(self) -> Iterator[tuple[int, int, int, int]]:
-        """The entries up to the first that cannot be one: what a crash left, whatever the header says."""
+        """Yield the entries before the first impossible one, which a crash left; the header may say otherwise."""
         last_offset = 0
         for entry in self.entries(1, self._entry_limit):
             key_hash, physical_offset, seconds, _ = entry
@@ -204,9 +204,9 @@ class IndexFile:
             yield entry
 
     def cut(self, below: int) -> None:
-        """Keep the entries for addresses below this, all of which are known to be on the disk.
+        """Keep the entries for addresses below `below`, all of which are known to be on the disk.
 
-        Later ones are undone one by one. Where a crash lost some of them the slots are filled anew.
+        Later entries are undone one by one. If a crash lost some of them, the slots are filled again.
         """
         first = self._first_at_or_after(below)
         later = []
@@ -245,9 +245,9 @@ class IndexFile:
         return low
 
     def rebuild(self, below: int) -> None:
-        """Keep the entries for addresses below this, and make slots, chains and header true again.
+        """Keep the entries for addresses below `below`, and make slots, chains and header again.
 
-        Reads every entry: for what another broker left, or a crash damaged.
+        Reads every entry: for files that another broker left, or a crash damaged.
         """
         self.reserve(0)
         count = 0
@@ -255,7 +255,7 @@ class IndexFile:
             if physical_offset >= below:
                 break
             count += 1
-        # Everything after the kept entries becomes zeros, and the slots are filled anew.
+        # Everything after the kept entries becomes zeros, and the slots are filled again.
         self._file.clear_from(self._entries_at + ENTRY.size * (count + 1))
         self._map[HEADER.size : self._entries_at] = bytes(4 * self._slot_count)
         begin_ms = self.begin_timestamp_ms

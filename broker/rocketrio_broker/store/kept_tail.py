@@ -1,4 +1,4 @@
-"""Puts the end of a log aside before it is cut off: raw bytes in a file of their own, named for their address.
+"""Saves the end of a log before it is cut off: raw bytes in a file of their own, named after their address.
 
     cut/<address, 20 digits>-<time in ms>.log
 
@@ -13,18 +13,18 @@ from rocketrio_broker.store.commit_log import CommitLog
 from rocketrio_broker.store.disk import Buffer, Disk
 
 _BLOCK: Final = 4 << 20
-"""Bytes written in one go, in a worker thread: a tail may be long, and others have their turn."""
+"""Bytes written at once, in a worker thread: a tail may be long, and other tasks must run in between."""
 
 
 def tail_name(physical_offset: int, now_ms: int) -> str:
-    """The name of the file for what was cut at this address."""
+    """Return the name of the file for bytes that were cut at this address."""
     return f"{physical_offset:020}-{now_ms}.log"
 
 
 async def keep_tail(log: CommitLog, start: int, path: Path, *, disk: Disk) -> int:
-    """Write everything from `start` on to `path`; how many bytes that is.
+    """Write everything from `start` on to `path`; return the number of bytes.
 
-    Raises OSError when the disk has no room; a part of the file is then left. A cancel leaves the same.
+    Raises OSError if the disk has no room; a part of the file is then left. A cancel leaves the same.
     """
     disk.make_directory(path.parent)
     file = disk.open(path, create=True)
@@ -41,7 +41,7 @@ async def keep_tail(log: CommitLog, start: int, path: Path, *, disk: Disk) -> in
 
 
 def keep_bytes(data: Buffer, path: Path, *, disk: Disk) -> None:
-    """Write these bytes to `path`; blocks. Raises OSError, with a part of the file left, when the disk has no room."""
+    """Write `data` to `path`; blocks. Raises OSError, with a part of the file left, if the disk has no room."""
     disk.make_directory(path.parent)
     file = disk.open(path, create=True)
     try:

@@ -1,9 +1,9 @@
 """The hashes under which a record is indexed, computed for many records of few topics and producers.
 
-The keys of neighbours differ in their last characters: the hash of topic and what comes before those is kept.
+The keys of neighbours differ in their last characters, so the hash of the topic and a key's first characters is cached.
 
-Invariant: the result is that of `index_key_hash(topic, key)` for the unique id and then each key, one by one as
-in columns.
+Invariant: the result is that of `index_key_hash(topic, key)` for the unique id and then each key, both for one record
+and for columns of records.
 """
 
 from functools import lru_cache
@@ -32,11 +32,11 @@ _SEPARATOR: Final = KEY_SEPARATOR.encode()
 
 _TAIL_SIZE: Final = 4  # the counter at the end of a unique id
 _TAIL_FACTOR: Final = 31**_TAIL_SIZE
-_HEAD_CACHE_SIZE: Final = 4096  # topics times producers, each in its present millisecond
+_HEAD_CACHE_SIZE: Final = 4096  # topics times producers, each in its current millisecond
 
 
 def key_hashes(topic: bytes, properties: bytes) -> list[int]:
-    """The hashes of a record's unique id and keys, in the order in which they are indexed."""
+    """Return the hashes of a record's unique id and keys, in the order in which they are indexed."""
     unique = stored_value(properties, _UNIQUE_LABEL)
     hashes = [_key_hash(topic, unique)] if unique else []
     keys = stored_value(properties, _KEYS_LABEL)
@@ -54,7 +54,7 @@ def _key_hash(topic: bytes, key: bytes) -> int:
     tail = ((first * 31 + second) * 31 + third) * 31 + last
     code = (_head_hash(topic, key[:-_TAIL_SIZE]) * _TAIL_FACTOR + tail) & 0xFFFFFFFF
     if code == 0x80000000:
-        return 0  # Java has no absolute value of its lowest number
+        return 0  # in Java the lowest number has no absolute value
     return code if code < 0x80000000 else 0x100000000 - code
 
 
@@ -64,7 +64,7 @@ def _head_hash(topic: bytes, head: bytes) -> int:
 
 
 def key_hash_columns(topics: list[bytes], properties: PropertyColumns) -> tuple[Int64s, Int64s]:
-    """(hash, row) of every unique id and key of many records, in the order in which they are indexed."""
+    """Return (hash, row) of every unique id and key of many records, in the order in which they are indexed."""
     codes = _topic_codes(topics)
     unique = properties.values(_UNIQUE_LABEL)
     hashes, rows = _key_hashes(topics, codes, properties, unique), unique.owners
@@ -82,7 +82,7 @@ def _key_hashes(
 ) -> Int64s:
     sums = codes[keys.owners] * power_of_31(keys.ends - keys.starts) + properties.hashes(keys)
     hashes: Int64s = np.abs(sums.view(np.int32).astype(np.int64))
-    hashes[hashes == 1 << 31] = 0  # Java has no absolute value of its lowest number
+    hashes[hashes == 1 << 31] = 0  # in Java the lowest number has no absolute value
     for number in properties.beyond_ascii(keys):
         key = properties.piece(int(keys.starts[number]), int(keys.ends[number]))
         hashes[number] = _key_hash(topics[int(keys.owners[number])], key)
@@ -90,7 +90,7 @@ def _key_hashes(
 
 
 def _topic_codes(topics: list[bytes]) -> UInt32s:
-    """What each record's topic gives to its hashes."""
+    """Return the hash of each record's topic and separator, where the hash of its keys begins."""
     codes = {topic: _head_hash(topic, b"") & 0xFFFFFFFF for topic in set(topics)}
     if len(codes) == 1:
         return np.full(len(topics), codes[topics[0]], np.uint32)

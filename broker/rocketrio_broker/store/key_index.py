@@ -1,8 +1,8 @@
 """Finds messages by key: index files in order of time, filled from the log in the background.
 
-Invariant: below `position` every keyed record has its entries; the rest follows, also after a restart.
+Invariant: every keyed record below `position` has its entries; later ones get theirs soon, also after a restart.
 Invariant: only the newest file grows; older ones are full and synced.
-Invariant: a full disk stops the index, not the store; `position` waits there, and it goes on when there is room.
+Invariant: a full disk stops the index, not the store; `position` stays, and moves again once there is room.
 Answers to: IndexService, CommitLogDispatcherBuildIndex.
 Unlike Java: the index follows the log at its own pace, so neither a send nor a start waits for it.
 """
@@ -36,16 +36,16 @@ from rocketrio_protocol.remoting.ports import WallClock
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 INDEX_STEP: Final = 256 << 10
-"""Bytes of log indexed before other tasks get a turn: 1 ms of small messages, 10 ms where each is unusual."""
+"""Bytes of log indexed before other tasks get a turn: 1 ms of small messages, 10 ms if each is unusual."""
 
 RETRY_INTERVAL: Final = 10.0
-"""Seconds between looks whether a full disk has room for the index again; Apache's cleaning has the same period."""
+"""Seconds between checks whether a full disk has room for the index again; Apache's cleaning has the same period."""
 
 INDEX_PAUSE: Final = 0.05
-"""Seconds between rounds, so that messages are indexed in batches and not one by one; a query does not wait for it."""
+"""Seconds between rounds, so that messages are indexed in batches and not one by one; queries do not wait for it."""
 
 CATCH_UP_LIMIT: Final = 4 << 20
-"""Bytes of log that a query indexes first, so that it finds what was sent just before."""
+"""Bytes of log that a query may index first, so that it finds what was sent just before."""
 
 _ROLLED_BACK: Final = 0xC
 _NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
@@ -79,18 +79,18 @@ class KeyIndex:
 
     @property
     def end_timestamp_ms(self) -> int:
-        """Store time of the last keyed message; 0 without any."""
+        """The store time of the last keyed message; 0 if there is none."""
         return self._files[-1].end_timestamp_ms if self._files else 0
 
     @property
     def end_physical_offset(self) -> int:
-        """Address of the last keyed message; 0 without any."""
+        """The address of the last keyed message; 0 if there is none."""
         return self._files[-1].end_physical_offset if self._files else 0
 
     # --- opening -----------------------------------------------------------------------------
 
     def recover(self, checkpoint: Checkpoint, *, log_end: int, clean: bool) -> None:
-        """Open the files and decide from where the log must be indexed; blocks."""
+        """Open the files and determine the address from which the log must be indexed; blocks."""
         if not self._config.message_index_enable:
             self.position.reset(log_end)
             return
@@ -99,7 +99,7 @@ class KeyIndex:
         if positions is not None:
             start = positions.index_position
         elif clean and self._files:
-            start = log_end  # Apache indexes with its dispatch, and stops when that is done.
+            start = log_end  # Apache indexes as it dispatches, and stops after that.
         else:
             start = self._last_written()
         if not self._files:
@@ -111,7 +111,7 @@ class KeyIndex:
         self.position.store_time_ms = self.end_timestamp_ms
 
     def _load(self, synced_position: int | None, *, clean: bool) -> None:
-        """Open the files; after a crash of ours, those that were begun after the last sync are worth nothing."""
+        """Open the files; after a crash of a rocketrio broker, delete those that were begun after the last sync."""
         names = [
             name
             for name in self._disk.list_directory(self._directory)
@@ -138,7 +138,7 @@ class KeyIndex:
             self._disk.unlink(self._directory / name)
 
     def _last_written(self) -> int:
-        """The last address that a crashed Apache broker indexed; that message may lack keys and is indexed again."""
+        """Return the last address that a crashed Apache broker indexed; that message may lack keys: index it again."""
         while self._files:
             last = -1
             for _, physical_offset, _, _ in self._files[-1].written_entries():
@@ -175,7 +175,7 @@ class KeyIndex:
             await trio.sleep(INDEX_PAUSE)
 
     def build_some(self, max_bytes: int = INDEX_STEP) -> bool:
-        """Index the next records; whether there were any, and room for them."""
+        """Index the next records; return whether there were any, and room for them."""
         if not self._config.message_index_enable:
             self.position.advance(self._log.max_offset)
             return False
@@ -194,7 +194,7 @@ class KeyIndex:
                     for record in stretch:
                         store_ms = _add_entries(entries, record)
         except LogDamagedError:
-            # First what lies before the damage; the next call meets it again.
+            # Index what lies before the damage first; the next call meets the damage again.
             if walk.position == start:
                 raise
         if walk.position == start or not self._put(parts):
@@ -205,7 +205,7 @@ class KeyIndex:
 
     @property
     def problem(self) -> str:
-        """What an operator has to know; empty while every key is found."""
+        """The problem for an operator; empty while every key is found."""
         if not self.is_standing:
             return ""
         return (
@@ -217,7 +217,7 @@ class KeyIndex:
             pass
 
     def _put(self, parts: list["_Entries"]) -> bool:
-        """Put all of these entries, or none where the disk has no room."""
+        """Put all of these entries; if the disk has no room put none, and return False."""
         try:
             files = self._with_room(sum(map(len, parts)))
         except OSError as error:
@@ -248,7 +248,7 @@ class KeyIndex:
         return True
 
     def _with_room(self, count: int) -> list[IndexFile]:
-        """The files that so many entries will fill, with their disk blocks; raises `OSError` and changes nothing."""
+        """Return the files for `count` more entries, with disk blocks; on `OSError` nothing has changed."""
         if not count:
             return []
         files = self._files[-1:]
@@ -271,10 +271,10 @@ class KeyIndex:
         return [*files, *made]
 
     def _made(self, files: list[IndexFile]) -> IndexFile:
-        """A new file, to be the last of these."""
+        """Make a new file after these."""
         now_ms = self._wall_clock.now_ms()
         name = _file_name(now_ms)
-        # Two files of one millisecond, or a clock set back: names must rise.
+        # Names must rise, also for two files in one millisecond and for a clock that was set back.
         while files and name <= files[-1].path.name:
             now_ms += 1
             name = _file_name(now_ms)
@@ -288,9 +288,9 @@ class KeyIndex:
     # --- asking ------------------------------------------------------------------------------
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Addresses of messages that may have this key, newest first; other keys can have the same hash."""
+        """Yield addresses of messages that may have this key, newest first; other keys can have the same hash."""
         if not self.is_standing and self._log.max_offset - self.position.value <= CATCH_UP_LIMIT:
-            with suppress(LogDamagedError):  # What lies before it can be found; `run` reports it.
+            with suppress(LogDamagedError):  # What lies before it is found; `run` reports it.
                 self.build_all()
         key_hash = index_key_hash(topic, key)
         for file in reversed(self._files):
@@ -302,13 +302,13 @@ class KeyIndex:
     # --- keeping -----------------------------------------------------------------------------
 
     def truncate(self, end: int) -> None:
-        """Forget entries for addresses from `end` on."""
+        """Remove the entries for addresses from `end` on."""
         if self.end_physical_offset >= end:
             end = self._cut(end, is_synced=True)
         self.position.reset(min(self.position.value, end))
 
     def _cut(self, end: int, *, is_synced: bool) -> int:
-        """Forget entries from `end` on; returns up to where the log is indexed then."""
+        """Remove the entries from `end` on; return the address up to which the log is then indexed."""
         while self._files and self._files[-1].begin_physical_offset >= end:
             self._remove(self._files.pop())
         if self._files:
@@ -316,7 +316,7 @@ class KeyIndex:
             try:
                 (newest.cut if is_synced else newest.rebuild)(end)
             except OSError as error:
-                # A disk too full to mend it: its messages are indexed anew when there is room.
+                # The disk is too full to repair the file: its messages are indexed again once there is room.
                 _LOG.error("event=index_file_dropped file=%s error=%s", newest.path.name, error)
                 self._remove(self._files.pop())
                 return newest.begin_physical_offset
@@ -324,7 +324,7 @@ class KeyIndex:
         return end
 
     def delete_before(self, physical_offset: int) -> int:
-        """Delete files of which every message is gone from the log; the newest stays. Returns how many went."""
+        """Delete files whose messages are all gone from the log, except the newest file. Return how many."""
         deleted = 0
         while len(self._files) > 1 and self._files[0].end_physical_offset < physical_offset:
             self._remove(self._files.pop(0))
@@ -332,7 +332,7 @@ class KeyIndex:
         return deleted
 
     def take_unsynced(self) -> list[IndexFile]:
-        """The files that a sync must cover."""
+        """Return the files that a sync must cover; only later writes count as unsynced from now on."""
         unsynced, self._unsynced = self._unsynced, set()
         return list(unsynced)
 
@@ -359,7 +359,7 @@ _Entries: TypeAlias = list[tuple[int, int, int]] | Int64s
 
 
 def _add_entries(entries: list[tuple[int, int, int]], record: LogRecord) -> int:
-    """Add what a record is filed under; returns its store time."""
+    """Add the index entries of a record; return its store time."""
     address, _, topic, _, _, sys_flag, store_ms, properties = record
     if sys_flag & TRANSACTION_MASK != _ROLLED_BACK:
         entries += [(key_hash, address, store_ms) for key_hash in key_hashes(topic, properties)]
@@ -375,5 +375,5 @@ def _column_entries(columns: RecordColumns) -> Int64s:
 
 
 def _file_name(now_ms: int) -> str:
-    moment = datetime.fromtimestamp(now_ms / 1000)  # local time, as Apache names them
+    moment = datetime.fromtimestamp(now_ms / 1000)  # local time, as in Apache's file names
     return f"{moment:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

@@ -1,14 +1,14 @@
-"""Checks the whole log, and the queues against it, in pieces: what a disk changed is found before it is needed.
+"""Checks the whole log, and the queues against it, in pieces, to find what a disk changed before it is needed.
 
-    log      each record: lengths, magic, the address it says it lies at, the checksum of its body
-    queues   each entry points to where a record begins that says the same topic, queue and queue offset
+    log      each record: its lengths, magic and stored address, and the checksum of its body
+    queues   each entry points to the beginning of a record with the same topic, queue and queue offset
 
-The two are gone through side by side, in the order of the log. A record whose lengths do not fit is passed over: the
-check goes on at the next address where a record begins.
+Both are read side by side, in the order of the log. After a record with wrong lengths the check continues at the next
+address where a record begins.
 
-Invariant: a piece is read in a worker thread; the entries of one are checked between two turns of the event loop.
+Invariant: a piece is read in a worker thread; its entries are checked between two turns of the event loop.
 Invariant: only what is dispatched is checked, and nothing is changed.
-Answers to: nothing of Java's, which checks bodies when it recovers after a crash.
+Answers to: nothing in Java, which checks bodies only when it recovers after a crash.
 """
 
 import heapq
@@ -29,12 +29,12 @@ PIECE: Final = 256 << 10
 """Bytes of the log that are checked at a time: some milliseconds of a worker thread."""
 
 TURN_ENTRIES: Final = 256
-"""Entries checked, or queues looked at, before other tasks get a turn."""
+"""Entries, or queues, that are checked before other tasks get a turn."""
 
 
 @attrs.frozen
 class Finding:
-    """Something wrong."""
+    """A problem that was found, and its address."""
 
     physical_offset: int
     problem: str
@@ -46,7 +46,7 @@ Record = tuple[int, str, int, int]
 
 @attrs.frozen
 class Piece:
-    """What a piece of the log holds."""
+    """The records and problems in a piece of the log."""
 
     records: dict[int, Record]
     findings: list[Finding]
@@ -55,7 +55,7 @@ class Piece:
 
 
 def read_piece(log: CommitLog, start: int, stop: int) -> Piece | None:
-    """The records from `start` on, at most up to `stop`; None if that part is deleted. May run in a thread."""
+    """Read the records from `start` to at most `stop`; return None if that part is deleted. May run in a thread."""
     file = log.files.file_at(start)
     if file is None or start < log.min_offset:
         return None
@@ -86,7 +86,7 @@ def read_piece(log: CommitLog, start: int, stop: int) -> Piece | None:
 
 
 def _next_record(file: MappedFile, at: int, limit: int) -> int:
-    """Where the next record begins behind one that cannot be read; the end, if none does."""
+    """Return where the next record begins after one that cannot be read, or the end if none does."""
     for place in possible_records(file.mapping, at, limit):
         record = scan_record(file.view, place, limit, check_crc=False)
         is_whole = record.status is RecordStatus.RECORD
@@ -96,7 +96,7 @@ def _next_record(file: MappedFile, at: int, limit: int) -> int:
 
 
 def digest(log: CommitLog, start: int, end: int) -> str | None:
-    """A digest of the log between two addresses; None if it does not hold all of that. May run in a thread."""
+    """Return a digest of the log between two addresses; None if a part is missing. May run in a thread."""
     hashed = blake2b(digest_size=16)
     while start < end:
         block = log.read(start, end - start)
@@ -108,7 +108,7 @@ def digest(log: CommitLog, start: int, end: int) -> str | None:
 
 
 class LogCheck:
-    """One pass over the log, from its first record to where it ended when the pass began."""
+    """One pass over the log, from its first record to the end that it had when the pass began."""
 
     def __init__(self, store: MessageStore, *, disk: Disk) -> None:
         self.begin = store.min_physical_offset
@@ -116,11 +116,11 @@ class LogCheck:
         self.position = self.begin
         """Everything before it is checked."""
         self.is_cut = False
-        """Whether the log was cut meanwhile: the pass is over."""
+        """Whether the log was cut meanwhile, which ends the pass."""
         self._store = store
         self._disk = disk
         self._truncations = store.commit_log.truncations
-        # (address of the next entry, its number, topic, queue id): of each queue the one that is due next.
+        # (address of the next entry, its number, topic, queue id): one for each queue, the entry to check next.
         self._next: list[tuple[int, int, str, int]] = []
 
     def __repr__(self) -> str:
@@ -134,7 +134,7 @@ class LogCheck:
                 await trio.lowlevel.checkpoint()
 
     async def step(self) -> list[Finding]:
-        """Check the next piece."""
+        """Check the next piece; return the problems in it, in order of address."""
         log = self._store.commit_log
         start = max(self.position, log.min_offset)
         piece = await self._disk.run(read_piece, log, start, self.end)
@@ -158,20 +158,20 @@ class LogCheck:
         entry = queue.entry(number)
         if entry is None:
             return
-        # One that points too far is reported with the next piece: those behind it point there.
+        # An entry that points too far is reported with the next piece, where the entries after it point.
         address = 0 if self._is_astray(queue, number, entry[0]) else entry[0]
         if address < self.end:
             heapq.heappush(self._next, (address, number, *queue.key))
 
     def _is_astray(self, queue: ConsumeQueue, number: int, address: int) -> bool:
-        """Whether an entry points behind the one that follows it, or behind everything."""
+        """Return whether an entry points after the one that follows it, or after everything."""
         following = queue.entry(number + 1)
         return address >= self._store.dispatched.value or (
             following is not None and following[0] < address
         )
 
     def _check_entries(self, queue: ConsumeQueue, number: int, piece: Piece) -> list[Finding]:
-        """Check a queue's entries as far as they point into a piece, in one turn."""
+        """Check a queue's entries that point into a piece, in one turn."""
         findings: list[Finding] = []
         for address, size, _ in ENTRY.iter_unpack(queue.entries(number, TURN_ENTRIES)):
             is_astray = address >= piece.end and self._is_astray(queue, number, address)
@@ -188,9 +188,9 @@ class LogCheck:
     def _problem(
         self, queue: ConsumeQueue, number: int, address: int, size: int, piece: Piece
     ) -> str:
-        """What is wrong with an entry; empty where nothing is."""
+        """Return what is wrong with an entry; empty if nothing is."""
         if size == FILLER_SIZE:
-            # Those before a queue's first message stand for none.
+            # Fillers before a queue's first message do not stand for messages.
             return f"{_name(queue)} lacks its message {number}" if address else ""
         if address < self._store.min_physical_offset:
             return ""

@@ -1,10 +1,10 @@
-"""How far something has come in the log, and the store time of the last message it has seen."""
+"""A position in the log, with the store time of the last message before it."""
 
 from rocketrio_broker.watermark import Watermark
 
 
 class LogPosition(Watermark):
-    """A watermark over log addresses that remembers when what lies before it was stored."""
+    """A watermark over log addresses that also has the store time of the last message below it."""
 
     __slots__ = ("store_time_ms",)
 

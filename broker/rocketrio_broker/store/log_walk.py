@@ -1,12 +1,12 @@
-"""Walking the log record by record, over padding and from file to file.
+"""Walks the log record by record, over padding and from file to file.
 
-The usual record (version 1, IPv4 hosts) is taken apart here, in a third of the time that the protocol's checker needs;
-whatever looks unusual in any way is left to that checker, which has the last word.
+The usual record (version 1, IPv4 hosts) is parsed here, in a third of the time that the protocol's parser needs. A
+record that looks unusual in any way is passed to that parser, whose result counts.
 
-Invariant: a position handed back is the beginning of a record, of padding's successor, or the end.
-Recovery ends at the first thing that is not a record; afterwards such a thing is damage, and an error.
+Invariant: a returned position is the beginning of a record, the end of padding, or the end of the log.
+Recovery ends the log at the first bytes that are not a record; later such bytes are damage, and an error.
 Answers to: ReputMessageService.doReput's loop, and that of CommitLog's recovery.
-Unlike Java: a record whose topic or properties lost sectors is not taken for whole; the checksum covers the body only.
+Unlike Java: a record whose topic or properties lost sectors does not count as whole; the checksum covers the body only.
 """
 
 from collections.abc import Iterator
@@ -43,11 +43,11 @@ _HEAD: Final = head_struct(
 )
 
 _SECTOR: Final = 512
-"""What a disk writes as one: the part of a record that a power cut loses begins and ends at multiples of it."""
+"""Bytes that a disk writes as one: what a power cut loses of a record begins and ends at multiples of it."""
 
 
 class LogWalk:
-    """A position that moves through the appended part of the log."""
+    """A position that moves through the appended part of the log, from record to record."""
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class LogWalk:
         self.check_crc = check_crc
         self.stop_at_damage = stop_at_damage
         self.problem = ""
-        """Why the walk stopped, when damage stopped it."""
+        """Why the walk stopped, if damage stopped it."""
         self.position = position
-        """Everything before it has been handed out."""
+        """Everything before it was returned."""
         self.last_record: int | None = None
-        """Where the last record that was handed out begins."""
+        """The address of the last record that was returned."""
 
     def records(self, max_bytes: int) -> Iterator[LogRecord]:
-        """The next records, about `max_bytes` of them; ends early where the rest of a record has yet to come."""
+        """Yield the next records, about `max_bytes` of them; end early where a record is not complete yet."""
         log = self.log
         stop = self.position + max_bytes
         while self.position < min(stop, log.max_offset):
@@ -93,7 +93,7 @@ class LogWalk:
                 return
 
     def _usual_records(self, data: mmap, base: int, limit: int, stop: int) -> Iterator[LogRecord]:
-        """Records from `position` on, up to the first that is not as usual."""
+        """Yield the records from `position` on, up to the first unusual one."""
         unpack, check_crc, check_tears = _HEAD.unpack_from, self.check_crc, self.stop_at_damage
         last_head = limit - RECORD_OVERHEAD
         at = self.position - base
@@ -131,12 +131,12 @@ class LogWalk:
             yield record
 
     def _pass_padding(self, file: MappedFile, record: RecordHeader, limit: int) -> bool:
-        """Step over padding; if something else is there, whether to go on is False."""
+        """Step over padding and return True; otherwise return False, after noting or raising any damage."""
         at = self.position - file.start_offset
         if record.status is RecordStatus.PADDING and at + record.size == file.size:
             self.position += record.size
             return True
-        # Replication may cut anywhere: then more bytes will complete what begins here.
+        # Replication may split a record: then later bytes will complete the one that begins here.
         is_unfinished = record.status is RecordStatus.INCOMPLETE or (
             record.status is RecordStatus.END and limit - at < PADDING_HEAD_SIZE
         )
@@ -166,7 +166,7 @@ def _as_log_record(record: RecordHeader) -> LogRecord:
 
 
 def is_torn(record: LogRecord) -> bool:
-    """Whether sectors of the topic or the properties were lost."""
+    """Return whether sectors of the topic or the properties were lost."""
     physical_offset, size, topic, *_, properties = record
     if 0 in topic:
         return True

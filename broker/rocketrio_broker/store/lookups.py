@@ -1,7 +1,7 @@
-"""What can be asked of a store about its queues, its times and single messages; nothing here changes it.
+"""Read-only queries about a store's queues, its times and single messages.
 
-Invariant: a message is what an entry of its queue points to, whatever an address that is asked for holds.
-Invariant: answers tell of nothing beyond the read gate, but where they are asked for what is not confirmed too.
+Invariant: a message is what an entry of its queue points to, whatever bytes are at a requested address.
+Invariant: answers contain nothing beyond the read gate, unless unconfirmed messages are requested too.
 Answers to: DefaultMessageStore's getMinOffsetInQueue, getMessageStoreTimeStamp, lookMessageByOffset, queryMessage.
 """
 
@@ -19,7 +19,7 @@ from rocketrio_protocol.record.decode import RecordStatus, scan_record
 
 
 class StoreLookups:
-    """The asking half of a message store."""
+    """The read-only queries of a message store; `MessageStore` sets the attributes."""
 
     config: StoreConfig
     commit_log: CommitLog
@@ -36,16 +36,16 @@ class StoreLookups:
         return self.commit_log.max_offset
 
     def queues(self) -> Mapping[str, Mapping[int, ConsumeQueue]]:
-        """The queue ids of each topic that has messages."""
+        """Return the queues of each topic that has messages, by queue id."""
         return self.queue_table.topics()
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """(first, next) queue offset that readers see; None if there is no such queue."""
+        """Return (first, next) queue offset that readers see; None for an unknown queue."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         return None if queue is None else (queue.min_offset, self._seen_end(queue))
 
     def seen_queue_end(self, topic: str, queue_id: int) -> int:
-        """The queue offset after the last one that readers see."""
+        """Return the queue offset after the last one that readers see; 0 for an unknown queue."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         return 0 if queue is None else self._seen_end(queue)
 
@@ -53,12 +53,12 @@ class StoreLookups:
         return queue.first_ending_beyond(self.read_gate.end.value)
 
     def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
-        """The queue offset of the first message at or after an address, or that of the next one; 0 without a queue."""
+        """Return the queue offset of the first message at or after an address, or the next one; 0 without a queue."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.first_at_or_after(physical_offset)
 
     def queue_entries(self, topic: str, queue_id: int, offset: int, count: int) -> list[Entry]:
-        """Entries of a queue as they are, at most `count`; fewer at its end and where a file of it ends."""
+        """Return at most `count` entries of a queue; fewer at its end and where one of its files ends."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         if queue is None:
             return []
@@ -66,11 +66,11 @@ class StoreLookups:
         return list(ENTRY.iter_unpack(queue.entries(offset, count)))
 
     def judged(self, entries: Iterable[Entry], matches: PropertiesFilter) -> Iterator[Entry]:
-        """The entries with what `matches` says of their records in place of the tags code."""
+        """Yield the entries with the verdict of `matches` on their records in place of the tags code."""
         return judged(self.commit_log, entries, matches)
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """When the message at a queue offset was stored, in ms; None if it is not there."""
+        """Return when the message at a queue offset was stored, in ms; None if it is not there."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         if queue is None or not queue.min_offset <= offset < self._seen_end(queue):
             return None
@@ -78,18 +78,18 @@ class StoreLookups:
         return None if entry is None else self.commit_log.store_timestamp_at(entry[0])
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int | None:
-        """When the oldest message of a queue was stored, in ms."""
+        """Return when the oldest message of a queue was stored, in ms; None if it is not there."""
         bounds = self.queue_bounds(topic, queue_id)
         return None if bounds is None else self.store_time_at(topic, queue_id, bounds[0])
 
     def earliest_message_time(self) -> int | None:
-        """When the oldest message of all was stored, in ms."""
+        """Return when the oldest message of the log was stored, in ms; None if it is not there."""
         return self.commit_log.store_timestamp_at(self.min_physical_offset)
 
     def offset_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = "4.x"
     ) -> int:
-        """The queue offset of the message stored at a time or next to it; 0 for an unknown queue."""
+        """Return the queue offset of the message stored at a time or next to it; 0 for an unknown queue."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         if queue is None:
             return 0
@@ -97,9 +97,9 @@ class StoreLookups:
         return offset_by_time(self.commit_log, queue, end, timestamp_ms, boundary)
 
     def message_at(self, physical_offset: int, *, unconfirmed: bool = False) -> memoryview | None:
-        """Return the stored message at an address of the log; None if its queue does not have it there.
+        """Return the stored message at an address of the log, or None if its queue has no message there.
 
-        The address may come from anywhere: within a message's body could stand what looks like another message.
+        The caller's address may be wrong: bytes inside a message's body can look like another message.
         """
         record = self.commit_log.record_at(physical_offset)
         if record is None or physical_offset + len(record) > self._end(unconfirmed):
@@ -122,7 +122,7 @@ class StoreLookups:
         *,
         unconfirmed: bool = False,
     ) -> QueryResult:
-        """The newest messages with this key."""
+        """Find the newest messages with this key, stored within these times."""
         return query_message(
             self.commit_log,
             self.key_index,

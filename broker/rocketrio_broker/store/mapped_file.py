@@ -1,9 +1,9 @@
-"""One file of the commit log: full length from the start, written through a memory mapping.
+"""One file of the commit log: of full length from the start, written through a memory mapping.
 
-Invariant: the file has its configured length whenever a name for it exists after a sync; Apache refuses shorter ones.
-Invariant: bytes below `reserved` own their disk blocks, so storing there cannot find the disk full (SIGBUS).
+Invariant: whenever a synced name for the file exists it has its configured length; Apache refuses shorter files.
+Invariant: bytes below `reserved` have their disk blocks, so that storing there cannot find the disk full (SIGBUS).
 Answers to: DefaultMappedFile.
-Unlike Java: no reference counts; a view handed out keeps the mapping alive after the file was deleted.
+Unlike Java: references are not counted; a view that was handed out keeps the mapping after the file is deleted.
 """
 
 import mmap
@@ -16,21 +16,21 @@ from rocketrio_broker.store.errors import StoreDamagedError
 FILE_NAME_DIGITS: Final = 20
 
 RESERVE_SIZE: Final = 16 << 20
-"""Bytes of disk blocks taken ahead at a time: a second of 16 MB/s, and little waste for small brokers."""
+"""Bytes of disk blocks allocated ahead at a time: a second of 16 MB/s, and little waste for small brokers."""
 
 
 def file_name(start_offset: int) -> str:
-    """The name of the file whose first byte has this address."""
+    """Return the name of the file whose first byte has this address."""
     return f"{start_offset:0{FILE_NAME_DIGITS}d}"
 
 
 def is_number(name: str) -> bool:
-    """Return whether a file or folder is named by a number; Python counts more characters as digits than file_name."""
+    """Return whether a name has only the digits 0 to 9; int() accepts the digits of other scripts too."""
     return name.isascii() and name.isdecimal()
 
 
 class MappedFile:
-    """A mapped file and where it stands in the address space."""
+    """A mapped file and its place in the address space."""
 
     __slots__ = (
         "_file",
@@ -72,14 +72,14 @@ class MappedFile:
         return f"<MappedFile {self.path.name}>"
 
     def reserve(self, to: int) -> None:
-        """Take the disk blocks up to this position in the file; blocks, and raises `OSError` on a full disk."""
+        """Allocate the disk blocks up to this position in the file; blocks, and raises `OSError` on a full disk."""
         to = min(to, self.size)
         if to > self.reserved:
             self._file.reserve(self.reserved, to - self.reserved)
             self.reserved = to
 
     def pread(self, position: int, size: int) -> bytes:
-        """Read without the mapping, which would make a page of memory for each hole."""
+        """Read without the mapping, which would allocate a page of memory for each hole."""
         return self._file.pread(size, position)
 
     def flush(self) -> None:
@@ -87,11 +87,11 @@ class MappedFile:
         self._file.fdatasync()
 
     def clear_from(self, position: int) -> None:
-        """Make everything from here on zero: what lies there must not be taken for data later."""
+        """Fill the file with zeros from `position` on, so that old bytes there are not taken for data later."""
         self._file.clear_from(position)
 
     def forget_pages(self, start: int, end: int) -> None:
-        """Give the memory of whole pages between two positions back; the bytes stay in the page cache."""
+        """Free the memory of the whole pages between two positions; the bytes stay in the page cache."""
         first = -(-max(start, 0) // mmap.PAGESIZE) * mmap.PAGESIZE
         self._file.forget_pages(first, min(end, self.size) // mmap.PAGESIZE * mmap.PAGESIZE)
 

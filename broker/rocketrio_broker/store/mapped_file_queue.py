@@ -1,7 +1,7 @@
-"""The commit log's files in order: which one holds an address, what comes after the last, what goes.
+"""The commit log's files in order: finds the file for an address, adds files at the end and deletes files.
 
-Invariant: a file gets its name once its length is on the disk, so that it is never found shorter.
-Invariant: a file that could not be made or named leaves nothing behind; the next attempt begins anew.
+Invariant: a file gets its name after its length is on the disk, so that it is never found shorter.
+Invariant: a file that could not be made or named leaves nothing behind; the next attempt starts from the beginning.
 Invariant: files follow each other without a gap; all have the same size; a name is the address of the first byte.
 Answers to: MappedFileQueue, and the file part of AllocateMappedFileService.
 """
@@ -23,7 +23,7 @@ class MappedFileQueue:
         self.file_size = file_size
         self.files: list[MappedFile] = []
         self.has_unsynced_names = False
-        # Beside the folder, for Apache wants every file inside to be whole. Two names: one is used in a thread.
+        # Beside the folder, because Apache expects only whole files in it. Two names, as one is used in a thread.
         self._ahead_path = directory.with_name(directory.name + ".ahead")
         self._making_path = directory.with_name(directory.name + ".making")
         self._disk = disk
@@ -33,10 +33,10 @@ class MappedFileQueue:
         return f"<MappedFileQueue {self.directory} of {len(self.files)} files>"
 
     def load(self, synced_position: int | None = None) -> None:
-        """Open the files that are there.
+        """Open the existing files.
 
-        After a crash what lies at or above `synced_position` may be lost in any order, names of files too: behind a
-        file that is missing nothing counts.
+        After a crash, data and file names at or above `synced_position` may be lost in any order, so the files after
+        a missing one are deleted. Raises StoreDamagedError if a file below it is missing.
         """
         for left_over in (self._ahead_path, self._making_path):
             self._disk.unlink(left_over)
@@ -63,7 +63,7 @@ class MappedFileQueue:
 
     @property
     def first_offset(self) -> int:
-        """The lowest address a file exists for; 0 without files."""
+        """The lowest address in any file; 0 without files."""
         return self.files[0].start_offset if self.files else 0
 
     @property
@@ -72,7 +72,7 @@ class MappedFileQueue:
         return self.files[-1].end_offset if self.files else 0
 
     def file_at(self, offset: int) -> MappedFile | None:
-        """The file that holds this address."""
+        """Return the file that holds this address, or None if there is none."""
         files = self.files
         if not files:
             return None
@@ -80,7 +80,7 @@ class MappedFileQueue:
         return files[index] if 0 <= index < len(files) else None
 
     def files_between(self, start: int, end: int) -> list[MappedFile]:
-        """The files that hold bytes of this range."""
+        """Return the files that hold bytes of this range."""
         return [file for file in self.files if file.start_offset < end and file.end_offset > start]
 
     def prepare(self, start_offset: int, reserve: int) -> MappedFile:
@@ -88,7 +88,7 @@ class MappedFileQueue:
         return self._make(start_offset, reserve, self._ahead_path)
 
     def keep_prepared(self, file: MappedFile) -> None:
-        """Keep a file from `prepare` until the log gets there; a late one is dropped."""
+        """Keep a file from `prepare` until the log reaches it; delete it if the log has passed it."""
         if self._prepared is None and file.start_offset >= self.end_offset:
             self._prepared = file
         else:
@@ -98,7 +98,7 @@ class MappedFileQueue:
         return self._prepared is not None and self._prepared.start_offset == start_offset
 
     def add_file(self, start_offset: int, reserve: int) -> MappedFile:
-        """The next file of the address space: the prepared one, or one made now. Its name is not yet synced."""
+        """Add the next file of the address space: the prepared one or a new one. Its name is not synced yet."""
         assert start_offset % self.file_size == 0
         assert not self.files or start_offset == self.end_offset
         path = self.directory / file_name(start_offset)
@@ -131,14 +131,14 @@ class MappedFileQueue:
         except BaseException:
             if file is not None:
                 file.close()
-            # On a full disk the blocks it got are those that others need.
+            # On a full disk its blocks are needed elsewhere.
             with suppress(OSError):
                 self._disk.unlink(path)
             raise
         return file
 
     def truncate(self, end: int) -> None:
-        """Nothing at or after `end` remains: later files go, the rest of its own file becomes zeros."""
+        """Delete the files that begin at or after `end`; fill the rest of the file that holds `end` with zeros."""
         self.drop_prepared()
         while self.files and self.files[-1].start_offset >= end:
             self._discard(self.files.pop())
@@ -154,7 +154,7 @@ class MappedFileQueue:
         self._sync()
 
     def drop_prepared(self) -> None:
-        """Delete a file that was made ahead and not used."""
+        """Delete the file that was made ahead, if there is one."""
         if self._prepared is not None:
             self._discard(self._prepared)
             self._prepared = None

@@ -1,9 +1,9 @@
-"""A disk that is only memory: for the embedded cluster, and the base of the faulty disk of the tests.
+"""A disk in memory: for the embedded cluster, and the base of the tests' faulty disk.
 
-Files outlive the store that wrote them as long as the `MemoryDisk` object lives, so a restart can be played.
-A mapped file is one anonymous mapping, of which only touched pages take memory; other files are byte arrays.
+Files exist as long as the `MemoryDisk` object, longer than the store that wrote them, so a restart can be simulated.
+A mapped file is one anonymous mapping, of which only used pages take memory; other files are byte arrays.
 
-Invariant: no worker threads: `run` works at once, so a virtual clock stays right.
+Invariant: `run` works at once, without worker threads, so a virtual clock stays right.
 """
 
 import mmap
@@ -15,12 +15,12 @@ import trio
 
 from rocketrio_broker.store.disk import Arguments, Buffer, DiskFile, Lock, Result
 
-_CAPACITY: Final = 1 << 40  # a number to compute ratios with; memory gives out before
-_PHYSICAL_MEMORY: Final = 16 << 30  # fixed, so that what depends on it is the same on every machine
+_CAPACITY: Final = 1 << 40  # only for computing ratios; memory is full long before
+_PHYSICAL_MEMORY: Final = 16 << 30  # fixed, so that results are the same on every machine
 
 
 class MemoryFile:
-    """The content of one file; all its openings share this object."""
+    """The content of one file; all open files with its path share this object."""
 
     __slots__ = ("data", "mapping", "size")
 
@@ -75,7 +75,7 @@ class MemoryFile:
 
 
 class MemoryOpenFile:
-    """One opening of a `MemoryFile`."""
+    """One open file, whose content is a `MemoryFile`."""
 
     __slots__ = ("file",)
 
@@ -103,16 +103,16 @@ class MemoryOpenFile:
             self.file.truncate(offset + size)
 
     def fdatasync(self) -> None:
-        """Memory is as durable as this disk gets."""
+        """Do nothing: memory is as durable as this disk gets."""
 
     def map(self) -> mmap.mmap:
         return self.file.map()
 
     def forget_pages(self, start: int, end: int) -> None:
-        """The pages are the only copy: they stay."""
+        """Do nothing: the pages are the only copy."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: nothing was opened."""
 
 
 class _MemoryLock:
@@ -133,16 +133,16 @@ class MemoryDisk:
         self.files: dict[Path, MemoryFile] = {}
         self.directories: set[Path] = set()
         self.used = 0.0
-        """What `used_ratio` answers: tests of a nearly full disk set it."""
+        """The result of `used_ratio`; tests of a nearly full disk set it."""
         self.boot = "1"
-        """What `boot_id` answers: another one after a power cut."""
+        """The result of `boot_id`; tests change it after a power cut."""
         self._locked: set[Path] = set()
 
     def __repr__(self) -> str:
         return f"<MemoryDisk of {len(self.files)} files>"
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-        # As with a worker thread, a cancel comes before the work or not at all: its result is never lost.
+        # As with a worker thread, a cancel comes before the work or not at all, so its result is never lost.
         await trio.lowlevel.checkpoint()
         return work(*arguments)
 
@@ -176,10 +176,10 @@ class MemoryDisk:
         self.directories.update((path, *path.parents))
 
     def sync_directory(self, path: Path) -> None:
-        """Names in memory need no syncing."""
+        """Do nothing: names in memory need no syncing."""
 
     def sync_tree(self, path: Path) -> None:
-        """Nothing in memory needs syncing."""
+        """Do nothing: files in memory need no syncing."""
 
     def unlink(self, path: Path) -> None:
         self.files.pop(path, None)

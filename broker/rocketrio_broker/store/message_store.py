@@ -1,9 +1,9 @@
-"""The message store: composes log, queues and index, and is what the rest of the broker talks to.
+"""The message store: composes log, queues and index; the rest of the broker uses only this class.
 
-Path of a put: check, claim an address, encode, copy into the mapping, queue entry, marks: no await in between.
+A put runs without an await: check, claim an address, encode, copy into the mapping, add the entry, move the positions.
 
-Invariant: on a master an append's queue entry is there when `append` returns; a pull right behind it sees it.
-Invariant: a store that is open has its `abort` file; only a close that synced everything removes it.
+Invariant: on a master an append's queue entry exists when `append` returns, so a pull right after it sees the message.
+Invariant: an open store has its `abort` file; only a close that synced everything removes it.
 Answers to: DefaultMessageStore.
 """
 
@@ -57,11 +57,11 @@ _LOG: Final = logging.getLogger("rocketrio_broker.store")
 async def open_message_store(
     config: StoreConfig, root: Path, *, disk: Disk, wall_clock: WallClock
 ) -> AsyncGenerator["MessageStore"]:
-    """Open a data directory: recovered when the body begins, synced and marked clean when it has ended.
+    """Open a data directory: recover it before the body begins, sync it and mark it clean after the body.
 
-    Raises `StoreLockedError` when another broker has it, `StoreDamagedError` when no crash explains its state, and
-    `NotOpenedError` or at the end `NotClosedError` when the disk takes no writes: nothing is lost by either.
-    A cancel during the body closes it cleanly too.
+    Raises `StoreLockedError` if another broker uses it, `StoreDamagedError` if no crash explains its state, and
+    `NotOpenedError`, or at the end `NotClosedError`, if the disk takes no writes; neither of these two loses data.
+    A cancel during the body also closes it cleanly.
     """
     store = MessageStore(config, root, disk=disk, wall_clock=wall_clock)
     store.directory.take()
@@ -80,7 +80,7 @@ async def open_message_store(
 
 
 class MessageStore(StoreLookups):
-    """One broker's messages; made by `open_message_store`."""
+    """One broker's messages, opened by `open_message_store`."""
 
     def __init__(
         self, config: StoreConfig, root: Path, *, disk: Disk, wall_clock: WallClock
@@ -93,7 +93,7 @@ class MessageStore(StoreLookups):
             self.directory.commit_log, config.mapped_file_size_commit_log, disk=disk
         )
         self.epochs = Epochs(root, self.commit_log, disk=disk)
-        """Whose writes the log holds."""
+        """Which broker wrote which part of the log."""
         self.appended: Watermark = self.commit_log.appended
         self.flushed: Watermark = self.commit_log.flushed
         self.dispatched = LogPosition()
@@ -165,15 +165,15 @@ class MessageStore(StoreLookups):
         )
         self._is_slave = False
         self.doubtful_end = 0
-        """Before this address records were there when a crash came: no checksum covers more than their bodies."""
+        """Records before this address were there at a crash; of each, the checksum covers only the body."""
 
     def __repr__(self) -> str:
         return f"<MessageStore {self.directory.root} {self.min_physical_offset}..{self.max_physical_offset}>"
 
-    # --- life --------------------------------------------------------------------------------
+    # --- opening and closing -----------------------------------------------------------------
 
     async def open(self) -> None:
-        """Recover, and sync what recovery made before anything builds on it."""
+        """Recover, and sync the result before it is used. Raises `NotOpenedError` if the disk fails."""
         try:
             await self._disk.run(self.recover)
             await self.checkpoint()
@@ -181,14 +181,14 @@ class MessageStore(StoreLookups):
             raise NotOpenedError(f"{self.directory.root} was not opened: {error}") from error
 
     def recover(self) -> None:
-        """Bring the directory into order; blocks."""
+        """Bring the directory into a consistent state; blocks."""
         directory, log = self.directory, self.commit_log
         directory.check()
         clean = not directory.crashed
         checkpoint = read_checkpoint(self._disk, directory.checkpoint)
         positions = None if clean else checkpoint.positions
         log.files.load(None if positions is None else positions.queue_position)
-        # Without our part of the checkpoint somebody else may have written to the queues since.
+        # Without our part of the checkpoint another program may have written to the queues since.
         file_size = self.config.mapped_file_size_consume_queue
         is_ours = checkpoint.positions is not None
         bounds = read_bounds(self._disk, directory.root, file_size) if is_ours else None
@@ -224,7 +224,7 @@ class MessageStore(StoreLookups):
         return path
 
     def services(self) -> Sequence[Service]:
-        """What runs while the store is open."""
+        """Return the services that run while the store is open."""
         return (
             AllocateService(self.commit_log, disk=self._disk),
             self._flush,
@@ -237,7 +237,7 @@ class MessageStore(StoreLookups):
         )
 
     async def finish(self) -> None:
-        """Sync everything and say so on the disk; after a fault or damage leave the directory as crashed."""
+        """Sync everything and mark the directory clean; after a fault or damage leave it marked as crashed."""
         self._appender.refusal = self._appender.refusal or "the store is closing"
         if self.health.has_fault:
             return
@@ -255,11 +255,11 @@ class MessageStore(StoreLookups):
             raise NotClosedError(f"{self.directory.root} was not closed: {error}") from error
 
     async def checkpoint(self) -> None:
-        """Sync log, queues and index, and note how far they go: a crash later costs no more than what follows."""
+        """Sync log, queues and index, and record their positions, so that a later crash costs only what follows."""
         await self._checkpoint.checkpoint()
 
     def release(self) -> None:
-        """Close all files and let the directory go."""
+        """Close all files and unlock the directory."""
         self.commit_log.files.close()
         self.queue_table.close()
         self.key_index.close()
@@ -269,7 +269,7 @@ class MessageStore(StoreLookups):
 
     @property
     def is_slave(self) -> bool:
-        """Whether the log is written by replication; a slave refuses appends of its own."""
+        """Whether the log is written by replication; a slave refuses appends."""
         return self._is_slave
 
     @is_slave.setter
@@ -281,44 +281,44 @@ class MessageStore(StoreLookups):
         self._reader.is_slave = is_slave
 
     def take_writes(self) -> None:
-        """Take appends as far as the role goes."""
+        """Lift the refusal of `refuse_writes` or of the role; appends may still be refused for other reasons."""
         self._appender.role_refusal = ""
 
     def refuse_writes(self, why: str) -> None:
-        """Refuse appends until `take_writes`, and say why."""
+        """Refuse appends until `take_writes`, and give `why` as the reason."""
         self._appender.role_refusal = why
 
     @property
     def writable(self) -> bool:
-        """Whether `append` takes messages now; `refusal` says why not."""
+        """Whether `append` takes messages now; `refusal` has the reason if not."""
         return not self.refusal
 
     @property
     def refusal(self) -> str:
-        """Why appends are refused; empty when they are not."""
+        """Why appends are refused; empty if they are not."""
         appender = self._appender
         return appender.role_refusal or appender.refusal or self._retention.refusal
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Read and delete by other limits from now on; sizes of files and periods stay as they were opened."""
+        """Use other limits for reading and deleting; file sizes and periods stay as they were at opening."""
         self.config = config
         self._memory_size = config.memory_size(self._disk.physical_memory())
         self._reader.reconfigure(config, self._memory_size)
         self._retention.config = config
 
     def watch_unread(self, count: CountUnread) -> None:
-        """`count` says what groups had not read of messages that are deleted before their time."""
+        """Use `count` to report messages that groups had not read when they were deleted early."""
         self._retention.count_unread = count
 
     async def delete_old_files(self) -> int:
-        """Delete what is past its time without waiting for the hour; returns how many files of the log went."""
+        """Delete expired files now, at any hour; return how many log files were deleted."""
         return await self._retention.delete_old_files(at_any_hour=True)
 
     def statistics(self) -> StoreStatistics:
         return self._statistics.snapshot()
 
     def runtime_info(self) -> dict[str, str]:
-        """The store's part of the broker's runtime info."""
+        """Return the store's part of the broker's runtime info."""
         info = self._statistics.runtime_info(self.earliest_message_time())
         if self.health.damage is not None:
             info["commitLogDamage"] = str(self.health.damage)
@@ -327,7 +327,7 @@ class MessageStore(StoreLookups):
         return info
 
     def problems(self) -> list[str]:
-        """What an operator has to know of, beside a refusal of messages."""
+        """Return the problems that an operator should know of, except a refusal of messages."""
         problems = (
             self.clock_watch.problem,
             self._retention.problem,
@@ -339,7 +339,7 @@ class MessageStore(StoreLookups):
     # --- writing -----------------------------------------------------------------------------
 
     def append(self, put: PutMessage) -> AppendResult:
-        """Store one message; `result.status` says whether it was."""
+        """Store one message; `result.status` says whether it was stored."""
         self._appender.disk_refusal = self._retention.refusal
         return self._appender.append(put)
 
@@ -349,14 +349,14 @@ class MessageStore(StoreLookups):
         return self._appender.append_batch(put, entries)
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset that the next message will get."""
+        """Return the queue offset that the next message will get."""
         queue = self.queue_table.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
     # --- replication -------------------------------------------------------------------------
 
     def read_log(self, physical_offset: int, max_bytes: int) -> memoryview | None:
-        """Bytes of the log as they are, within one file; None below the minimum, at the end and at damage."""
+        """Return raw bytes of the log from one file; None below the minimum, at the end and at damage."""
         damage = self.health.damage
         if damage is not None and physical_offset <= damage.physical_offset:
             max_bytes = min(max_bytes, damage.physical_offset - physical_offset)
@@ -365,7 +365,7 @@ class MessageStore(StoreLookups):
         return self.commit_log.read(physical_offset, max_bytes)
 
     def whole_end(self) -> int:
-        """The end of the last whole record: a slave's log may go on with the part of another."""
+        """Return the end of the last whole record; a slave's log may continue with a part of the next one."""
         log = self.commit_log
         walk = LogWalk(log, max(self.dispatched.value, log.min_offset), stop_at_damage=True)
         for _ in walk.records(log.max_offset - walk.position):
@@ -373,18 +373,18 @@ class MessageStore(StoreLookups):
         return walk.position
 
     def append_raw(self, physical_offset: int, data: Buffer) -> None:
-        """Replicate: store bytes exactly at the end, or anywhere in an empty log; dispatched soon after.
+        """Store replicated bytes exactly at the end, or anywhere in an empty log; they are dispatched soon after.
 
-        Raises LogDamagedError when the end is not that of a log one could go on with.
+        Raises LogDamagedError if the log is damaged, so that nothing may follow it.
         """
         self._replicated.append_raw(physical_offset, data)
 
     def truncate_to(
         self, physical_offset: int, *, built_anew: Collection[tuple[str, int]] = ()
     ) -> None:
-        """Forget the log from this record boundary on, with its queue entries and index; blocks.
+        """Remove the log from this record boundary on, with its queue entries and index; blocks.
 
-        The queues `built_anew` are made again from the whole log: damaged records misled them.
+        The queues `built_anew` are built again from the whole log, because damaged records made them wrong.
         """
         self._replicated.truncate_to(physical_offset, built_anew)
         self.doubtful_end = min(self.doubtful_end, physical_offset)
@@ -396,9 +396,9 @@ class MessageStore(StoreLookups):
         now_ms: int,
         built_anew: Collection[tuple[str, int]] = (),
     ) -> Path:
-        """Put the log from this record boundary on into a file, and forget it as `truncate_to` does; the file.
+        """Save the log from this record boundary on in a file and remove it like `truncate_to`; return the file's path.
 
-        Raises OSError, and forgets nothing, when the disk has no room for it. A cancel forgets nothing either.
+        Raises OSError, and removes nothing, if the disk has no room for the file. A cancel removes nothing either.
         """
         path = self.directory.cut / tail_name(physical_offset, now_ms)
         await keep_tail(self.commit_log, physical_offset, path, disk=self._disk)
@@ -406,33 +406,33 @@ class MessageStore(StoreLookups):
         return path
 
     def start_over(self) -> None:
-        """Forget everything, to copy another log from its first byte; blocks."""
+        """Remove everything, in order to copy another log from its first byte; blocks."""
         self._replicated.start_over()
         self.doubtful_end = 0
 
     # --- waiting -----------------------------------------------------------------------------
 
     def flush_soon(self) -> None:
-        """Flush what is appended now at once, whatever flush_disk_type says; `flushed` then passes it."""
+        """Start to flush what is appended now, whatever flush_disk_type says; `flushed` passes it afterwards."""
         self._flush.flush_soon()
 
     async def flush(self) -> None:
-        """Return once all that is appended now survives a power cut. Raises SyncFailedError."""
+        """Return when all that is appended now survives a power cut. Raises SyncFailedError."""
         await self._flush.flush()
 
     async def wait_flushed(self, end_offset: int) -> None:
-        """Return once everything before `end_offset` survives a power cut."""
+        """Return when everything before `end_offset` survives a power cut."""
         await self.flushed.wait_reached(end_offset)
 
     async def wait_arrivals(self) -> None:
         """Return when readers may see more than at the call."""
-        # What they see ends at the lesser of the two: while that one stands still nothing comes.
+        # What readers see ends at the lower of the two; while that one does not move nothing arrives.
         dispatched, seen_end = self.dispatched, self.read_gate.end
         lesser = dispatched if dispatched.value < seen_end.value else seen_end
         await lesser.wait_past(lesser.value)
 
     def take_arrivals(self) -> set[tuple[str, int]]:
-        """The queues in which readers may see more than at the last call."""
+        """Return the queues in which readers may see more than at the last call."""
         return self.queue_table.take_grown(seen_before=self.read_gate.end.value)
 
     # --- reading -----------------------------------------------------------------------------
@@ -449,18 +449,18 @@ class MessageStore(StoreLookups):
         max_bytes: int | None = None,
         limited_by_bytes: bool = False,
     ) -> GetResult:
-        """Messages of a queue with one of the tags codes, or with properties that `matches` chooses.
+        """Return messages of a queue that have one of the tags codes, or properties that `matches` selects.
 
-        `limited_by_bytes` lifts the limits by count.
+        `limited_by_bytes` lifts the limits on the number of messages.
         """
         return self._reader.get_message(
             topic, queue_id, offset, max_messages, tags_codes, max_bytes, limited_by_bytes, matches
         )
 
     def delete_topic(self, topic: str) -> bool:
-        """Forget a topic's queues; its messages stay in the log until they age out."""
+        """Remove a topic's queues; its messages stay in the log until they expire."""
         return self.queue_table.delete_topic(topic)
 
     def is_in_memory(self, physical_offset: int) -> bool:
-        """Whether a message there is near enough to the end to count as cached."""
+        """Return whether the message at `physical_offset` is near enough to the end to count as cached."""
         return self.max_physical_offset - physical_offset <= self._memory_size

@@ -1,7 +1,7 @@
-"""The few files kept open for reading and writing by position: consume queues share them.
+"""The few files that stay open for reading and writing by position; consume queues share them.
 
 Invariant: at most `limit` descriptors, however many queues there are.
-Unlike Java: a mapping and a descriptor per queue file cost 4 KiB of tables and 2 ms at the first store.
+Unlike Java: files are not mapped; a mapping and descriptor per queue file cost 4 KiB of tables and 2 ms at first use.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ OPEN_FILES_LIMIT: Final = 256
 
 
 class OpenFiles:
-    """Open files by path, the least recently used one closed first."""
+    """Open files by path; the least recently used one is closed first."""
 
     def __init__(self, disk: Disk, limit: int = OPEN_FILES_LIMIT) -> None:
         self.disk = disk
@@ -27,7 +27,7 @@ class OpenFiles:
         return len(self._files)
 
     def existing(self, path: Path) -> DiskFile | None:
-        """The file, or None if there is none."""
+        """Return the file, or None if it does not exist."""
         file = self._files.get(path)
         if file is not None:
             self._files.move_to_end(path)
@@ -38,14 +38,14 @@ class OpenFiles:
             return None
 
     def make(self, path: Path, size: int) -> DiskFile:
-        """A new file of this length."""
+        """Make a new file of this length."""
         self.disk.make_directory(path.parent)
         file = self._keep(path, self.disk.open(path, create=True))
         file.truncate(size)
         return file
 
     def lengthen(self, path: Path, size: int) -> None:
-        """Give a file that a crash left too short its full length."""
+        """Extend a file that a crash left too short to its full length; raise StoreDamagedError if it is too long."""
         file = self.existing(path)
         if file is None:
             return

@@ -1,13 +1,13 @@
-r"""The properties of many records at once: where single values lie, and Java's hashes of them.
+r"""The properties of many records at once: finds the places of single values and computes Java's hashes of them.
 
-    text: zeros 0x02 properties 0x02 properties ... zeros     a value ends at the next 0x02, whoever wrote that one
+    text: zeros 0x02 properties 0x02 properties ... zeros     a value ends at the next 0x02, stored or inserted
 
-Hashes of short pieces come from a matrix of their bytes; those of long ones from one running sum over all of the text:
+Hashes of short pieces are computed from a matrix of their bytes, those of long ones from one running sum over the text:
 31 has an inverse modulo 2^32, so with c[i] = sum of text[k] 31^-k for k < i the hash of text[a:b] is
 (c[b] - c[a]) 31^(b-1).
 
-Invariant: a value found here is that of `stored_value`: of several the last that is not empty.
-Invariant: a hash is that of `java_string_hash`; text beyond ASCII goes through that function itself.
+Invariant: a value found here is that of `stored_value`: if there are several, the last one that is not empty.
+Invariant: a hash is that of `java_string_hash`; text beyond ASCII is hashed by that function itself.
 """
 
 from typing import Final, TypeAlias
@@ -27,10 +27,10 @@ _SEPARATOR: Final = 2
 _SPACE: Final = 32
 
 _SHORT: Final = 48
-"""Bytes up to which pieces are hashed by matrix: tags and unique ids; beyond it the running sum is cheaper."""
+"""Bytes up to which pieces are hashed by matrix: tags and unique ids; for longer ones the running sum is cheaper."""
 
 _PAD: Final = bytes(_SHORT)
-"""So that every piece has so many bytes before it, and every label eight behind it."""
+"""Zeros at both ends, so that 48 bytes can be read before the end of every piece, and eight from every name on."""
 
 # Powers of 31 and of its inverse, 31^n = low[n % 1024] high[n // 1024]: small tables for texts of any length.
 _ROW: Final = 1024
@@ -51,21 +51,21 @@ _INVERSE_HIGH: Final = _powers(pow(_INVERSE, _ROW, 1 << 32), _ROWS)[:, None]
 _FALLING: Final = _LOW[:_SHORT][::-1].copy()
 
 MAX_TEXT_SIZE: Final = _ROW * _ROWS - 2 * len(_PAD)
-"""Bytes of properties that one block takes: 4 MiB, many times what a stretch of the log holds."""
+"""Bytes of properties that one block can hold: 4 MiB, much more than a stretch of the log has."""
 
 
 def power_of_31(exponents: Int64s) -> UInt32s:
-    """31 to these powers, modulo 2^32."""
+    """Return 31 to these powers, modulo 2^32."""
     power: UInt32s = _LOW[exponents % _ROW] * _HIGH[exponents // _ROW]
     return power
 
 
 @attrs.define
 class Values:
-    """Pieces of the text: values of one property."""
+    """The places of one property's values in the text."""
 
     owners: Int64s
-    """The record of each, rising."""
+    """The record of each value, in rising order."""
     starts: Int64s
     ends: Int64s
 
@@ -74,12 +74,12 @@ class PropertyColumns:
     """The properties of one stretch of records."""
 
     def __init__(self, gathered: bytes, sizes: Int64s) -> None:
-        """`gathered` holds the properties of each record behind one byte of anything; `sizes` count that byte."""
+        """Use `gathered`, the properties of each record after one arbitrary byte each; `sizes` count that byte too."""
         assert len(gathered) <= MAX_TEXT_SIZE
         self._sizes = sizes
         self.ends: Int64s = np.cumsum(sizes) + len(_PAD)
         self.offsets: Int64s = self.ends - sizes
-        """Where the byte before each record's properties lies in the text."""
+        """Where the byte before each record's properties is in the text."""
         self._text = bytearray(b"").join((_PAD, gathered, _PAD))
         self._numbers: Bytes = np.frombuffer(self._text, np.uint8)
         self._numbers[self.offsets] = _SEPARATOR
@@ -92,20 +92,20 @@ class PropertyColumns:
         self._sums: UInt32s | None = None
 
     def first(self, count: int) -> "PropertyColumns":
-        """Those of the first records, at least one."""
+        """Return the properties of the first `count` records, at least one."""
         end = int(self.ends[count - 1])
         return PropertyColumns(self.piece(len(_PAD), end), self._sizes[:count])
 
     def stored(self, row: int) -> bytes:
-        """The properties of one record as they are stored."""
+        """Return the properties of one record as they are stored."""
         return bytes(self._text[int(self.offsets[row]) + 1 : int(self.ends[row])])
 
     def piece(self, start: int, end: int) -> bytes:
-        """A piece of the text."""
+        """Return a piece of the text."""
         return bytes(self._text[start:end])
 
     def rows_with_zeros(self) -> list[int]:
-        """The records with a zero byte among their properties."""
+        """Return the records with a zero byte in their properties."""
         start, end = len(_PAD), len(self._text) - len(_PAD)
         if self._text.find(0, start, end) < 0:
             return []
@@ -114,7 +114,7 @@ class PropertyColumns:
         return rows
 
     def values(self, label: bytes) -> Values:
-        """Where the value of a property lies in the records that have it; `label` ends with its 0x01."""
+        """Find the value of a property in the records that have it; `label` ends with its 0x01."""
         bits = 8 * min(len(label), 8)
         head = int.from_bytes(label[:8], "little")
         found = np.flatnonzero(self._heads << np.uint64(64 - bits) == head << 64 - bits)
@@ -134,7 +134,7 @@ class PropertyColumns:
         return Values(owners, starts, ends)
 
     def words(self, values: Values) -> Values:
-        """The same values cut at spaces; nothing where two of them meet."""
+        """Split the values at spaces; drop empty pieces."""
         if self._text.find(b" ") >= 0 and len(values.starts):
             spaces = np.flatnonzero(self._numbers == _SPACE)
             around = np.searchsorted(values.starts, spaces, side="right") - 1
@@ -147,7 +147,7 @@ class PropertyColumns:
         return values
 
     def hashes(self, values: Values) -> UInt32s:
-        """Java's hash of each value, modulo 2^32."""
+        """Return Java's hash of each value, modulo 2^32."""
         sizes = values.ends - values.starts
         if not len(sizes):
             return np.empty(0, np.uint32)
@@ -163,7 +163,7 @@ class PropertyColumns:
         return hashes
 
     def beyond_ascii(self, values: Values) -> list[int]:
-        """The numbers of the values that hold more than ASCII."""
+        """Return the numbers of the values that contain other characters than ASCII."""
         if self._text.isascii():
             return []
         odd = np.zeros(len(self._numbers) + 1, np.int64)
@@ -172,7 +172,7 @@ class PropertyColumns:
         return numbers
 
     def _short_hashes(self, ends: Int64s, sizes: Int64s, longest: int) -> UInt32s:
-        # A row for each piece, flush right; what stands before a shorter one counts nothing.
+        # One row per piece, right-aligned; bytes before a shorter piece count as zero.
         rows = items_at_every_byte(self._text, f"V{longest}")[ends - longest].view(np.uint8)
         matrix = rows.reshape(-1, longest)
         if not (sizes == longest).all():
@@ -182,7 +182,7 @@ class PropertyColumns:
         return hashes
 
     def _running_sums(self) -> UInt32s:
-        """c of the formula above, computed once."""
+        """Return c of the formula above, computed on the first call."""
         if self._sums is None:
             rows = -(-len(self._numbers) // _ROW)
             terms = np.zeros((rows, _ROW), np.uint32)

@@ -1,11 +1,11 @@
-"""The messages of one batch on their way into the log: records and queue entries made together.
+"""Makes the records and queue entries of one batch together, before they go into the log.
 
     MixedBatch     any entries, one after the other                      2.5 us a message of 128 bytes
     UniformBatch   entries of one layout, as a table of bytes            0.8 us: only the checksums are a loop
 
 A producer that fills its batches sends entries of one layout: bodies of one size, ids of one length, the same tags.
 
-Invariant: both make the same bytes; `entries_of` takes the table only where one tags code is that of all.
+Invariant: both make the same bytes; `entries_of` uses the table only if all entries have the same tags code.
 Answers to: MessageExtBatchEncoder, the batch side of DefaultAppendMessageCallback.
 """
 
@@ -39,10 +39,10 @@ from rocketrio_protocol.record.properties import (
 from rocketrio_protocol.record.vectors import HEAD_TYPE, Int64s
 
 UNIFORM_LEAST: Final = 16
-"""Entries from which on the table is faster: it costs some 40 us by itself."""
+"""The least number of entries for which the table is faster: the table itself costs some 40 us."""
 
 BATCH_MESSAGES_LIMIT: Final = 16_384
-"""Messages of one batch, which is stored at a stretch: some 35 ms."""
+"""The most messages of one batch, which is stored without a pause: some 35 ms."""
 
 _SEPARATOR: Final = b"\x02"
 _DELAY: Final = f"{PROPERTY_DELAY_TIME_LEVEL}\x01".encode()
@@ -56,44 +56,44 @@ MixedEntries = Sequence[tuple[int, bytes, bytes]]
 
 @attrs.frozen
 class UniformEntries:
-    """A batch body whose entries differ only in flag, body, and properties beside the tags."""
+    """The entries of a batch body that differ only in flag, body, and properties other than the tags."""
 
     data: bytes
     rows: npt.NDArray[np.uint8]
-    """One entry a row."""
+    """One entry per row."""
     body_size: int
     properties: bytes
-    """Of the first."""
+    """The properties of the first entry."""
     tags_code: int
 
 
 class Batch(Protocol):
-    """What the appender needs of a batch."""
+    """A batch as the appender needs it."""
 
     count: int
     body_size: int
-    """Bytes of all bodies together."""
+    """The size of all bodies together, in bytes."""
     properties_size: int
-    """Bytes of the longest properties."""
+    """The size of the longest properties, in bytes."""
 
     @property
     def is_delayed(self) -> bool:
-        """Whether one of them is to be delivered later."""
+        """Whether one of the messages is to be delivered later."""
         ...
 
     def size(self, shape: RecordShape) -> int:
-        """Bytes of all records together."""
+        """Return the size of all records together, in bytes."""
         ...
 
     def records(
         self, shape: RecordShape, put: PutMessage, queue_offset: int, start: int, store_ms: int
     ) -> tuple[Buffer, list[int], bytes]:
-        """The records, their addresses, and their queue entries; `start` is the first one's address."""
+        """Return the records, their addresses and their queue entries; `start` is the first record's address."""
         ...
 
 
 def entries_of(body: bytes | memoryview) -> UniformEntries | MixedEntries:
-    """The entries of a batch body. Raises RemoteProtocolError for what does not add up, and for too many."""
+    """Parse the entries of a batch body. Raises RemoteProtocolError if it is malformed or has too many."""
     entries = _uniform_entries(body)
     if entries is None:
         return decode_batch(body, limit=BATCH_MESSAGES_LIMIT)
@@ -105,7 +105,7 @@ def entries_of(body: bytes | memoryview) -> UniformEntries | MixedEntries:
 
 
 def batch_of(entries: UniformEntries | MixedEntries, common: bytes) -> Batch:
-    """The batch of these entries, with the common properties behind those of each."""
+    """Return the batch of these entries, with the common properties after those of each entry."""
     if isinstance(entries, UniformEntries):
         if _TAGS not in common and _DELAY not in common:
             return UniformBatch(entries, common)
@@ -136,7 +136,7 @@ def _uniform_entries(body: bytes | memoryview) -> UniformEntries | None:
     properties = data[properties_at:size]
     if properties and not _is_one(rows[:, -1:] == _SEPARATOR[0]):
         return None
-    # Rows put together can show a name that none of them holds: then they are looked at one by one.
+    # A name can appear across two joined rows that is in neither of them; then the entries are read one by one.
     together = rows[:, properties_at:].tobytes()
     if _DELAY in together:
         return None
@@ -151,9 +151,9 @@ def _uniform_entries(body: bytes | memoryview) -> UniformEntries | None:
 
 
 def _is_one(columns: npt.NDArray[np.uint8]) -> bool:
-    """Whether all rows are like the first."""
+    """Return whether all rows equal the first."""
     first: bytes = columns[0].tobytes()
-    return columns.tobytes() == first * len(columns)  # half of what numpy needs
+    return columns.tobytes() == first * len(columns)  # half the time that numpy needs
 
 
 class UniformBatch:
@@ -217,14 +217,14 @@ class UniformBatch:
     def _checksums(self) -> Int64s:
         entries = self._entries
         if not entries.body_size:
-            return np.zeros(self.count, np.int64)  # that of nothing
-        # Cut by numpy: a loop over slices takes as long again as the checksums themselves.
+            return np.zeros(self.count, np.int64)  # the checksum of an empty body
+        # numpy cuts the bodies: a loop over slices takes as long again as the checksums themselves.
         bodies = _column(entries.rows, f"V{entries.body_size}", ENTRY_BODY_AT).tolist()
         return np.array(list(map(crc32, bodies))) & 0x7FFFFFFF
 
 
 def _column(table: npt.NDArray[np.uint8], kind: Any, at: int) -> npt.NDArray[Any]:
-    """The items of this kind that begin there in each row, in place."""
+    """Return a view of the items of this kind that begin at `at` in each row."""
     return np.ndarray((len(table),), kind, table, at, strides=(table.shape[1],))
 
 

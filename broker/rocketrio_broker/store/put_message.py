@@ -1,6 +1,6 @@
-"""What is handed to the store to keep, and what it says about it.
+"""The message that a caller gives the store to keep, and the store's result.
 
-Structs of msgspec: one of each is made for every put, in a third of the time that a class of attrs needs.
+These are msgspec structs: one of each is made for every put, in a third of the time that an attrs class needs.
 
 Answers to: MessageExtBrokerInner, PutMessageResult, AppendMessageResult and their statuses.
 """
@@ -11,11 +11,11 @@ from typing import Literal
 import msgspec
 
 UNKNOWN_TAGS: Literal["\0unknown"] = "\0unknown"
-"""`PutMessage.tags` when the caller has not looked: the store finds them in the properties."""
+"""The value of `PutMessage.tags` if the caller has not read them: the store finds them in the properties."""
 
 
 class PutStatus(Enum):
-    """What became of a put; the names are RocketMQ's."""
+    """The outcome of a put; the names are RocketMQ's."""
 
     PUT_OK = 0
     SERVICE_NOT_AVAILABLE = 3
@@ -25,12 +25,12 @@ class PutStatus(Enum):
 
 
 class PutMessage(msgspec.Struct, kw_only=True, gc=False):
-    """One message to store, or for `append_batch` what all messages of the batch share."""
+    """One message to store, or for `append_batch` the fields that all messages of the batch share."""
 
     topic: str
     queue_id: int
     body: bytes | memoryview = b""
-    """As stored: already compressed if `sys_flag` says so."""
+    """The body as it is stored: already compressed if `sys_flag` says so."""
     properties: bytes = b""
     """Encoded properties; with a batch they are added to those of every message."""
     flag: int = 0
@@ -44,18 +44,18 @@ class PutMessage(msgspec.Struct, kw_only=True, gc=False):
 
 
 class AppendResult(msgspec.Struct, gc=False):
-    """Where the message, or the first of a batch, went; only `status` and `remark` count when it was refused."""
+    """The place of the stored message, or of the first of a batch; of a refusal only `status` and `remark` count."""
 
     status: PutStatus
     physical_offset: int = 0
     size: int = 0
-    """Bytes in the log, all messages of a batch together."""
+    """Bytes in the log, of all messages of a batch together."""
     queue_offset: int = 0
     store_time_ms: int = 0
     message_count: int = 0
     end_offset: int = 0
-    """The address after it: what a flush or a slave must reach."""
+    """The address after the message or batch, which a flush or a slave must reach."""
     physical_offsets: list[int] | None = None
-    """Of every message of a batch."""
+    """The address of every message of a batch."""
     remark: str = ""
-    """Why it was refused."""
+    """Why the put was refused."""

@@ -1,7 +1,7 @@
-"""How long puts took until they could be answered.
+"""Counts how long puts took until they could be answered.
 
-With synchronous flush or replication that is until disk and slaves had them. Counted are the minute under way and the
-last full one, by the steps that Apache's brokers use.
+With synchronous flush or replication that is when the disk and the slaves had them. The current minute and the last
+full one are counted, in the steps that Apache's brokers use.
 
 Answers to: StoreStatsService's putMessageDistributeTime, putMessageEntireTimeMax, findPutMessageEntireTimePX.
 """
@@ -11,25 +11,25 @@ from itertools import accumulate, pairwise, repeat
 from typing import Final
 
 UNKNOWN: Final = "null"
-"""What Apache's brokers report before the first minute is over."""
+"""The value that Apache's brokers report before the first minute is over."""
 
 _STEPS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (1000, 9))
 _BOUNDS: Final = tuple(accumulate(step for size, times in _STEPS for step in repeat(size, times)))
-"""Milliseconds: each count is of times below its bound, and not below the one before; the last count has no bound."""
+"""Milliseconds: each count is for times below its bound and not below the one before; the last one has no bound."""
 _SHORT: Final = _BOUNDS[0] / 1000
 _RANGES: Final = {
     0: "[<=0ms]", 1: "[0~10ms]", 10: "[10~50ms]", 50: "[50~100ms]", 100: "[100~200ms]", 200: "[200~500ms]",
     500: "[500ms~1s]", 1000: "[1~2s]", 2000: "[2~3s]", 3000: "[3~4s]", 4000: "[4~5s]", 5000: "[5~10s]",
     10_000: "[10s~]",
 }  # fmt: skip
-"""The names of ranges by the millisecond at which each begins; Java cuts times to whole milliseconds."""
+"""The names of the ranges by the millisecond at which each begins; Java truncates times to whole milliseconds."""
 
 
 _NO_PUTS: Final = -1.0
 
 
 class PutTimes:
-    """The counts of one broker."""
+    """The counts of one broker's puts by duration."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_BOUNDS) + 1)
@@ -38,14 +38,14 @@ class PutTimes:
 
     def add(self, seconds: float) -> None:
         """Count one put."""
-        if seconds < _SHORT:  # Nearly all of them, where nothing is waited for.
+        if seconds < _SHORT:  # Nearly all puts, if they wait for neither disk nor slaves.
             self._counts[0] += 1
             return
         self._counts[bisect_right(_BOUNDS, seconds * 1000)] += 1
         self._longest = max(self._longest, seconds)
 
     def end_minute(self) -> None:
-        """Begin a new minute; the one that ends is reported from now on."""
+        """Begin a new minute; the minute that ends is reported from now on."""
         self._last, self._counts = self._counts, [0] * len(self._counts)
 
     def runtime_info(self) -> dict[str, str]:
@@ -66,7 +66,7 @@ class PutTimes:
         return "".join(f"{name}:{n} " for name, n in zip(_RANGES.values(), counts, strict=True))
 
     def _percentile(self, share: float) -> float:
-        """Return how many milliseconds this share of the puts took at most, to a step's accuracy; -1 without puts."""
+        """Return the ms within which this share of the puts were done, to a step's accuracy; -1 without puts."""
         counts = self._last or []
         wanted = sum(counts) * share
         for index, passed in enumerate(accumulate(counts)):

@@ -1,6 +1,6 @@
-"""Finding messages by time and by key.
+"""Finds messages by time and by key.
 
-Invariant: a search by time looks at store times, which do not fall along a queue.
+Invariant: a search by time uses store times, which do not fall along a queue.
 Answers to: ConsumeQueue.getOffsetInQueueByTime, DefaultMessageStore.queryMessage.
 Unlike Java: files are not chosen by their modification time; keys are compared here, not only their hashes.
 """
@@ -16,12 +16,12 @@ from rocketrio_protocol.record.decode import RecordHeader, RecordStatus, scan_re
 from rocketrio_protocol.record.properties import KEY_SEPARATOR
 
 Boundary = Literal["4.x", "LOWER", "UPPER"]
-"""Which message a time means: the nearest one, the first at or after it, the last at or before it."""
+"""Which message a time selects: the nearest one, the first at or after it, or the last at or before it."""
 
 
 @attrs.frozen
 class QueryResult:
-    """Records found by key, and how far the index reaches."""
+    """The records found by key, and the position up to which the index is filled."""
 
     buffers: list[memoryview]
     index_last_update_timestamp: int
@@ -31,7 +31,7 @@ class QueryResult:
 def offset_by_time(
     log: CommitLog, queue: ConsumeQueue, end: int, timestamp_ms: int, boundary: Boundary
 ) -> int:
-    """The queue offset of the message before `end` that `timestamp_ms` means."""
+    """Return the queue offset of the message before `end` that `timestamp_ms` selects."""
     low, high = queue.min_offset, end
     if low >= high:
         return high
@@ -52,7 +52,7 @@ def offset_by_time(
 
 
 def _first_stored(log: CommitLog, queue: ConsumeQueue, end: int, timestamp_ms: int) -> int:
-    """The first entry stored at this time or later; `end` if none before it is."""
+    """Return the first entry stored at this time or later; `end` if none before it was."""
     low, high = queue.min_offset, end
     while low < high:
         middle = (low + high) // 2
@@ -80,7 +80,7 @@ def query_message(
     *,
     end: int,
 ) -> QueryResult:
-    """The newest records of a topic that end before `end`, carry a key and were stored within these times."""
+    """Find a topic's newest records that end before `end`, have a key and were stored within these times."""
     found: dict[int, memoryview] = {}
     for physical_offset in index.find(topic, key, begin_ms, end_ms):
         if len(found) >= max_num:

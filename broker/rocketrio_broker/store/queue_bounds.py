@@ -1,11 +1,11 @@
-"""The bounds of all consume queues in one file, so that a start need not look into each of 80,000 folders.
+"""The bounds of all consume queues in one file, so that a start need not read each of 80,000 folders.
 
-    rocketrioQueues     u32 CRC of the rest | JSON: the size of queue files, the log's begin, topic by topic the queues
+    rocketrioQueues     u32 CRC of the rest | JSON: the size of queue files, the log's begin, the queues of each topic
 
-Written with each checkpoint, once the entries that it speaks of are synced. A queue that it knows is opened at its
-first use; what the files have beyond the bounds was written after the checkpoint, and is taken from the log again.
+It is written with each checkpoint, after the entries that it covers are synced. A queue in it is opened at its first
+use; entries in its files beyond the bounds were written after the checkpoint, and are made from the log again.
 
-Invariant: it counts only beside a checkpoint of ours: if Apache's broker ran since, the queues' own files are read.
+Invariant: it counts only beside a rocketrio checkpoint: if Apache's broker ran since, the queues' files are read.
 Answers to: nothing; Apache's brokers read the files of all queues.
 """
 
@@ -25,17 +25,17 @@ _CRC: Final = Struct(">I")
 
 
 class QueueBounds(msgspec.Struct):
-    """What the file says."""
+    """The content of the file."""
 
     file_size: int
-    """Bytes of a queue file."""
+    """The size of a queue file in bytes."""
     log_begin: int
-    """Before this address of the log no entry counts."""
+    """Entries for addresses of the log before this one are not valid."""
     topics: dict[str, dict[int, Bounds]]
 
 
 def bounds_of(queues: Iterable[ConsumeQueue], file_size: int, log_begin: int) -> QueueBounds:
-    """What is written of these queues."""
+    """Return the written bounds of these queues."""
     topics: dict[str, dict[int, Bounds]] = {}
     for queue in queues:
         topic, queue_id = queue.key
@@ -44,7 +44,7 @@ def bounds_of(queues: Iterable[ConsumeQueue], file_size: int, log_begin: int) ->
 
 
 def write_bounds(disk: Disk, root: Path, bounds: QueueBounds) -> None:
-    """Replace the file, synced; blocks."""
+    """Replace the file and sync it; blocks."""
     data = msgspec.json.encode(bounds)
     path = root / BOUNDS_FILE
     beside = path.with_name(f"{BOUNDS_FILE}.tmp")
@@ -60,7 +60,7 @@ def write_bounds(disk: Disk, root: Path, bounds: QueueBounds) -> None:
 
 
 def read_bounds(disk: Disk, root: Path, file_size: int) -> QueueBounds | None:
-    """What the file says; None where it is missing, damaged, or speaks of files of another size."""
+    """Read the file; return None if it is missing, damaged, or for queue files of another size."""
     try:
         file = disk.open(root / BOUNDS_FILE)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""One read of a queue: its bounds first, then the scan.
+"""Reads from a queue: checks the offset against the queue's bounds, then scans the entries.
 
-Order of the checks and the next offset of each: RocketMQ reference, section 8.1.
+The order of the checks and the next offset of each: RocketMQ reference, section 8.1.
 
-Invariant: nothing is given that ends beyond the read gate; a reader between there and the end of its queue stays where
-it is, as at the end.
+Invariant: no message is returned that ends beyond the read gate; a reader between the gate and the end of its queue
+keeps its offset, as it would at the end.
 Answers to: DefaultMessageStore.getMessage, nextOffsetCorrection.
 Unlike Java: an offset beyond the end is never answered with 0.
 """
@@ -38,7 +38,7 @@ class QueueReader:
         self._memory_size = memory_size
 
     def reconfigure(self, config: StoreConfig, memory_size: int) -> None:
-        """Read by other limits from now on."""
+        """Use other limits from now on."""
         self._config = config
         self._memory_size = memory_size
 
@@ -53,7 +53,7 @@ class QueueReader:
         limited_by_bytes: bool,
         matches: PropertiesFilter | None = None,
     ) -> GetResult:
-        """The messages of a queue from `offset` on whose tags code is among `tags_codes`, or that `matches` chooses."""
+        """Read messages from `offset` on whose tags code is in `tags_codes`, or that `matches` selects."""
         queue = self._table.by_key.get((topic, queue_id))
         if queue is None:
             return self._outside(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0, 0)
@@ -89,7 +89,7 @@ class QueueReader:
 
     @property
     def _keeps_offsets(self) -> bool:
-        """A slave that lags behind must not move its readers."""
+        """Whether answers keep the reader's offset: a slave that lags behind must not move its readers."""
         return self.is_slave and not self._config.offset_check_in_slave
 
     def _outside(

@@ -1,11 +1,11 @@
-"""The scan of one read: which entries it takes, and the bytes of their records.
+"""The scan of one read: selects entries and returns the bytes of their records.
 
 The limits: RocketMQ reference, section 8.1.
 
 Invariant: the first message that matches is always taken, however large.
-Invariant: an entry that names bytes outside of the log, as in a damaged directory, is passed over as one that is gone.
-Invariant: buffers are in queue order, and views of the log: records that touch are one. Only many records of one size
-that lie apart are a copy instead, as so many views would cost more than their bytes.
+Invariant: an entry for bytes outside of the log, as in a damaged directory, is skipped like one of a deleted message.
+Invariant: buffers are in queue order, and views of the log; adjacent records share one. Only many separate records of
+one size are copied instead, because their views would cost more than their bytes.
 Answers to: DefaultMessageStore.getMessage, GetMessageResult.
 Unlike Java: a scan goes on into the next queue file.
 """
@@ -29,13 +29,13 @@ from rocketrio_protocol.record.vectors import Int64s, items_at_every_byte
 
 _STRUCT_CACHE_SIZE: Final = 64
 GATHER_LEAST: Final = 32
-"""Gaps between records from which on they are copied together: 0.1 us a record, where a view costs 0.4."""
+"""The number of gaps from which on records are copied into one buffer: 0.1 us a record, where a view costs 0.4."""
 
-_NEVER: Final = 1 << 62  # more bytes than there are
+_NEVER: Final = 1 << 62  # effectively unlimited
 
 
 class GetStatus(Enum):
-    """How a read ended; the names are RocketMQ's and stand in the remark of a pull answer."""
+    """The outcome of a read; the names are RocketMQ's, and are used in the remark of a pull answer."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -50,7 +50,7 @@ class GetStatus(Enum):
 
 @attrs.define
 class GetResult:
-    """What one read found."""
+    """The messages that one read found, and the queue's bounds."""
 
     status: GetStatus
     next_begin_offset: int
@@ -64,7 +64,7 @@ class GetResult:
 
 
 def _gathered(span: memoryview, starts: Int64s, size: int) -> memoryview:
-    """The records of one size that begin at these places, next to each other."""
+    """Copy the records of one size that begin at these places into one buffer."""
     gathered: memoryview = items_at_every_byte(span, f"V{size}")[starts].view(np.uint8).data
     return gathered
 
@@ -88,7 +88,7 @@ def get_message(
     max_bytes: int | None,
     limited_by_bytes: bool,
 ) -> GetResult:
-    """The messages from `offset` on, and before `end`; the bounds have been checked."""
+    """Read the messages from `offset` to before `end`; the bounds have been checked."""
     scan = _Scan(log, config, memory_size, max_messages, max_bytes, limited_by_bytes)
     if tags_codes is None and matches is None:
         count = max(scan.count_in_memory, scan.count_in_disk)
@@ -163,9 +163,9 @@ class _Scan:
         )
 
     def take_run(self, entries: bytes) -> int:
-        """The quick way, without a filter: how many messages were taken, 0 if it does not apply.
+        """Take messages the fast way, without a filter; return how many, or 0 if that is not possible.
 
-        It works on columns of numbers and costs 0.1 us a message where `take_matching` costs 0.5.
+        It works on columns of numbers and costs 0.1 us a message, where `take_matching` costs 0.5.
         """
         count = len(entries) // QUEUE_ENTRY_SIZE
         if not count:
@@ -185,7 +185,7 @@ class _Scan:
         total = ends[count - 1]
         last = physical_offsets[count - 1]
         if last + sizes[count - 1] - physical_offsets[0] == total:
-            # They touch, so they lie in one file: padding would stand between two.
+            # The records are adjacent, so they lie in one file: between files there would be padding.
             view = self._log.record(physical_offsets[0], total)
             if view is None:
                 return 0
@@ -204,7 +204,7 @@ class _Scan:
         apart = np.flatnonzero(starts[1:] != ends[:-1]) + 1
         span = self._log.record(first, last - first) if last > first else None
         if span is not None and (starts.min() < first or ends.max() > last):
-            span = None  # The addresses do not rise: some lie outside of what first and last bound.
+            span = None  # The addresses do not rise: some are not between first and last.
         if span is not None and len(apart) >= GATHER_LEAST and (sizes == sizes[0]).all():
             self.buffers.append(_gathered(span, starts - first, int(sizes[0])))
             return True
@@ -224,7 +224,7 @@ class _Scan:
     def take_matching(
         self, entries: Iterable[Entry], tags_codes: frozenset[int] | None
     ) -> GetStatus:
-        """Entry by entry: with a filter, and where messages are missing."""
+        """Take messages entry by entry, for a filter and where messages are missing."""
         status = GetStatus.NO_MATCHED_MESSAGE
         log_min, log_end = self._log.min_offset, self._log.max_offset
         run_start = run_end = run_count = 0
@@ -259,7 +259,7 @@ class _Scan:
         if not count:
             return
         view = self._log.record(start, end - start)
-        if view is None:  # The size in a damaged entry reaches over the end of a file.
+        if view is None:  # The size in a damaged entry extends beyond the end of a file.
             self.message_count -= count
             self.total -= end - start
         else:

@@ -1,11 +1,11 @@
-"""Many records of the log at once, as columns: what dispatch, index and recovery need of each.
+"""Reads many records of the log at once, as columns with the fields that dispatch, index and recovery need.
 
-Only the chain from size to size is followed record by record; everything else is read and checked for all of them in
-one go. Whatever is unusual in any way (IPv6 hosts, version 2, padding, damage, a torn end) is left to `LogWalk`.
+Only the chain of sizes is followed record by record; everything else is read and checked for all records at once.
+Whatever is unusual in any way (IPv6 hosts, version 2, padding, damage, a torn end) is left to `LogWalk`.
 
-Invariant: the records of a stretch are those that `LogWalk` would hand out, up to the first unusual one.
-Invariant: no length is used before it is known to stay inside its record.
-Invariant: no view of a mapping outlives the call that made it, or a deleted file would stay mapped.
+Invariant: the records of a stretch are those that `LogWalk` would yield, up to the first unusual one.
+Invariant: a length is used only after it is known to stay inside its record.
+Invariant: no view of a mapping outlives the call that made it; otherwise a deleted file would stay mapped.
 Unlike Java: it reads record by record.
 """
 
@@ -29,16 +29,16 @@ from rocketrio_protocol.record.layout import (
 from rocketrio_protocol.record.vectors import Int64s, heads_at, items_at_every_byte
 
 STRETCH_SIZE: Final = 512 << 10
-"""Bytes of log taken apart together: enough to make the cost of the calls small, and still in the cache."""
+"""Bytes of log parsed together: enough to make the cost of the calls small, and still in the CPU's cache."""
 
 FEW_RECORDS: Final = 96
-"""Fewer than these go through `LogWalk`: a stretch of columns costs 150 to 250 us however short it is (measured)."""
+"""Fewer records than this go through `LogWalk`: a stretch of columns costs 150 to 250 us however short (measured)."""
 
 LEAST_STRETCH: Final = FEW_RECORDS * RECORD_OVERHEAD
-"""Bytes that cannot hold as many records as that."""
+"""Fewer bytes than this cannot hold `FEW_RECORDS` records."""
 
 _LEAST_WALK: Final = 4096
-"""Bytes left to `LogWalk` at least, so that a log of unusual records is not looked at twice for each."""
+"""The least bytes passed to `LogWalk`, so that unusual records are not each read twice."""
 
 
 @attrs.define
@@ -70,7 +70,7 @@ class RecordColumns:
         )
 
     def first(self, count: int) -> "RecordColumns":
-        """The first of them, at least one."""
+        """Return the first `count` records, at least one."""
         return RecordColumns(
             self.addresses[:count],
             self.sizes[:count],
@@ -83,7 +83,7 @@ class RecordColumns:
         )
 
     def by_queue(self, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """These rows, those of one queue together and in their order; and where each queue's begin, with the end."""
+        """Group the rows by queue, in their order; return them and where each queue's rows begin, with the end."""
         names = dict.fromkeys(self.topics)
         keys = self.queue_ids[rows]
         if len(names) > 1:
@@ -97,14 +97,14 @@ class RecordColumns:
         return rows, np.concatenate(([0], changes, [len(rows)]))
 
     def records(self, rows: Iterable[int]) -> Iterator[LogRecord]:
-        """Some of the records one by one."""
+        """Yield the records of these rows one by one."""
         return map(self.record, rows)
 
 
 def stretches(walk: LogWalk, max_bytes: int) -> Iterator[RecordColumns | Iterator[LogRecord]]:
-    """The next records, about `max_bytes` of them: as columns, and where that does not pay or fit one by one.
+    """Yield the next records, about `max_bytes` of them: as columns, or one by one where columns do not pay or fit.
 
-    What comes one by one must be used up before the next stretch is asked for. Ends as `LogWalk.records` does.
+    Records that come one by one must be used up before the next stretch is requested. Ends like `LogWalk.records`.
     """
     stop = walk.position + max_bytes
     before = -1
@@ -118,7 +118,7 @@ def stretches(walk: LogWalk, max_bytes: int) -> Iterator[RecordColumns | Iterato
 
 
 def _read_columns(walk: LogWalk, stop: int) -> tuple[RecordColumns | None, int]:
-    """The usual records from the walk's position on, which moves; and how far `LogWalk` shall go then."""
+    """Read usual records from the walk's position on, and move it; return also the end for `LogWalk` to go to."""
     log = walk.log
     end = min(stop, walk.position + _LEAST_WALK)
     file = log.files.file_at(walk.position)
@@ -141,7 +141,7 @@ def _read_columns(walk: LogWalk, stop: int) -> tuple[RecordColumns | None, int]:
 
 
 def _chain(data: mmap, at: int, limit: int, stop: int) -> tuple[Int64s, list[int], int]:
-    """Where records begin that each lie behind the one before, those alike and the rest; the end of the last."""
+    """Return where adjacent records begin, first those of one size, then the rest; and the end of the last one."""
     unpack = SIZE_AND_MAGIC.unpack_from
     last = min(limit - RECORD_OVERHEAD, stop - 1)
     alike = _alike(data, at, last)
@@ -160,7 +160,7 @@ def _chain(data: mmap, at: int, limit: int, stop: int) -> tuple[Int64s, list[int
 
 
 def _alike(data: mmap, at: int, last: int) -> Int64s:
-    """Where records of one size begin, if a good many follow each other here."""
+    """Return where records of one size begin, if at least `FEW_RECORDS` follow each other here."""
     if at <= last:
         size, magic = SIZE_AND_MAGIC.unpack_from(data, at)
         if magic == MAGIC_V1 and size >= RECORD_OVERHEAD:
@@ -196,7 +196,7 @@ def _columns(
     if count == 0:
         return None
     heads = heads[:count]
-    # Properties with the byte before them, which becomes the separator in front.
+    # Each record's properties with the byte before them, which becomes their separator.
     gathered = _gathered(data, properties_at[:count] - 1, sizes[:count] + 1)
     columns = RecordColumns(
         addresses=starts[:count] + base,
@@ -212,7 +212,7 @@ def _columns(
 
 
 def _rows_before_false(holds: Any) -> int:
-    """How many rows there are before the first for which something does not hold."""
+    """Return the number of rows before the first for which `holds` is false."""
     first = int(holds.argmin()) if len(holds) else 0
     return first if len(holds) and not holds[first] else len(holds)
 
@@ -226,7 +226,7 @@ def _rows_of_true_crc(data: mmap, starts: Int64s, body_ends: Int64s, crcs: Any) 
 
 
 def _without_torn(columns: RecordColumns) -> RecordColumns | None:
-    """The records before the first of which a power cut took sectors."""
+    """Return the records before the first that lost sectors in a power cut."""
     suspects = set(columns.properties.rows_with_zeros())
     if any(0 in topic for topic in set(columns.topics)):
         suspects.update(row for row, topic in enumerate(columns.topics) if 0 in topic)
@@ -237,7 +237,7 @@ def _without_torn(columns: RecordColumns) -> RecordColumns | None:
 
 
 def _gathered(data: mmap, starts: Int64s, sizes: Int64s) -> bytes:
-    """Pieces of the mapping one behind the other."""
+    """Join pieces of the mapping."""
     size = int(sizes[0])
     if (sizes == size).all():
         gathered: bytes = items_at_every_byte(data, f"V{size}")[starts].tobytes()
@@ -249,7 +249,7 @@ def _gathered(data: mmap, starts: Int64s, sizes: Int64s) -> bytes:
 
 
 def _pieces(data: mmap, starts: Int64s, sizes: Int64s) -> list[bytes]:
-    """Pieces of the mapping, none of them empty where all have one size."""
+    """Return pieces of the mapping as a list."""
     size = int(sizes[0])
     if size and (sizes == size).all():
         pieces: list[bytes] = items_at_every_byte(data, f"V{size}")[starts].tolist()

@@ -1,6 +1,6 @@
-"""Choosing records by their properties, where their queue entries do not tell.
+"""Filters records by property when the consume queue entry alone cannot decide.
 
-Only the usual form of a record (version 1, IPv4 hosts) is taken apart here, in a third of the time MessageExt needs.
+Only the usual form of a record (version 1, IPv4 hosts) is parsed here, in a third of the time that MessageExt needs.
 
 Answers to: MessageFilter.isMatchedByCommitLog, MessageDecoder.decodeProperties.
 """
@@ -21,12 +21,12 @@ from rocketrio_protocol.record.layout import (
 )
 
 PropertiesFilter: TypeAlias = Callable[[bytes], bool]
-"""Whether a message is wanted, by its properties as they are stored."""
+"""Returns whether a message is wanted, from its properties as they are stored."""
 Entry: TypeAlias = tuple[int, int, int]
 """(physical offset, size, tags code) of a queue entry."""
 
 CHOSEN: Final = frozenset({1})
-"""What stands in place of the tags codes of the records that were chosen."""
+"""Replaces the tags codes of the records that were selected."""
 _REJECTED: Final = 0
 _CHOSEN: Final = 1
 
@@ -34,13 +34,13 @@ _SHAPE: Final = head_struct("magic", "sys_flag", "body_size")
 
 
 JUDGING_TIME: Final = 0.01
-"""Seconds of CPU for which the messages of one request are judged; the next request goes on from there."""
+"""Seconds of CPU for filtering the messages of one request; the next request goes on from there."""
 JUDGED_AT_LEAST: Final = 16
-"""Messages after which the clock is looked at: the slowest take half a millisecond each."""
+"""The number of messages between two checks of the time: the slowest take half a millisecond each."""
 
 
 def judged(log: CommitLog, entries: Iterable[Entry], matches: PropertiesFilter) -> Iterator[Entry]:
-    """The entries, with the verdict of `matches` in place of the tags code: the first ones, as far as time allows."""
+    """Yield the entries with the verdict of `matches` in place of the tags code, until the time is used up."""
     end = thread_time() + JUDGING_TIME
     for number, (physical_offset, size, _) in enumerate(entries):
         if number and number % JUDGED_AT_LEAST == 0 and thread_time() > end:
@@ -51,7 +51,7 @@ def judged(log: CommitLog, entries: Iterable[Entry], matches: PropertiesFilter) 
 
 
 def stored_properties_of(record: memoryview) -> bytes:
-    """The properties in a record as they are stored; empty where they cannot be found."""
+    """Return the stored properties of a record; empty if they cannot be found."""
     magic, sys_flag, body_size = _SHAPE.unpack_from(record)
     if magic == MAGIC_V1 and not sys_flag & HOSTS_IPV6_MASK and body_size >= 0:
         topic_at = HEAD_SIZE + body_size + 1

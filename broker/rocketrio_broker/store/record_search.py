@@ -1,8 +1,8 @@
-"""The first record that begins at or after an address which may lie in the middle of one.
+"""Finds the first record that begins at or after an address, which may be in the middle of a record.
 
-A record carries its own address: a magic number in a body is told from a record's by that.
+A record contains its own address; that distinguishes it from a magic number inside a body.
 
-Answers to: nothing of Java's; there a slave's lag is known in bytes alone.
+Answers to: nothing in Java, where a slave's lag is known in bytes alone.
 """
 
 from collections.abc import Callable
@@ -13,20 +13,20 @@ from rocketrio_protocol.record.decode import possible_records
 from rocketrio_protocol.record.layout import BORN_HOST_IPV6, head_struct
 
 SEARCH_LIMIT: Final = 8 << 20
-"""Bytes looked at: twice the largest message."""
+"""Bytes to search: twice the largest message."""
 
 _STEP: Final = 64 * 1024
 _PHYSICAL_OFFSET: Final = head_struct("physical_offset")
 _HEAD_SIZE: Final = head_struct("store_time", hosts=BORN_HOST_IPV6).size
-"""Bytes up to the end of the store time, after an IPv6 host too."""
+"""Bytes up to the end of the store time, also after an IPv6 host."""
 
 ReadLog = Callable[[int, int], "memoryview | None"]
 
 
 def store_timestamp_from(read_log: ReadLog, physical_offset: int) -> int | None:
-    """Store time (epoch ms) of that record; None where no record begins within `SEARCH_LIMIT`.
+    """Return the store time (epoch ms) of that record; None if no record begins within `SEARCH_LIMIT`.
 
-    `read_log` gives the bytes at an address, at most so many and from one file, or None.
+    `read_log` takes an address and a size; it returns at most that many bytes there, from one file, or None.
     """
     end = physical_offset + SEARCH_LIMIT
     while physical_offset < end:
@@ -37,9 +37,9 @@ def store_timestamp_from(read_log: ReadLog, physical_offset: int) -> int | None:
         if found is not None:
             return found
         if len(block) < _STEP:
-            physical_offset += len(block)  # A file ends here; no record crosses that.
+            physical_offset += len(block)  # A file ends here; no record spans two files.
         else:
-            # The next block begins early enough to show whole a head that this one cut.
+            # The next block overlaps this one, so that a header split at the end of this block is whole in it.
             physical_offset += _STEP - _HEAD_SIZE + 1
     return None
 

@@ -1,20 +1,20 @@
-"""Brings a data directory back to a state that is true: finds the log's end and makes the queues match.
+"""Recovers a data directory: finds the log's end and makes the queues match the log.
 
-1. Choose where to start: what the checkpoint vouches for; without one of ours, by Apache's times.
-2. Forget every queue entry for messages from there on.
-3. Walk the log, adding entries, to the first thing that is not a whole record: that is the end.
-   An entry that does not fit its queue means older entries are missing: start again further back.
-4. After a crash, judge the last record: no checksum covers its properties. If they cannot be what somebody wrote
+1. Choose where to start: at the checkpoint's position; without a rocketrio checkpoint, by Apache's times.
+2. Remove every queue entry for messages from there on.
+3. Walk the log and add entries, up to the first bytes that are not a whole record: that is the end.
+   An entry that does not fit its queue means that older entries are missing: start again at an earlier address.
+4. After a crash check the last record, as no checksum covers its properties. If no client can have written them
    (NUL, not UTF-8, no name), the log ends before it.
-5. Cut the log at the end: what lies behind is saved, later files go, the rest of the last one becomes zeros.
+5. Cut the log at the end: what follows is saved, later files are deleted, the rest of the last one becomes zeros.
 
-Invariant: afterwards every record of the log has its entry and no entry names anything else.
-Invariant: nothing that a checkpoint vouches for is cut, for a crash leaves what was flushed whole.
-Invariant: after a crash nothing is cut before it lies in the folder `cut`.
+Invariant: afterwards every record of the log has its entry, and all entries are for such records.
+Invariant: nothing that a checkpoint covers is cut, as a crash leaves what was flushed whole.
+Invariant: after a crash nothing is cut before it is saved in the folder `cut`.
 Answers to: CommitLog.recoverNormally, recoverAbnormally, ConsumeQueue.recover, truncateDirtyLogicFiles.
 Unlike Java: a last record with torn properties is not served; odd properties of any other record are, as some clients
-write them.
-Unlike Java: stale records behind the end are wiped, or a later recovery could take them for data.
+write such properties.
+Unlike Java: stale records after the end are erased; otherwise a later recovery could take them for data.
 """
 
 import logging
@@ -40,21 +40,21 @@ TIME_SLACK_MS: Final = 3000
 _WALK_STEP: Final = 64 << 20  # bytes between writes of new queue entries to their files
 
 _KEPT_SIZE: Final = 8 << 20
-"""Bytes behind the end that are saved: twice the largest message."""
+"""Bytes after the end that are saved: twice the largest message."""
 
 KeepBytes = Callable[[int, bytes], object]
-"""Saves bytes that lay at an address of the log, synced; blocks."""
+"""Saves bytes from an address of the log, synced; blocks."""
 
 
 @attrs.frozen
 class Recovered:
-    """What recovery found."""
+    """The result of a recovery."""
 
     start: int
-    """From where the log was read again."""
+    """The address from which the log was read again."""
     end: int
     message_count: int
-    """Records read again."""
+    """The number of records read again."""
     last_store_time_ms: int
 
 
@@ -70,7 +70,7 @@ def recover(
 ) -> Recovered:
     """Find the end of a loaded log and rebuild what the queues lack; blocks, and ends with everything synced.
 
-    Raises OSError, with the log as it was, when the disk has no room for what `keep` saves.
+    Raises OSError, with the log unchanged, if the disk has no room for what `keep` saves.
     """
     if not log.files.files:
         table.clear()
@@ -78,7 +78,7 @@ def recover(
         return Recovered(0, 0, 0, 0)
     log.begin_offset = _find_begin(log, checkpoint)
     loaded = frozenset(queue.key for queue in table)
-    log.set_end(log.files.end_offset)  # for reading; the real end is what the walk finds
+    log.set_end(log.files.end_offset)  # for reading; the walk finds the real end
     start = _choose_start(log, table, checkpoint, clean=clean)
     files_back = 1
     while True:
@@ -91,7 +91,7 @@ def recover(
             first_file = start // log.file_size * log.file_size - files_back * log.file_size
             start = max(log.min_offset, first_file)
             files_back *= 2
-            # Queues that began in this attempt may begin earlier in the next.
+            # Queues that began in this attempt may begin earlier in the next one.
             for queue in [queue for queue in table if queue.key not in loaded]:
                 table.delete_queue(queue)
             _LOG.warning("event=recovery_goes_back to=%d reason=%s", start, gap)
@@ -113,9 +113,9 @@ def recover(
 
 
 def _find_begin(log: CommitLog, checkpoint: Checkpoint) -> int:
-    """Where the data of the first file begins: a slave may have joined in the middle of it.
+    """Return where the data of the first file begins: a slave may have joined in the middle of the file.
 
-    Only the checkpoint can tell: after a crash the first records can be gone while later ones are there.
+    Only the checkpoint knows: after a crash the first records can be missing while later ones are there.
     """
     first = log.files.files[0]
     if checkpoint.positions is not None:
@@ -130,21 +130,21 @@ def _choose_start(
 ) -> int:
     lowest = log.min_offset
     if not len(table):
-        # Somebody removed the queues to have them rebuilt, as Apache brokers do then.
+        # An operator removed the queues to have them rebuilt, as Apache's brokers do in that case.
         return lowest
     if checkpoint.positions is not None:
         position = checkpoint.positions.queue_position
         if lowest <= position <= log.files.end_offset:
             return position
     if clean:
-        # Apache's clean stop: everything was dispatched, only the end of the last file is not known.
+        # After Apache's clean stop everything was dispatched; only the end of the last file is unknown.
         start = _newest_file(log, before_ms=1 << 62)
         return max(lowest, min(start, table.last_physical_end()))
     return max(lowest, _newest_file(log, checkpoint.queue_timestamp_ms - TIME_SLACK_MS))
 
 
 def _newest_file(log: CommitLog, before_ms: int) -> int:
-    """The start of the newest file whose first message was stored by that time; else of the first file."""
+    """Return the start of the newest file whose first message was stored by then, or of the first file."""
     for file in reversed(log.files.files):
         if scan_record(file.view, 0, file.size).status is not RecordStatus.RECORD:
             continue
@@ -162,14 +162,14 @@ def _rebuild(
     loaded: frozenset[tuple[str, int]],
     check_crc: bool,
 ) -> tuple[LogWalk, int, int]:
-    """Redo the queues from `start`; returns the walk (its position is the end), records and the last store time."""
+    """Rebuild the queues from `start`; return the walk, whose position is the end, records and last store time."""
     complete = {queue.key for queue in table if not _begins_behind(log, queue, start)} & loaded
     for queue in table:
         _cut_queue(log, queue, start)
     walk = LogWalk(log, start, check_crc=check_crc, stop_at_damage=True)
     count = 0
     last_ms = 0
-    # A queue without a folder is another matter: its topic was deleted, or it begins here.
+    # A queue without a folder is different: its topic was deleted, or it begins here.
     dispatcher.complete_queues = frozenset(complete if start > log.min_offset else ())
     while True:
         before = walk.position
@@ -184,9 +184,9 @@ def _rebuild(
 
 
 def _end_before_torn(log: CommitLog, walk: LogWalk) -> int:
-    """The end of the log without its last record, if the properties of that cannot be.
+    """Return the end of the log without its last record, if the properties of that are impossible.
 
-    One record is enough: a tear that reaches further breaks the head of the next one.
+    Checking one record is enough: a tear that extends further breaks the head of the next record.
     """
     last = walk.last_record
     file = None if last is None else log.files.file_at(last)
@@ -203,7 +203,7 @@ def _end_before_torn(log: CommitLog, walk: LogWalk) -> int:
 
 
 def _keep_rest(log: CommitLog, end: int, keep: KeepBytes) -> None:
-    """Save what lies behind the end, in its file: the torn record, and what nobody can reach any more."""
+    """Save what follows the end in its file: the torn record, and bytes that cannot be reached any more."""
     file = log.files.file_at(end)
     if file is None:
         return
@@ -220,7 +220,7 @@ def _cut_queues(table: ConsumeQueueTable, end: int) -> None:
 
 
 def _begins_behind(log: CommitLog, queue: ConsumeQueue, start: int) -> bool:
-    """Whether its topic was made anew there: of an earlier life nothing has to be found before `start`."""
+    """Return whether the queue's topic was created again after `start`, so that it needs no entries before."""
     if _is_before(queue, start):
         return False
     entry = queue.entry(0) if queue.min_offset == 0 else None
@@ -228,12 +228,12 @@ def _begins_behind(log: CommitLog, queue: ConsumeQueue, start: int) -> bool:
 
 
 def _is_before(queue: ConsumeQueue, start: int) -> bool:
-    """Whether the checkpoint vouches for all of it, so that nobody has to look into its files."""
+    """Return whether the checkpoint covers all of the queue, so that its files need not be read."""
     return queue.is_trusted and queue.last_physical_end <= start
 
 
 def _cut_queue(log: CommitLog, queue: ConsumeQueue, start: int) -> None:
-    """Keep only entries for messages before `start`, as far as they tell the truth."""
+    """Keep only the entries for messages before `start` that are correct."""
     if _is_before(queue, start):
         return
     keep = queue.first_at_or_after(start)
@@ -244,7 +244,7 @@ def _cut_queue(log: CommitLog, queue: ConsumeQueue, start: int) -> None:
 
 
 def _is_true(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> bool:
-    """Whether an entry names the record it should; one whose record has been deleted cannot be asked."""
+    """Return whether an entry names the right record; True if the record has been deleted."""
     entry = queue.entry(queue_offset)
     if entry is None or entry[1] <= 0:
         return False

@@ -1,8 +1,8 @@
-"""Writes a store as replication says: bytes at exactly the end of the log, and the end moved back.
+"""Writes a store for replication: appends bytes exactly at the log's end, and moves the end back.
 
-Invariant: nothing is appended behind damage.
-Invariant: what is cut off the log is named by no queue, by no index and by no checkpoint; a topic whose deletion is cut
-off gets back its queues.
+Invariant: nothing is appended after damage.
+Invariant: no queue, index or checkpoint refers to bytes that were cut off the log; a topic whose deletion is cut off
+gets its queues back.
 Answers to: DefaultMessageStore.appendToCommitLog, truncateDirtyFiles.
 """
 
@@ -24,7 +24,7 @@ from rocketrio_broker.store.reput import ReputMessageService
 
 
 class ReplicatedLog:
-    """The log of a slave, with what is built from it."""
+    """The log of a slave, with the queues and index that are built from it."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ReplicatedLog:
         self._health = health
 
     def append_raw(self, physical_offset: int, data: Buffer) -> None:
-        """Store bytes exactly at the end, or anywhere in an empty log; dispatched soon after."""
+        """Store bytes exactly at the end, or anywhere in an empty log; they are dispatched soon after."""
         self._health.check()
         log = self._log
         if log.is_empty and physical_offset != log.max_offset:
@@ -62,12 +62,12 @@ class ReplicatedLog:
     def truncate_to(
         self, physical_offset: int, built_anew: Collection[tuple[str, int]] = ()
     ) -> None:
-        """Forget the log from this record boundary on, with its queue entries and index; blocks."""
-        # Where a deletion is undone all is dispatched once more: the queues that have their messages pass over them.
+        """Remove the log from this record boundary on, with its queue entries and index; blocks."""
+        # If a deletion is undone all is dispatched again; the queues that have their messages skip them.
         is_undone = bool(built_anew) or self._has_deletion(physical_offset)
         position = self._log.min_offset if is_undone else physical_offset
         self._gate.log_was_cut(physical_offset)
-        # First of all: a checkpoint beyond the end would make a recovery begin there.
+        # First of all, because a recovery would begin at a checkpoint beyond the end.
         self._checkpoints.lower(position)
         for queue in [queue for queue in self._table if queue.key in built_anew]:
             self._table.delete_queue(queue)
@@ -81,7 +81,7 @@ class ReplicatedLog:
         self._health.log_was_cut(physical_offset)
 
     def _has_deletion(self, physical_offset: int) -> bool:
-        """Whether a topic's deletion was dispatched from here on."""
+        """Return whether a topic's deletion was dispatched from `physical_offset` on."""
         size = self._dispatched.value - physical_offset
         if size <= 0:
             return False
@@ -92,7 +92,7 @@ class ReplicatedLog:
         )
 
     def start_over(self) -> None:
-        """Forget everything: what comes next may begin at any address; blocks."""
+        """Remove everything: the next bytes may begin at any address; blocks."""
         self._gate.log_was_cut(0)
         self._checkpoints.lower(0)
         self._table.clear()
@@ -103,7 +103,7 @@ class ReplicatedLog:
         self._health.log_was_cut(0)
 
     def end_replication(self) -> None:
-        """Bring all that is whole into the queues, and cut off damage or the part of a record behind it."""
+        """Dispatch all whole records to the queues, and cut off damage or a partial record after them."""
         try:
             self._reput.dispatch_all()
         except LogDamagedError as damage:

@@ -1,9 +1,9 @@
-"""Builds the consume queues from the log: on a slave as bytes arrive, after a start for what the queues lack.
+"""Builds the consume queues from the log: on a slave as bytes arrive, after a start for entries that are missing.
 
-On a master an append makes its own entry, so this service finds nothing to do.
+On a master an append makes its own entry, so this service has nothing to do.
 
-Invariant: `dispatched` <= `appended`; below it every record has its entry.
-Invariant: a record of which a part is missing waits, it is neither skipped nor an error.
+Invariant: `dispatched` <= `appended`; every record below `dispatched` has its entry.
+Invariant: a record of which a part is missing waits; it is neither skipped nor an error.
 Answers to: ReputMessageService.
 """
 
@@ -29,13 +29,13 @@ class ReputMessageService:
         self, log: CommitLog, dispatcher: QueueDispatcher, dispatched: LogPosition
     ) -> None:
         self.replicated = Watermark()
-        """The end of the log as replication wrote it; appends of a master do not move it."""
+        """The end of the log as replication wrote it; a master's appends do not move it."""
         self._log = log
         self._dispatcher = dispatcher
         self._dispatched = dispatched
 
     def dispatch_some(self, max_bytes: int = DISPATCH_STEP) -> bool:
-        """Dispatch the next records; whether there were any."""
+        """Dispatch the next records; return whether there were any."""
         start = self._dispatched.value
         walk = LogWalk(self._log, start)
         try:
@@ -43,7 +43,7 @@ class ReputMessageService:
         except LogDamagedError:
             if walk.position == start:
                 raise
-            # First what lies before the damage, to be read in spite of it; the next call meets it again.
+            # Dispatch what lies before the damage first, so that it can be read; the next call meets the damage again.
             return self.dispatch_some(walk.position - start)
         if count:
             self._dispatched.store_time_ms = last_ms
@@ -51,14 +51,14 @@ class ReputMessageService:
         return walk.position > start
 
     def dispatch_all(self) -> None:
-        """Dispatch whatever is complete."""
+        """Dispatch all complete records."""
         while self.dispatch_some():
             pass
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         while True:
-            # Waits past what was there already: an unfinished record needs more bytes, not another look.
+            # `seen` is read before the dispatch: an unfinished record needs more bytes, not another attempt.
             seen = self.replicated.value
             if not self.dispatch_some() and seen == self.replicated.value:
                 await self.replicated.wait_past(seen)

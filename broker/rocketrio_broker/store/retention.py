@@ -1,16 +1,16 @@
-"""Deletes old files of the log, and refuses messages when the disk is nearly full.
+"""Deletes old files of the log, and refuses messages while the disk is nearly full.
 
-    used <= 75 %   old files go in the hours of `delete_when`
-    used  > 75 %   old files go at once
-    used  > 85 %   the oldest go whatever their age, where that is allowed (`clean_file_forcibly_enable`)
-    used  > 90 %   messages are refused as well, until it is less again
+    used <= 75 %   old files are deleted in the hours of `delete_when`
+    used  > 75 %   old files are deleted at once
+    used  > 85 %   the oldest files are deleted whatever their age, if allowed (`clean_file_forcibly_enable`)
+    used  > 90 %   messages are refused too, until less is used
 
-A disk that cannot be looked at, or from which a file cannot be deleted, is tried again with the next round.
+If the disk cannot be checked, or a file not deleted, the next round tries again.
 
-Invariant: the last file stays; queue and index files go once all they name is gone.
+Invariant: the last file stays; queue and index files are deleted when all messages that they refer to are gone.
 Answers to: CleanCommitLogService, CleanConsumeQueueService.
-Unlike Java: a file's age is the store time of what comes after it, not when the file was last changed; and a clock
-that jumps ahead deletes nothing until it has been right for a day (`clock_watch.py`).
+Unlike Java: a file's age is the store time of what comes after it, not the time of its last change; and a clock that
+jumps ahead deletes nothing until it has been right for a day (`clock_watch.py`).
 """
 
 import logging
@@ -36,7 +36,7 @@ from rocketrio_protocol.remoting.tasks import every
 _LOG: Final = logging.getLogger("rocketrio_broker.store")
 
 DELETE_FILES_BATCH_MAX: Final = 10
-"""Files a pass, as deleteFilesBatchMax."""
+"""The most files deleted in one pass, as deleteFilesBatchMax."""
 
 DELETE_FILES_INTERVAL: Final = 0.1
 """Seconds between two deletions, as deleteCommitLogFilesInterval: deleting 1 GiB keeps the disk busy."""
@@ -44,7 +44,7 @@ DELETE_FILES_INTERVAL: Final = 0.1
 _MS_PER_HOUR: Final = 3_600_000
 
 CountUnread: TypeAlias = Callable[[Mapping[tuple[str, int], tuple[int, int]]], tuple[int, int]]
-"""Parts of queues (from, to) to how many of their messages groups had not read, and how many groups."""
+"""Takes parts of queues (from, to); returns how many of their messages groups had not read, and how many groups."""
 
 
 def count_deletable(
@@ -56,7 +56,10 @@ def count_deletable(
     config: StoreConfig,
     at_any_hour: bool = False,
 ) -> int:
-    """How many of the oldest files go now; `newest_ms`: no message of the file is younger, for each but the last."""
+    """Return how many of the oldest files to delete now.
+
+    `newest_ms` has for each file but the last a time after which none of its messages was stored.
+    """
     by_force = config.clean_file_forcibly_enable and (
         used_percent > config.disk_space_clean_forcibly_ratio
     )
@@ -72,7 +75,7 @@ def count_deletable(
 
 
 class RetentionService:
-    """Looks at the disk and the age of files on a period."""
+    """Checks the disk and the age of files periodically."""
 
     def __init__(
         self,
@@ -88,9 +91,9 @@ class RetentionService:
         wall_clock: WallClock,
     ) -> None:
         self.refusal = ""
-        """Why messages are refused because of the disk; empty when they are not."""
+        """Why messages are refused because of the disk; empty if they are not."""
         self.problem = ""
-        """What a filling disk does to files before their time; empty when it does nothing."""
+        """What happens to files early because the disk fills; empty if nothing does."""
         self.count_unread: CountUnread = lambda _: (0, 0)
         self.used_ratio = 0.0
         self.capacity = (0, 0)
@@ -101,7 +104,7 @@ class RetentionService:
         self._index = index
         self._checkpoints = checkpoints
         self._clock_watch = clock_watch
-        # By the end of a file whose messages are stored in the future: when it was first found full.
+        # When a file whose messages have store times in the future was first found full, by the file's end.
         self._found_full_ms: dict[int, int] = {}
         self._disk = disk
         self._wall_clock = wall_clock
@@ -117,7 +120,7 @@ class RetentionService:
                 _LOG.error("event=retention_failed error=%s", error)
 
     async def look_at_disk(self) -> None:
-        """See how full the disk is and open or close the store for messages."""
+        """Check how full the disk is, and refuse or accept messages accordingly."""
         path = self._directory.commit_log
         self.used_ratio = await self._disk.run(self._disk.used_ratio, path)
         self.capacity = await self._disk.run(self._disk.capacity, path)
@@ -135,7 +138,7 @@ class RetentionService:
         self._look_at_force(percent)
 
     def _look_at_force(self, percent: float) -> None:
-        """Say once, and show for as long as it lasts, what happens to files before their time."""
+        """Log once, and show while it lasts, what happens to files before their time."""
         before, self.problem = self.problem, ""
         if percent <= self.config.disk_space_clean_forcibly_ratio:
             return
@@ -151,9 +154,9 @@ class RetentionService:
             _LOG.warning("event=disk_fills used=%.1f%%: %s", percent, self.problem)
 
     async def delete_old_files(self, *, at_any_hour: bool = False) -> int:
-        """Delete what may go now; returns how many files of the log went."""
+        """Delete the files that may go now; return how many files of the log were deleted."""
         settled_ms, now_ms = self._clock_watch.settled_ms(), self._wall_clock.now_ms()
-        # An operator who asks for it has looked at the clock, unless it is known to be wrong.
+        # An operator who requests the deletion has checked the clock, unless the clock is known to be wrong.
         goes_by_clock = at_any_hour and not self._clock_watch.problem
         times = self._newest_times(settled_ms)
         counted = partial(
@@ -184,10 +187,10 @@ class RetentionService:
         return deleted
 
     async def delete_files(self, count: int) -> int:
-        """Delete the oldest files, never the last; then what only pointed to them."""
+        """Delete the oldest files, but never the last, and then what referred only to them; return how many."""
         files = self._log.files
         deleted = 0
-        # By address: another pass may delete while this one sleeps, and must not make it take younger files.
+        # The limit is an address, not a count: while this pass sleeps another one may delete the same files.
         last = files.files[:count]
         limit = last[-1].end_offset if last else 0
         while len(files.files) > 1 and files.files[0].end_offset <= min(limit, self._synced()):
@@ -195,14 +198,14 @@ class RetentionService:
             try:
                 files.remove_first()
             finally:
-                self._forget_gone()  # Gone from the log even if its name is still there.
+                self._forget_gone()  # The file is gone from the log even if its name still exists.
             deleted += 1
             if files.files[0].end_offset <= limit:
                 await trio.sleep(DELETE_FILES_INTERVAL)
         return deleted
 
     def _synced(self) -> int:
-        """What lies above is still needed: to be synced, to be indexed, or by a recovery from the checkpoint."""
+        """Return the address up to which files are not needed for a sync, the index, or a recovery."""
         return min(self._checkpoints.synced_position, self._index.position.value)
 
     def _forget_gone(self) -> None:
@@ -214,9 +217,9 @@ class RetentionService:
             _LOG.info("event=queue_files_deleted queue=%d index=%d", queue_files, index_files)
 
     def _newest_times(self, now_ms: int) -> list[int]:
-        """An upper bound of the store times in each file but the last: when the next one began.
+        """Return for each file but the last an upper bound of its store times: when the next file began.
 
-        Where that lies in the future, because the clock was ahead, the file is as old as this broker knows it.
+        If that is in the future, because the clock was ahead, it is instead the time when this was first seen.
         """
         times: list[int] = []
         found_full_ms, self._found_full_ms = self._found_full_ms, {}

@@ -1,4 +1,4 @@
-"""What the store did: counters, rates over three windows, and the store's keys of the runtime info.
+"""Statistics of the store: counters, rates over three windows, and the store's keys of the runtime info.
 
 Answers to: StoreStatsService, DefaultMessageStore.getRuntimeInfo.
 """
@@ -19,10 +19,10 @@ from rocketrio_protocol.remoting.ports import WallClock
 from rocketrio_protocol.remoting.tasks import every
 
 WINDOWS: Final = (10, 60, 600)
-"""Seconds; rates are told as "a b c" over these, as StoreStatsService does."""
+"""Seconds; rates are reported as "a b c" over these windows, as in StoreStatsService."""
 
 UNKNOWN: Final = "-1"
-"""Of a number that is not measured, as Apache's brokers have it for the time of the oldest message of none."""
+"""The value of a number that is not measured; Apache's brokers use it for the oldest message's time without any."""
 _SAMPLE_INTERVAL: Final = 10.0
 _ROUNDS_A_MINUTE: Final = int(60 / _SAMPLE_INTERVAL)
 _SAMPLE_LIMIT: Final = int(WINDOWS[-1] / _SAMPLE_INTERVAL) + 1
@@ -32,7 +32,7 @@ _GIB: Final = 1 << 30
 
 @attrs.frozen
 class StoreStatistics:
-    """Counts since the start, and where the log stands."""
+    """Counts since the start, and the positions of the log."""
 
     put_message_times: int
     put_message_size: int
@@ -49,7 +49,7 @@ class StoreStatistics:
 
 @attrs.frozen
 class Totals:
-    """Counts since the start, as they were on a morning: when the local day began."""
+    """Counts since the start at the beginning of a local day."""
 
     put_message_times: int
     transferred_messages: int
@@ -78,9 +78,9 @@ class StoreStatisticsService:
         self._transferred = 0
         self._transferred_bytes = 0
         self.put_times = PutTimes()
-        """How long puts took; whoever answers them counts."""
+        """How long puts took; the code that answers a put adds its time."""
         self._samples: deque[tuple[float, StoreStatistics]] = deque(maxlen=_SAMPLE_LIMIT)
-        # Counts since the start: there were none in the mornings before.
+        # Counts since the start, which are zero for the days before it.
         self._today = self._yesterday = Totals(0, 0)
         self._day = _day(self._boot_timestamp_ms)
 
@@ -99,7 +99,7 @@ class StoreStatisticsService:
             rounds += 1
 
     def count_get(self, message_count: int, body_size: int) -> None:
-        """Note one read."""
+        """Count one read."""
         if message_count:
             self._found += 1
             self._transferred += message_count
@@ -124,7 +124,7 @@ class StoreStatisticsService:
         )
 
     def runtime_info(self, earliest_message_ms: int | None) -> dict[str, str]:
-        """The keys an Apache admin tool reads, each as a number: what is not measured here is UNKNOWN."""
+        """Return the keys that an Apache admin tool reads; `UNKNOWN` is the value of what is not measured here."""
         now = self.snapshot()
         ratio = f"{self._retention.used_ratio:.2f}"
         total, free = self._retention.capacity
@@ -168,7 +168,7 @@ class StoreStatisticsService:
         }
 
     def _rates(self, *names: str) -> str:
-        """Events a second over each window; a window that is not full yet is left empty."""
+        """Format events per second over each window; a window that is not full yet is left empty."""
         if not self._samples:
             return "0.0  "
         now_time, now = trio.current_time(), self.snapshot()
