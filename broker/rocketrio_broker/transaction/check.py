@@ -1,14 +1,15 @@
-"""Asks producers what became of transactions that they left undecided.
+"""Asks producers for the outcome of transactions that they left undecided.
 
-A round takes the half messages that are old enough. For each a live connection of its producer group is asked (39)
-about a copy of it, which counts the questions; the answer is a 37 like any other. After enough of them it is given up.
+Each round takes the half messages that are old enough. For each one a connected member of its producer group is sent
+request 39 about a copy of the message, which counts these checks; the answer is an ordinary request 37. After
+`transaction_check_max` checks the message is given up.
 
-Invariant: a half message stays, however long, until it was asked about often enough or its time in the log is over.
-Invariant: progress is stored once the records it goes by are on the disk, confirmed, and on every slave that could
-take over; nobody is asked about a half message that is not confirmed (read_gate.py).
+Invariant: a half message stays, however long, until it was checked often enough or its time in the log is over.
+Invariant: progress is stored after the records that it depends on are on the disk, confirmed, and on every slave that
+could take over; no producer is asked about a half message that is not confirmed (read_gate.py).
 Answers to: TransactionalMessageCheckService, AbstractTransactionalMessageCheckListener.
-Unlike Java: a round in which no producer of the group is connected is no question, and makes no copy; Java gives such
-messages up after 15 rounds all the same, that is 7 to 15 minutes.
+Unlike Java: a round without a connected producer of the group does not count as a check, and makes no copy; Java gives
+up such messages after 15 rounds all the same, which is 7 to 15 minutes.
 """
 
 import logging
@@ -42,17 +43,17 @@ from rocketrio_protocol.remoting.ports import WallClock
 logger = logging.getLogger("rocketrio_broker.transaction")
 
 TURN_CHECKS: Final = 64
-"""Half messages asked about before other tasks get a turn: some 5 ms."""
+"""Half messages checked before other tasks get a turn: some 5 ms."""
 
 MOVE_DISTANCE: Final = 100_000
-"""Half messages after which an open one is copied to the end: what lies between is read again at every start."""
+"""Half messages after which an open one is copied to the end; a start reads all from the oldest open one on again."""
 
 _MS_PER_HOUR: Final = 3_600_000
 
 
 @attrs.define
 class TransactionCheckStatistics:
-    """What was done since the broker is master."""
+    """Counts of half messages since the broker became master."""
 
     checked: int = 0
     moved: int = 0
@@ -67,7 +68,7 @@ class _Progress:
 
 
 class TransactionCheckService:
-    """Keeps the ledger, and asks."""
+    """Keeps the ledger up to date, and asks producers about open half messages."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class TransactionCheckService:
         replicated: Callable[[], int],
         wall_clock: WallClock,
     ) -> None:
-        """`replicated` is up to where the log is confirmed, and every slave that could take over has it."""
+        """Take `replicated`, which returns the address up to which the log is confirmed and on all eligible slaves."""
         self._store = store
         self._ledger = ledger
         self._decisions = decisions
@@ -95,7 +96,7 @@ class TransactionCheckService:
         self.statistics = TransactionCheckStatistics()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Check on a period until cancelled; started once the ledger knows all that was decided."""
+        """Check periodically until cancelled; report the start after the ledger has read all decisions."""
         offsets = self._consumer_offsets
         self._ledger.begin(
             offsets.query_offset(TRANSACTION_GROUP, TRANS_HALF_TOPIC, 0),
@@ -112,7 +113,7 @@ class TransactionCheckService:
             self._ledger.end()
 
     async def check(self) -> None:
-        """One round."""
+        """Do one round of checks."""
         self._store_progress()
         timeout_ms = round(1000 * self._config.broker.transaction_timeout)
         now_ms, now = self._wall_clock.now_ms(), trio.current_time()
@@ -131,7 +132,7 @@ class TransactionCheckService:
             self._progress = _Progress(half_offset, operation_offset, log_end)
 
     def _store_progress(self) -> None:
-        """Store what an earlier round has seen, once nothing can take its records away."""
+        """Store the progress of an earlier round, once its records cannot be lost any more."""
         progress = self._progress
         if progress is None:
             return
@@ -143,7 +144,7 @@ class TransactionCheckService:
             self._progress = None
 
     def _check(self, half_offset: int, settled_ms: int) -> bool:
-        """Ask about one half message; False when the store takes nothing now."""
+        """Check one half message; return False if the store takes no messages now."""
         half = self._ledger.message(half_offset)
         if half is None:
             self._ledger.lose(half_offset)
@@ -186,9 +187,9 @@ class TransactionCheckService:
         return channel
 
     def _move_stragglers(self) -> None:
-        """Copy what is open and lies a file or more behind the log's end, or many half messages behind the others.
+        """Copy open half messages that are a file or more before the log's end, or `MOVE_DISTANCE` behind the newest.
 
-        The oldest file may be deleted at any time, and progress must not stand still.
+        The oldest file may be deleted at any time, and progress must not stop at one open message.
         """
         store = self._store
         least = store.max_physical_offset - store.config.mapped_file_size_commit_log

@@ -1,15 +1,15 @@
-"""Decides half messages: delivers or drops them, makes copies, gives up; every step is a record in the log.
+"""Decides half messages: delivers, drops, copies or gives them up; every step is a record in the log.
 
     commit      the message for its topic, then an operation
     rollback    an operation
-    copy        the half message again at the end of the log: of several with one key only the newest counts
+    copy        the half message again at the end of the log; of several with one key only the newest counts
     give up     the message for TRANS_CHECK_MAX_TIME_TOPIC, then an operation
 
-Invariant: of two records the operation is the second; without it the step is done again.
-Invariant: what was decided is not decided again, whichever of its copies is named.
+Invariant: where a step writes two records the operation is the second; without it the step is done again.
+Invariant: a decided message is not decided again, whichever of its copies a request names.
 Answers to: TransactionalMessageServiceImpl, TransactionalMessageBridge.
-Unlike Java: a second commit of one message is not delivered a second time, a decision that names a half message which
-was copied meanwhile decides the copy, and a broker that restarts does not copy again what has a copy.
+Unlike Java: a second commit of a message does not deliver it a second time, a decision for a half message that was
+copied meanwhile decides the copy, and a broker that restarts does not copy a message again that has a copy.
 """
 
 import logging
@@ -37,16 +37,16 @@ from rocketrio_protocol.remoting.ports import WallClock
 logger = logging.getLogger("rocketrio_broker.transaction")
 
 COPIES_LIMIT: Final = 64
-"""Records of one unique key that are looked at for the newest copy; a producer is asked 15 times at most by default."""
+"""Records of one unique key among which to find the newest copy; producers are asked at most 15 times by default."""
 
 COMMITS_REMEMBERED: Final = 10_000
-"""Keys of the last commits, some 1 MB: the index may not know them yet, as it is built in the background."""
+"""Keys of the last commits, some 1 MB; they may not be in the index yet, which is built in the background."""
 
 _END_OF_TIME_MS: Final = 2**62
 
 
 class TransactionDecisions:
-    """What a master does to half messages."""
+    """The steps by which a master decides half messages."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class TransactionDecisions:
         self._last_committed: dict[str, None] = {}
 
     def standing(self, half: MessageExt) -> MessageExt | None:
-        """The half message to decide where this one is named: itself, or its newest copy; None if all is decided."""
+        """Return the half message to decide if this one is named: it or its newest copy; None if both are decided."""
         if self._ledger.is_open(half.queue_offset):
             return half
         newest = self._newest(half)
         return newest if self._ledger.is_open(newest.queue_offset) else None
 
     def is_superseded(self, half: MessageExt) -> bool:
-        """Whether a newer half message has its key: a copy, or what its producer sent again."""
+        """Return whether a newer half message has its key: a copy, or one that its producer sent again."""
         return self._newest(half).queue_offset > half.queue_offset
 
     def _newest(self, half: MessageExt) -> MessageExt:
@@ -82,13 +82,13 @@ class TransactionDecisions:
         return max(found, key=lambda each: each.queue_offset, default=half)
 
     def was_given_up(self, half: MessageExt) -> bool:
-        """Whether it went to TRANS_CHECK_MAX_TIME_TOPIC, and was not delivered since."""
+        """Return whether the message is in TRANS_CHECK_MAX_TIME_TOPIC and was not delivered since."""
         return bool(self._with_key_of(half, TRANS_CHECK_MAX_TIME_TOPIC)) and not self._is_committed(
             half
         )
 
     def was_rolled_back(self, half: MessageExt) -> bool:
-        """Whether what was decided was no commit; False where nobody can know, as the message has no key."""
+        """Return whether a decided message was not committed; False if that is unknown because it has no key."""
         return half.property_value(PROPERTY_UNIQUE_KEY) is not None and not self._is_committed(half)
 
     def _is_committed(self, half: MessageExt) -> bool:
@@ -111,14 +111,14 @@ class TransactionDecisions:
         return [MessageExt(bytes(record), 0, len(record)) for record in found.buffers]
 
     def commit(self, half: MessageExt) -> AppendResult:
-        """Deliver it, later if its level says so."""
+        """Deliver the message, later if its delay level says so."""
         put = committed(half)
         if put is None:
             return AppendResult(PutStatus.MESSAGE_ILLEGAL, remark="it names no topic")
         return self._then_operation(half, self._deliver, put)
 
     def commit_given_up(self, half: MessageExt) -> AppendResult:
-        """Deliver what was given up: its producer decided at last."""
+        """Deliver a message that was given up, because its producer has decided at last."""
         put = committed(half)
         if put is None:
             return AppendResult(PutStatus.MESSAGE_ILLEGAL, remark="it names no topic")
@@ -134,13 +134,13 @@ class TransactionDecisions:
         return result
 
     def roll_back(self, half: MessageExt) -> AppendResult:
-        """Nobody will see it."""
+        """Drop the message, so that no consumer sees it."""
         return self._store_operation(half)
 
     def copy(
         self, half: MessageExt, *, check_times: int | None = None
     ) -> tuple[PutMessage, AppendResult]:
-        """Have a copy decided in its stead."""
+        """Store a copy, to be decided in place of this half message; return the copy and the result."""
         put = copied(half, check_times=check_times)
         result = self._store.append(put)
         if result.status is PutStatus.PUT_OK:
@@ -148,7 +148,7 @@ class TransactionDecisions:
         return put, result
 
     def give_up(self, half: MessageExt) -> AppendResult:
-        """Put it where operators look."""
+        """Move the message to TRANS_CHECK_MAX_TIME_TOPIC, where operators find it."""
         try:
             if self._topics.topic_config(TRANS_CHECK_MAX_TIME_TOPIC) is None:
                 self._topics.create_in_send_back(TRANS_CHECK_MAX_TIME_TOPIC)
@@ -164,7 +164,7 @@ class TransactionDecisions:
         return result
 
     def resume(self, message: MessageExt) -> AppendResult:
-        """Make what was given up a half message again, about which nobody was asked."""
+        """Make a message that was given up a half message again, with no checks counted."""
         return self._store.append(copied(message, check_times=0))
 
     def _then_operation(

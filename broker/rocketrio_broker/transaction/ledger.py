@@ -1,12 +1,12 @@
-"""Which half messages are decided: what the two topics of the log say, remembered.
+"""Keeps in memory which half messages are decided, as the two topics in the log say.
 
-    half queue    ... decided | decided | open | decided | open | not looked at yet ...
+    half queue    ... decided | decided | open | decided | open | not read yet ...
                                           ^ progress              ^ next
-Half messages are looked at in their order once they are old enough, and those that are still open are kept. Most are
-decided by then, which costs one number each. An operation counts from the moment it is stored.
+Half messages are read in order once they are old enough, and those that are still open are kept here. Most are decided
+by then, which costs one number each. An operation counts from the moment it is stored.
 
 Invariant: a half message is open until an operation for it, or a newer half message of the same key, is in the log.
-Invariant: progress passes nothing that is open, and no operation for what lies behind it.
+Invariant: progress passes no open half message, and no operation for one at or after it.
 Answers to: TransactionalMessageServiceImpl.check with its maps of operations.
 """
 
@@ -32,29 +32,29 @@ from rocketrio_protocol.record.properties import (
 logger = logging.getLogger("rocketrio_broker.transaction")
 
 TURN_RECORDS: Final = 256
-"""Looked at before other tasks get a turn: some 3 ms where each has to be read."""
+"""Records read before other tasks get a turn: some 3 ms if each has to be parsed."""
 
 
 @attrs.frozen
 class OpenHalf:
-    """A half message that was looked at and is not decided."""
+    """A half message that was read and is not decided."""
 
     physical_offset: int
     due: float
-    """When its producer may be asked, by the monotonic clock: the wall clock may be set meanwhile."""
+    """When its producer may be asked, by the monotonic clock, because the wall clock may be set meanwhile."""
 
 
 class TransactionLedger:
-    """What a master knows of its half messages."""
+    """The state of a master's half messages."""
 
     def __init__(self, store: MessageStore) -> None:
         self.open: dict[int, OpenHalf] = {}
-        """Queue offset to half message, in that order."""
+        """The open half messages by queue offset, in rising order."""
         self.is_loaded = False
         self._store = store
         self._next_half = 0
         self._next_operation = 0
-        # From `_next_half` on, and what older operations tell of copies by 5.x.
+        # Decided half messages: those from `_next_half` on, and older originals of copies by 5.x.
         self._decided: set[int] = set()
         # (operation, the last half message it decides)
         self._operations: deque[tuple[int, int]] = deque()
@@ -63,7 +63,7 @@ class TransactionLedger:
         return f"<TransactionLedger {len(self.open)} open, next {self._next_half}>"
 
     def begin(self, half_offset: int, operation_offset: int) -> None:
-        """Forget everything, and begin at this progress; `load` is to follow."""
+        """Forget everything and start at this progress; the caller then calls `load`."""
         halves, operations = self._half_queue(), self._operation_queue()
         self.open.clear()
         self._decided.clear()
@@ -73,11 +73,11 @@ class TransactionLedger:
         self._next_operation = _within(operations, operation_offset)
 
     def end(self) -> None:
-        """Remember nothing any more: another broker decides now."""
+        """Forget everything, because another broker decides now."""
         self.begin(0, 0)
 
     def load(self) -> bool:
-        """Read the next operations; False when there are no more, and the ledger is complete."""
+        """Read the next operations; return False if there are no more and the ledger is complete."""
         queue = self._operation_queue()
         for _ in range(TURN_RECORDS):
             if queue is None or self._next_operation >= queue.max_offset:
@@ -89,7 +89,7 @@ class TransactionLedger:
         return True
 
     def decide(self, half_offset: int, operation_offset: int) -> None:
-        """An operation was stored. While the ledger is loading it is read with the others."""
+        """Record an operation that was stored. While the ledger is loading, `load` reads it with the others."""
         if self.is_loaded:
             self._note(operation_offset, [half_offset])
 
@@ -103,28 +103,28 @@ class TransactionLedger:
             self._operations.append((operation_offset, max(halves)))
 
     def is_open(self, half_offset: int) -> bool:
-        """Whether it can be decided now. While the ledger is loading everything can."""
+        """Return whether the message can be decided now; True for every message while the ledger is loading."""
         if not self.is_loaded or half_offset in self.open:
             return True
         return half_offset >= self._next_half and half_offset not in self._decided
 
     def supersede(self, half_offset: int) -> None:
-        """A newer half message stands for it."""
+        """Remove a half message that a newer one replaces."""
         self.open.pop(half_offset, None)
 
     def lose(self, half_offset: int) -> None:
-        """Its record is gone."""
+        """Remove a half message whose record is no longer in the log, and log that."""
         logger.error("half message is not in the log any more queue_offset=%d", half_offset)
         self.open.pop(half_offset, None)
 
-    # --------------------------------------------------------------------------------------- looking
+    # ------------------------------------------------------------------------------ finding open ones
 
     def look(self, *, now_ms: int, now: float, timeout_ms: int) -> bool:
-        """Look at the next confirmed half messages that are old enough; False when there are no more of them.
+        """Read the next confirmed half messages that are old enough; return False if there are no more of them.
 
         `now_ms` and `now` are the same moment by the wall clock and by the monotonic clock.
-        `timeout_ms` is how long after its send one may stay undecided that does not say otherwise. One that was stored
-        in the future, because the clock was ahead, may stay so from now on.
+        `timeout_ms` is how long after its send a message may stay undecided unless its own property says otherwise.
+        For a message with a store time in the future, because the clock was ahead, this time begins now.
         """
         queue = self._half_queue()
         end = self._store.seen_queue_end(TRANS_HALF_TOPIC, HALF_QUEUE_ID)
@@ -147,7 +147,7 @@ class TransactionLedger:
         return True
 
     def _is_decided_by_another_name(self, message: MessageExt) -> bool:
-        """A copy that 5.x made while its producer could not be asked yet is decided with the one it was made of."""
+        """Return whether its original is decided: 5.x copies half messages whose producers may not be asked yet."""
         original = decimal_value(message.property_value(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET))
         if original is None or original not in self._decided:
             return False
@@ -155,11 +155,11 @@ class TransactionLedger:
         return True
 
     def due(self, now: float) -> list[int]:
-        """The open ones whose producers may be asked."""
+        """Return the open half messages whose producers may be asked."""
         return [offset for offset, half in self.open.items() if half.due <= now]
 
     def far_behind(self, *, physical_offset: int, distance: int) -> Iterator[int]:
-        """The open ones before this address, or so many half messages behind, oldest first."""
+        """Yield open half messages before `physical_offset`, or `distance` half messages behind, oldest first."""
         least = self._next_half - distance
         for half_offset, half in list(self.open.items()):
             if half.physical_offset >= physical_offset and half_offset >= least:
@@ -167,7 +167,7 @@ class TransactionLedger:
             yield half_offset
 
     def progress(self) -> tuple[int, int]:
-        """The queue offsets of both topics from which on everything has to be read by who begins anew."""
+        """Return the queue offsets of both topics from which a new ledger must read everything."""
         half_offset = next(iter(self.open), self._next_half)
         operations = self._operations
         while operations and operations[0][1] < half_offset:
@@ -177,7 +177,7 @@ class TransactionLedger:
     # --------------------------------------------------------------------------------------- reading
 
     def message(self, half_offset: int) -> MessageExt | None:
-        """An open half message; None if its record is gone."""
+        """Return an open half message, or None if its record is gone."""
         return stored_message(self._store, self.open[half_offset].physical_offset)
 
     def _message(self, queue: ConsumeQueue, offset: int) -> MessageExt | None:
@@ -198,7 +198,7 @@ def _within(queue: ConsumeQueue | None, offset: int) -> int:
 
 
 def _wait_ms(message: MessageExt, now_ms: int, timeout_ms: int) -> int:
-    """Counted from the send, by the producer's clock where that is not ahead of ours: copies are stored later."""
+    """Return how many ms to wait, from the send by the producer's clock unless it is ahead; copies are stored later."""
     own = decimal_value(message.property_value(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS))
     if own is not None:
         timeout_ms = 1000 * own

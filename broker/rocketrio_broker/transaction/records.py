@@ -1,11 +1,12 @@
-"""The records that decide half messages: committed, copied for a check, given up; and operations.
+"""Builds the records that decide half messages: commits, copies for a check, given-up messages, operations.
 
     operation   RMQ_SYS_TRANS_OP_HALF_TOPIC, tag d, body "17"         4.x: one half message
                                                     body "17,18,21,"  5.x: many, in any order
 
-Invariant: what is committed holds the half message's properties to the byte, as Apache's brokers store it.
+Invariant: a committed record has exactly the bytes of the half message's properties, as Apache's brokers store them.
 Answers to: EndTransactionProcessor.endMessageTransaction, TransactionalMessageBridge, TransactionalMessageUtil.
-Unlike Java 5.x: an operation is written at once, for one message: its broker checks meanwhile what is decided already.
+Unlike Java 5.x: an operation is written at once, for one message; Java writes it later, and until then checks messages
+that are decided already.
 """
 
 from typing import Final
@@ -45,7 +46,7 @@ _OPERATION_PROPERTIES: Final = java_properties_text(
 
 
 def committed(half: MessageExt) -> PutMessage | None:
-    """The message of a transaction as everybody may see it; None if it names no topic."""
+    """Return the message of a transaction as consumers may see it; None if it names no topic."""
     put = released(half)
     if put is not None:
         put.sys_flag = put.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
@@ -54,7 +55,7 @@ def committed(half: MessageExt) -> PutMessage | None:
 
 
 def operation(half_offset: int, *, host: bytes, now_ms: int) -> PutMessage:
-    """Says that the half message at this queue offset is decided."""
+    """Return the record that marks the half message at this queue offset as decided."""
     return PutMessage(
         topic=TRANS_OP_HALF_TOPIC,
         queue_id=OPERATION_QUEUE_ID,
@@ -68,7 +69,7 @@ def operation(half_offset: int, *, host: bytes, now_ms: int) -> PutMessage:
 
 
 def half_offsets_of(operation: MessageExt) -> list[int]:
-    """The half messages that an operation of any version decides; none for what is no operation."""
+    """Return the half messages that an operation of any version decides; none for other messages."""
     if operation.tags != REMOVE_TAG:
         return []
     numbers = operation.body.split(OPERATION_SEPARATOR)
@@ -77,7 +78,7 @@ def half_offsets_of(operation: MessageExt) -> list[int]:
 
 
 def copied(half: MessageExt, *, check_times: int | None = None) -> PutMessage:
-    """The half message once more, to be decided in its stead; with a number where its producer is asked now."""
+    """Return a copy of the half message, to be decided in its place; `check_times` is set if its producer is asked."""
     properties = half.stored_properties
     if check_times is not None:
         changed = half.properties
@@ -87,7 +88,7 @@ def copied(half: MessageExt, *, check_times: int | None = None) -> PutMessage:
 
 
 def given_up(half: MessageExt) -> PutMessage:
-    """The half message where operators find those that nobody decided."""
+    """Return the half message for the topic where operators find undecided ones."""
     return stored_again(
         half,
         topic=TRANS_CHECK_MAX_TIME_TOPIC,
@@ -99,7 +100,7 @@ def given_up(half: MessageExt) -> PutMessage:
 def check_request(
     half: MessageExt, copy: PutMessage, result: AppendResult, *, broker_name: str
 ) -> tuple[CheckTransactionStateRequestHeader, bytes]:
-    """What its producer is asked about the copy of a half message: header and body of 39."""
+    """Return header and body of request 39, which asks a producer about the copy of a half message."""
     unique_key = half.property_value(PROPERTY_UNIQUE_KEY)
     header = CheckTransactionStateRequestHeader(
         tran_state_table_offset=result.queue_offset,
