@@ -1,8 +1,8 @@
-"""Choosing messages by an expression over their properties: SQL92 subscriptions.
+"""Selects messages by an expression over their properties: SQL92 subscriptions.
 
-    sql92.py      the grammar, and from a text to what judges a message
-    operators.py  what each operator does, as closures
+    sql92.py      the grammar; compiles a text into a predicate over message properties
+    operators.py  the operators, as closures
     values.py     how Java compares its strings, integers, doubles and booleans
 
-Imports nothing of the broker: tests, and whoever wants to try an expression, take `compile_sql92` as it is.
+It imports nothing of the broker, so that tests and tools can use `compile_sql92` alone.
 """

@@ -1,12 +1,12 @@
-"""What each operator of an expression does: a closure over the closures of its operands.
+"""The operators of an expression, each a closure over the closures of its operands.
 
-A closure takes the properties of one message as they are stored, and gives a value; of a boolean one True, False or
+A closure takes the stored properties of one message and returns a value; a boolean operator returns True, False or
 None, which is "unknown".
 
     AND  False if one is False, else None if one is None, else True     OR  the same with True
     a = b   None without a, False without b, True without both      a < b and so on   None without one of them
 
-Invariant: operands are looked at from the left, and only as far as Java looks: what it does not look at cannot fail.
+Invariant: operands are evaluated from the left, only as far as in Java: an operand that is not evaluated cannot fail.
 Answers to: LogicExpression, ComparisonExpression, UnaryExpression, UnaryInExpression, PropertyExpression.
 """
 
@@ -40,7 +40,7 @@ def constant(value: Value) -> Evaluate:
 
 
 def property_of(name: str) -> Evaluate:
-    """The property's text, None where the message has none."""
+    """Return a closure for the property's text, or None if the message does not have it."""
     label = (name + NAME_VALUE_SEPARATOR).encode()
 
     def evaluate(properties: bytes) -> Value:
@@ -54,17 +54,17 @@ def property_of(name: str) -> Evaluate:
 
 
 def all_of(operands: Sequence[Evaluate]) -> Evaluate:
-    """AND."""
+    """Combine with AND."""
     return _unless_one_is(False, operands)
 
 
 def any_of(operands: Sequence[Evaluate]) -> Evaluate:
-    """OR."""
+    """Combine with OR."""
     return _unless_one_is(True, operands)
 
 
 def _unless_one_is(decisive: bool, operands: Sequence[Evaluate]) -> Evaluate:
-    """That value if one operand has it, else None if one is None, else the other one."""
+    """Return `decisive` if one operand is that, else None if one is None, else the other value."""
     otherwise = not decisive
 
     def evaluate(properties: bytes) -> Value:
@@ -81,7 +81,7 @@ def _unless_one_is(decisive: bool, operands: Sequence[Evaluate]) -> Evaluate:
 
 
 def negation(operand: Evaluate) -> Evaluate:
-    """NOT."""
+    """Apply NOT."""
 
     def evaluate(properties: bytes) -> Value:
         value = operand(properties)
@@ -91,7 +91,7 @@ def negation(operand: Evaluate) -> Evaluate:
 
 
 def as_boolean(operand: Evaluate) -> Evaluate:
-    """A property where a condition is wanted: text is never true."""
+    """Use a property as a condition: text is never true."""
 
     def evaluate(properties: bytes) -> Value:
         return None if operand(properties) is None else False
@@ -113,7 +113,7 @@ def equals(left: Evaluate, right: Evaluate) -> Evaluate:
 
 
 def equals_text(left: Evaluate, text: str) -> Evaluate:
-    """The same where the right is a string and the left a property: no kinds to look at."""
+    """Compare a property with a string; a faster form of `equals`."""
 
     def evaluate(properties: bytes) -> Value:
         value = left(properties)
@@ -144,7 +144,7 @@ def ordering(left: Evaluate, right: Evaluate, symbol: str) -> Evaluate:
 
 
 def ordering_to_whole(left: Evaluate, number: int, symbol: str) -> Evaluate:
-    """The same where the right is a whole number and the left a property."""
+    """Order a property and a whole number; a faster form of `ordering`."""
     holds = ORDERINGS[symbol]
     limit = LONG_LIMIT if isinstance(number, Long) else INT_LIMIT
 
@@ -159,7 +159,7 @@ def ordering_to_whole(left: Evaluate, number: int, symbol: str) -> Evaluate:
 
 
 def is_in(left: Evaluate, texts: Sequence[str], *, wanted: bool) -> Evaluate:
-    """IN, and with `wanted` False NOT IN."""
+    """Apply IN, or NOT IN if `wanted` is False."""
     elements = frozenset(texts)
 
     def evaluate(properties: bytes) -> Value:
@@ -172,7 +172,7 @@ def is_in(left: Evaluate, texts: Sequence[str], *, wanted: bool) -> Evaluate:
 def text_test(
     left: Evaluate, test: Callable[[str, str], bool], text: str, *, wanted: bool
 ) -> Evaluate:
-    """CONTAINS and its like; neither they nor their NOT forms hold without a text on either side."""
+    """Apply CONTAINS, STARTSWITH or ENDSWITH; they and their NOT forms are false if either side has no text."""
     if not text:
         return constant(False)
 
@@ -184,7 +184,7 @@ def text_test(
 
 
 def minus(operand: Evaluate) -> Evaluate:
-    """A number with the other sign; nothing else has one, text neither."""
+    """Negate a number; the result is None for all else, also for text."""
 
     def evaluate(properties: bytes) -> Value:
         value = operand(properties)

@@ -1,8 +1,8 @@
-"""From the text of an SQL92 subscription to what judges a message's properties.
+"""Compiles an SQL92 subscription into a predicate over message properties.
 
     a > 5 AND (region = 'eu' OR region IS NULL) AND name NOT STARTSWITH 'test'
 
-The parser (lark, LALR) builds the closures while it reads, bottom up; what stands behind a rule is an operand.
+The parser (lark, LALR) builds the closures bottom-up while it parses; the values of a grammar rule are operands.
 
 Answers to: SelectorParser, SqlFilter; RocketMQ reference, section 2.6.
 Unlike Java: text that follows a whole expression is an error, not ignored; 0.0 is a number like any other.
@@ -23,18 +23,18 @@ from rocketrio_broker.filter.values import INT_LIMIT, LONG_LIMIT, Long, Value, c
 from rocketrio_protocol.errors import Error
 
 EXPRESSION_SIZE_LIMIT: Final = 8 << 10
-"""Characters of an expression: reading the longest holds the broker for 35 ms."""
+"""The most characters of an expression; parsing an expression of this size takes the broker 35 ms."""
 DEPTH_LIMIT: Final = 100
-"""Operators inside each other: each costs a frame of Python's stack while a message is judged."""
+"""The most operators inside each other; each costs a frame of Python's stack when a message is checked."""
 _KEPT_SIZE: Final = 150_000
-"""Characters of compiled expressions that are kept: pulls name theirs again and again, wrong ones too. Compiled, each
-character takes about 110 bytes of memory: 16 MiB."""
+"""The most characters of all compiled expressions that are kept: pulls send theirs, even wrong ones, again and again.
+A compiled expression takes about 110 bytes of memory per character: 16 MiB in all."""
 _TEXT_SHOWN: Final = (
     100  # characters of a wrong expression in its error, which goes back to the peer
 )
 
 Matcher: TypeAlias = Callable[[bytes], bool]
-"""Whether a message is chosen, by its properties as they are stored."""
+"""Returns whether a message is selected, from its properties as they are stored."""
 
 _GRAMMAR: Final = r"""
 start: disjunction
@@ -88,8 +88,8 @@ BLANK: /[ \t\n\r\f]+/
 %ignore BLANK
 """
 
-# Each alternative reads to the end of the text where what it looks for is not closed, so that no part of a text is
-# read again for each beginning in it.
+# Each alternative matches to the end of the text if its string or comment is not closed, so that no part of a text is
+# scanned again for each beginning in it.
 _STRING_OR_BLOCK: Final = (
     r"(?P<string>'(?:''|[^'])*+(?:'|\Z))|(?P<block>/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z))"
 )
@@ -104,7 +104,7 @@ _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 class ExpressionError(Error):
-    """A text that is no SQL92 expression, or one that Java refuses; says where and why."""
+    """The text is not an SQL92 expression, or Java refuses it; the error says where and why."""
 
 
 @attrs.frozen
@@ -115,7 +115,7 @@ class _Operand:
     is_boolean: bool = False
     is_constant: bool = False
     value: Value = None
-    """Of a constant."""
+    """The value of a constant; None for others."""
     is_property: bool = False
     depth: int = 1
 
@@ -149,7 +149,7 @@ def _text(token: Token) -> str:
 
 
 class _Builder(Transformer[Token, Any]):
-    """One method a rule of the grammar; refuses what Java's parser refuses."""
+    """Builds the closures, with one method per rule of the grammar; refuses what Java's parser refuses."""
 
     def start(self, parts: list[_Operand]) -> Evaluate:
         return _as_boolean(parts[0])
@@ -272,14 +272,14 @@ class _Builder(Transformer[Token, Any]):
 
 @lru_cache(1)
 def _parser() -> Lark:
-    """Made when the first expression comes: it costs some 20 ms."""
+    """Return the parser, made for the first expression, because that takes some 20 ms."""
     return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder())
 
 
 def _without_comments(text: str) -> str:
-    """Return the expression with a blank for each character of a comment, so that positions stay as they are.
+    """Return the expression with a blank for each character of a comment, so that positions stay the same.
 
-    A line comment ends with its line: without a line break, `--` is two signs, as for Java. Raises ExpressionError for
+    A line comment ends with its line; without a line break `--` is two signs, as in Java. Raises ExpressionError for
     a block comment without an end.
     """
 
@@ -297,7 +297,7 @@ def _without_comments(text: str) -> str:
 
 
 class _Kept:
-    """The compiled expressions that were used last, as many as have `size_limit` characters together."""
+    """The most recently used compiled expressions, up to `size_limit` characters together."""
 
     def __init__(self, size_limit: int) -> None:
         self.size = 0
@@ -310,7 +310,7 @@ class _Kept:
     def get(self, text: str) -> Matcher | str | None:
         found = self._compiled.pop(text, None)
         if found is not None:
-            self._compiled[text] = found  # The last one to be forgotten now.
+            self._compiled[text] = found  # Moved to the end: it is now the last one to be removed.
         return found
 
     def put(self, text: str, compiled: Matcher | str) -> Matcher | str:
@@ -327,12 +327,12 @@ _kept: Final = _Kept(_KEPT_SIZE)
 
 
 def is_compiled(text: str) -> bool:
-    """Return whether the expression is kept from the last time."""
+    """Return whether the expression is kept from an earlier use."""
     return text in _kept
 
 
 def compile_sql92(text: str) -> Matcher:
-    """What judges messages by the expression. Raises ExpressionError, which says where it is wrong."""
+    """Compile an expression into a function that selects messages. Raises ExpressionError, which says what is wrong."""
     if len(text) > EXPRESSION_SIZE_LIMIT:
         raise ExpressionError(
             f"an expression of {len(text)} characters; {EXPRESSION_SIZE_LIMIT} is the limit"
@@ -346,7 +346,7 @@ def compile_sql92(text: str) -> Matcher:
 
 
 def _compile(text: str) -> Matcher | str:
-    """Return what judges messages, or what is wrong."""
+    """Return the function that selects messages, or a text that says what is wrong."""
     shown = repr(text if len(text) <= _TEXT_SHOWN else text[:_TEXT_SHOWN] + "...")
     try:
         evaluate: Evaluate = _parser().parse(_without_comments(text))  # type: ignore[assignment]  # what `start` gave
@@ -366,7 +366,7 @@ def _compile(text: str) -> Matcher | str:
     def matches(properties: bytes) -> bool:
         try:
             return evaluate(properties) is True
-        except ValueError:  # Where Java would throw the message is not chosen.
+        except ValueError:  # Where Java would throw, the message is not selected.
             return False
 
     return matches

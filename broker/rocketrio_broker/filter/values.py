@@ -1,12 +1,12 @@
 """The values of an expression, and how Java compares two of them.
 
-    property          str, or None where the message has none
+    property          str, or None if the message does not have it
     5  5000000000  5L     int (Java's Integer) or Long: by size, as Java does, whatever its suffix
     5.0  .5  5E3          float (Java's Double)
     TRUE FALSE            bool
 
-A string beside a number is read as a number of that kind; one that is none is an error, and an error anywhere means
-that the message is not chosen.
+A string beside a number is parsed as a number of that kind. If that is impossible it is an error, and after an error
+anywhere the message is not selected.
 
 Answers to: ComparisonExpression.__compare, ConstantExpression; Integer, Long and Double's valueOf and compareTo.
 """
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 INT_LIMIT: Final = 1 << 31
 LONG_LIMIT: Final = 1 << 63
 NOT_COMPARABLE: Final = -1
-"""How Java compares what has no order, a boolean with a number: as less."""
+"""The result in Java of comparing what has no order, a boolean with a number: less."""
 
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _DECIMAL: Final = re.compile(
@@ -26,12 +26,12 @@ _DECIMAL: Final = re.compile(
 _HEX_FLOAT: Final = re.compile(
     r"([+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
-_JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))  # what String.trim takes away
+_JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))  # the characters that String.trim removes
 _DIGITS_LIMIT: Final = 1000  # int() refuses a text of more than 4300
 
 
 class Long(int):
-    """A whole number that does not fit 32 bits, or one made of such: strings beside it may have 64 bits."""
+    """A whole number beyond 32 bits, or the negation of one; strings compared with it may have 64 bits."""
 
     __slots__ = ()
 
@@ -40,11 +40,11 @@ Value: TypeAlias = str | int | float | bool | None
 
 
 class NotEvaluated(ValueError):
-    """Java would throw: the message is not chosen."""
+    """An expression for which Java would throw: the message is not selected."""
 
 
 def parse_whole(text: str, limit: int) -> int:
-    """Integer.valueOf or Long.valueOf."""
+    """Parse like Integer.valueOf or Long.valueOf. Raises NotEvaluated."""
     if _INTEGER.fullmatch(text) is None or len(text) > _DIGITS_LIMIT:
         raise NotEvaluated(f"{text!r} is no whole number")
     number = int(text)
@@ -54,7 +54,7 @@ def parse_whole(text: str, limit: int) -> int:
 
 
 def parse_double(text: str) -> float:
-    """Double.valueOf."""
+    """Parse like Double.valueOf. Raises NotEvaluated."""
     text = text.strip(_JAVA_BLANKS)
     if _DECIMAL.fullmatch(text) is not None:
         return float(text.rstrip("fFdD") if text[-1] in "fFdD" else text)
@@ -68,12 +68,12 @@ def parse_double(text: str) -> float:
 
 
 def parse_boolean(text: str) -> bool:
-    """Boolean.valueOf: `true` in any case, anything else is false."""
+    """Parse like Boolean.valueOf: `true` in any case is true, anything else is false."""
     return text.lower() == "true"
 
 
 def compare(left: Value, right: Value) -> int:
-    """Below, at or above 0, as Java's compareTo says after it has made both of one kind. Raises NotEvaluated."""
+    """Return a number below, at or above 0, like Java's compareTo after conversion to one kind. Raises NotEvaluated."""
     left_kind, right_kind = type(left), type(right)
     if left_kind is right_kind:
         return _compare_same(left, right)
@@ -97,7 +97,7 @@ def compare(left: Value, right: Value) -> int:
 
 
 def _read_as(text: str, other: Value) -> tuple[Value, Value]:
-    """The text as a value of the other's kind, and the other."""
+    """Return the text as a value of the other value's kind, and the other value."""
     kind = type(other)
     if kind is bool:
         return parse_boolean(text), other
@@ -116,7 +116,7 @@ def _compare_same(left: Value, right: Value) -> int:
 
 
 def _compare_doubles(left: float, right: float) -> int:
-    """Double.compare: NaN is above everything and equal to itself, -0.0 below 0.0."""
+    """Compare like Double.compare: NaN is above everything and equal to itself, -0.0 is below 0.0."""
     if left < right:
         return -1
     if left > right:
